@@ -1,0 +1,53 @@
+# One entry for each habit. Every target sets up .venv by itself (tools/venv says how);
+# `make PYTHON=/path/to/python3 …` chooses the interpreter.
+# Paths are relative, so that the checkout may lie anywhere, also under a name with a space.
+
+PYTHON ?=
+VENV   := .venv/bin/python
+
+CHECKED := $(foreach dir,src tests examples bench,$(if $(wildcard $(dir)),$(dir)))
+
+# The files hold what the public index gives, whatever this machine's pip is configured with.
+PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/null \
+	../.venv-requirements/bin/python -m piptools compile --quiet --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format bench requirements clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+venv:
+	@PYTHON="$(PYTHON)" sh tools/venv
+
+# SOURCE and DEST reach the example by themselves: make exports what the environment and its own
+# command line set.
+demo: venv ## Run the migration example: `SOURCE=dir DEST=dir make demo`, or without for a made-up one
+	@$(VENV) examples/migration_demo.py
+
+test: venv ## Run the tests; ARGS="tests/unit -k name" chooses
+	@$(VENV) -m pytest -n 2 -q $(ARGS)
+
+check: venv ## Check formatting, lint and types
+	@$(VENV) -m ruff format --check .
+	@$(VENV) -m ruff check .
+	@$(VENV) -m mypy $(CHECKED)
+
+format: venv ## Format the code and fix what ruff can fix
+	@$(VENV) -m ruff check --fix-only --quiet .
+	@$(VENV) -m ruff format .
+
+bench: venv ## Run the benchmarks
+	@$(VENV) -m bench $(ARGS)
+
+requirements: ## Pin requirements/*.txt anew after a change of *.in; UPGRADE=--upgrade takes newer versions
+	@PYTHON="$(PYTHON)" sh tools/venv --requirements
+	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=runtime.txt runtime.in
+	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=dev.txt dev.in
+	sed -i.old 's/^colorama==[^ ;]*/& ; sys_platform == "win32"/' requirements/runtime.txt requirements/dev.txt
+	rm -f requirements/*.txt.old
+
+clean: ## Remove the virtual environments, caches and build outputs
+	rm -rf .venv .venv-requirements .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

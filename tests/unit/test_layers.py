@@ -1,0 +1,145 @@
+"""Imports go one way, down the layers of DESIGN.md; lazy ones too."""
+
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import Module, imports, read_modules
+
+# From the bottom up. A module imports from its own layer and from those below it.
+LAYERS = (
+    ("errors",),
+    ("model",),
+    ("core",),
+    ("storage",),
+    ("engine",),
+    ("agent",),  # with store.py the public sync API; the store hands out agents
+    ("store",),
+    ("aio",),
+    ("",),  # perdure/__init__.py, the public names
+    ("cli", "server", "integrations", "__main__"),
+)
+RANKS = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+FACES = LAYERS[-1]
+NOT_FOR_FACES = ("storage", "engine")  # they talk to the store only
+NOT_FOR_TESTING = ("cli", "integrations", "__main__")
+
+
+def part_of(name: str) -> str:
+    """The file or folder right under perdure/ that a module lies in; "" for perdure itself."""
+    return f"{name}.".split(".")[1]
+
+
+def why_not(importer: str, imported: str) -> str | None:
+    part, other = part_of(importer), part_of(imported)
+    if other == "testing":
+        return None if part == "testing" else "nothing imports testing"
+    if part == "testing":
+        return "testing does not import faces" if other in NOT_FOR_TESTING else None
+    if part in FACES and other in NOT_FOR_FACES:
+        return "a face talks to the store only"
+    return "imports go down only" if RANKS[other] > RANKS[part] else None
+
+
+def strangers(modules: Mapping[str, Module]) -> list[str]:
+    return [name for name in modules if part_of(name) not in {*RANKS, "testing"}]
+
+
+def wrong_imports(modules: Mapping[str, Module]) -> list[str]:
+    return [
+        f"{name} imports {imported}: {reason}"
+        for name, module in modules.items()
+        for imported in sorted(imports(module, modules))
+        if (reason := why_not(name, imported))
+    ]
+
+
+def cycle(modules: Mapping[str, Module]) -> list[str]:
+    graph = {name: imports(module, modules) for name, module in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return []
+
+
+def test_every_module_has_a_layer() -> None:
+    assert strangers(read_modules()) == [], "see LAYERS here, and Layers in the design"
+
+
+def test_imports_go_down_the_layers() -> None:
+    assert wrong_imports(read_modules()) == []
+
+
+def test_no_import_cycles() -> None:
+    assert cycle(read_modules()) == []
+
+
+# The rules themselves, tried on small trees.
+
+
+def tree(folder: Path, **files: str) -> dict[str, Module]:
+    """Modules from texts; in their names `__` stands for the folder separator."""
+    for name, text in {"__init__": "", **files}.items():
+        path = folder / "perdure" / (name if name == "__init__" else name.replace("__", "/"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".py").write_text(text, "utf-8")
+    return read_modules(folder)
+
+
+@pytest.mark.parametrize(
+    ("importer", "text", "imported"),
+    [
+        ("core__codec", "import perdure.store", "store"),
+        ("core__codec", "def lazy():\n    from perdure import store", "store"),
+        ("core__codec", "def lazy():\n    from ..store import Store", "store"),
+        ("core__codec", "import importlib\nimportlib.import_module('perdure.store')", "store"),
+        ("core__codec", "from perdure.testing.clock import Clock", "testing__clock"),
+        ("errors", "from perdure.model import Commit", "model"),
+        ("model", "from . import core", "core/__init__"),
+        ("engine__run", "from perdure.agent import Agent", "agent"),
+        ("agent", "from perdure.store import Store", "store"),
+        ("store", "from perdure.aio import AsyncStore", "aio"),
+        ("store", "from perdure import open", "__init__"),
+        ("cli__main", "from perdure.storage.port import Storage", "storage__port"),
+        ("integrations__flask", "from perdure.engine.run import Run", "engine__run"),
+        ("testing__crash", "from perdure.cli import main", "cli__main"),
+    ],
+)
+def test_a_wrong_import_is_found(tmp_path: Path, importer: str, text: str, imported: str) -> None:
+    files = {"cli/__init__": "", "core/__init__": "", "testing/__init__": ""}
+    modules = tree(tmp_path, **{**files, imported: "", importer: text})
+    assert len(wrong_imports(modules)) == 1
+
+
+def test_right_imports_pass(tmp_path: Path) -> None:
+    modules = tree(
+        tmp_path,
+        __init__="from perdure.store import Store",
+        store="from .agent import Agent\nimport perdure.engine.run",
+        agent="from perdure.core.codec import encode\nfrom perdure.core import ops",
+        engine__run="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import perdure.store",
+        core__codec="import json\nfrom perdure.errors import Corrupt",
+        core__ops="from . import codec",
+        errors="",
+        cli__main="import perdure\nfrom perdure.core import codec\nfrom perdure.store import Store",
+        testing__crash="import perdure\nfrom perdure.storage import port",
+        storage__port="",
+    )
+    assert strangers(modules) == []
+    assert wrong_imports(modules) == []
+    assert cycle(modules) == []
+
+
+def test_a_cycle_is_found(tmp_path: Path) -> None:
+    modules = tree(
+        tmp_path, core__a="from perdure.core import b", core__b="def f():\n  from . import a"
+    )
+    assert set(cycle(modules)) == {"perdure.core.a", "perdure.core.b"}
+
+
+def test_a_stranger_is_found(tmp_path: Path) -> None:
+    assert strangers(tree(tmp_path, helpers="")) == ["perdure.helpers"]
