@@ -1,0 +1,1 @@
+"""Pure functions on plain values: no input or output, no clock, no storage."""

@@ -1,0 +1,222 @@
+"""Headers, commit ids and payloads: how a commit becomes bytes, and how bytes are checked (I3, I11).
+
+``commit id = SHA-256("perdure.commit.v1" ‖ 0 ‖ header)`` after one byte that names the algorithm.
+The header holds the previous id and the payload's digest, so one id fixes the whole log up to it.
+Field by field in docs/format.md ("Header").
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from perdure.core import codec, envelope, ops
+from perdure.core.ops import Op, OpError
+from perdure.core.values import Plain
+from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.model import Cause, Commit, from_micros, id_text
+
+HEADER_VERSION = 1
+SHA256 = b"\x01"
+ID_SIZE = 33
+_DOMAIN = b"perdure.commit.v1\0"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+_CAUSE_KEYS = {
+    "what": "w", "run": "r", "step": "s", "key": "k", "trace": "t", "group": "g",
+    "tags": "l", "refers": "x",
+}  # fmt: skip
+"""Short names of a cause's fields on the wire; absent means empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of an agent's log: what the next commit links to."""
+
+    seq: int
+    id: bytes
+    at: int
+
+
+START = Tail(0, b"", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """An encoded payload, ready to be linked: envelope bytes, their digest, a random id."""
+
+    data: bytes
+    digest: bytes
+    id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """All of a header that does not depend on where in the log it lands."""
+
+    agent: str
+    incarnation: int
+    branch: str
+    parents: tuple[int, ...]
+    schema_id: str
+    schema_version: tuple[int, int]
+    executor: str
+    epoch: int
+    cause: Cause
+    payload: Payload
+
+
+def commit_id(header: bytes) -> bytes:
+    return SHA256 + sha256(_DOMAIN + header).digest()
+
+
+def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> Payload:
+    """Encode a delta and records. Their values must be plain already."""
+    body = codec.encode([[ops.to_wire(op) for op in delta], list(records)])
+    data = envelope.seal(body)
+    return Payload(data, envelope.digest(data), os.urandom(8))
+
+
+def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
+    """The header of a commit that follows `tail`, and the tail that it makes.
+
+    Args:
+        now: the store's clock, microseconds since 1970. A clock that stands still or goes back
+            does not: header time is at least one microsecond after the previous one.
+    """
+    at = max(now, tail.at + 1)
+    header = _encode(
+        [
+            HEADER_VERSION,
+            draft.agent,
+            draft.incarnation,
+            tail.seq + 1,
+            tail.id,
+            draft.branch,
+            draft.parents,
+            [draft.schema_id, *draft.schema_version],
+            at,
+            draft.executor,
+            draft.epoch,
+            _cause_to_wire(draft.cause),
+            draft.payload.id,
+            draft.payload.digest,
+        ]
+    )
+    return header, Tail(tail.seq + 1, commit_id(header), at)
+
+
+def _cause_to_wire(cause: Cause) -> list[Any]:
+    rest = {
+        short: value for name, short in _CAUSE_KEYS.items() if (value := getattr(cause, name))
+    }
+    return [cause.kind, rest]
+
+
+def _cause_from_wire(wire: list[Any]) -> Cause:
+    kind, rest = wire
+    fields = {name: rest[short] for name, short in _CAUSE_KEYS.items() if short in rest}
+    for name in ("tags", "refers"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
+    return Cause(kind, **fields)
+
+
+def read_header(header: bytes, target: str) -> list[Any]:
+    """The fields of a header, in the order of docs/format.md.
+
+    Raises:
+        Corrupt, UnsupportedFormat: as they say.
+    """
+    try:
+        fields = _decode(header)
+        version = fields[0]
+    except (msgspec.MsgspecError, TypeError, IndexError, KeyError) as error:
+        raise Corrupt("its header is unreadable", target=target, hint=HINT) from error
+    if version != HEADER_VERSION:
+        raise UnsupportedFormat(
+            f"header version {version}", target=target, hint="read it with a newer perdure"
+        )
+    return fields  # type: ignore[no-any-return]
+
+
+HINT = envelope.RESTORE_HINT
+
+
+def tail_of(header: bytes, target: str) -> Tail:
+    """The tail that a stored last header makes."""
+    fields = read_header(header, target)
+    return Tail(fields[3], commit_id(header), fields[8])
+
+
+def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> Commit:
+    """Decode a stored commit and check it against itself: place, agent and payload digest.
+
+    Raises:
+        Corrupt: naming agent and commit.
+    """
+    target = f"agent {agent!r}, commit {seq}"
+    fields = read_header(header, target)
+    try:
+        (
+            _, name, incarnation, at_seq, prev, branch, parents, schema, at, executor, epoch,
+            cause, _, payload_digest,
+        ) = fields  # fmt: skip
+        if name != agent or at_seq != seq:
+            raise Corrupt(
+                f"its header is that of agent {name!r}, commit {at_seq}", target=target, hint=HINT
+            )
+        delta, records = read_payload(payload, payload_digest, target)
+        return Commit(
+            name, incarnation, seq, commit_id(header), prev, branch, tuple(parents), schema[0],
+            (schema[1], schema[2]), from_micros(at), executor, epoch, _cause_from_wire(cause),
+            delta, records, len(header) + len(payload or b""),
+        )  # fmt: skip
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        raise Corrupt("its header is malformed", target=target, hint=HINT) from error
+
+
+def read_payload(
+    data: bytes | None, expected: bytes, target: str
+) -> tuple[tuple[Op, ...], tuple[dict[str, Plain], ...]]:
+    """The delta and records of a payload whose digest a header names."""
+    if data is None:
+        raise Corrupt("its payload is gone", target=target, hint=HINT)
+    if envelope.digest(data) != expected:
+        raise Corrupt(
+            "its payload is not the one that its header was made for", target=target, hint=HINT
+        )
+    try:
+        delta, records = codec.decode(envelope.open_envelope(data, target))
+        return tuple(ops.from_wire(wire) for wire in delta), tuple(records)
+    except (codec.UndecodableError, OpError, ValueError, TypeError) as error:
+        raise Corrupt("its payload is malformed", target=target, hint=HINT) from error
+
+
+def check_link(commit: Commit, before: Commit | None) -> None:
+    """Check that a commit continues the chain of the one before it (I3).
+
+    Raises:
+        Corrupt: naming the first commit that does not follow.
+    """
+    target = f"agent {commit.agent!r}, commit {commit.seq}"
+    seq, prev = (before.seq, before.id) if before else (0, b"")
+    if commit.seq != seq + 1:
+        raise Corrupt(f"follows commit {seq}: commits are missing", target=target, hint=HINT)
+    if commit.prev != prev:
+        raise Corrupt(
+            f"names {id_text(commit.prev)} as its predecessor, which is {id_text(prev)}",
+            target=target,
+            hint=HINT,
+        )
+    if any(parent >= commit.seq for parent in commit.parents):
+        raise Corrupt("has a parent that comes after it", target=target, hint=HINT)
+    if before and commit.at <= before.at:
+        raise Corrupt("is not later than the one before it", target=target, hint=HINT)

@@ -1,0 +1,210 @@
+"""Plain values as bytes: msgpack, with extension types for what msgpack has not.
+
+The wire forms are specified in docs/format.md ("Values"). Dicts keep their insertion order, because
+programs iterate over them and a rehydrated state must iterate alike; `canonical` sorts, for hashes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from perdure.core.values import Plain
+
+Ext = msgspec.msgpack.Ext
+
+BIG_INT, WIDE_STR, DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_, TUPLE, SET, FROZENSET, MAP = (
+    range(1, 13)
+)
+"""Extension codes. They are part of the format: never renumber, only add."""
+
+_AS_IS = frozenset({str, float, bool, bytes, type(None)})
+
+_encoder = msgspec.msgpack.Encoder()
+_sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class UndecodableError(ValueError):
+    """The bytes are no value of this format."""
+
+
+def encode(value: Plain) -> bytes:
+    """The bytes of a plain value; see `decode`.
+
+    Raises:
+        TypeError: not a plain value (a bug of the caller: `values.take` comes first).
+    """
+    return _encode(value, _encoder)
+
+
+def canonical(value: Plain) -> bytes:
+    """The bytes of a plain value with dict keys and set members sorted: equal values, equal bytes."""
+    return _encode(value, _sorting_encoder)
+
+
+def _encode(value: Plain, encoder: msgspec.msgpack.Encoder) -> bytes:
+    try:
+        return encoder.encode(_wire(value, encoder, wide=False))
+    except UnicodeEncodeError:  # a lone surrogate somewhere: rare, so looked for only now
+        return encoder.encode(_wire(value, encoder, wide=True))
+
+
+def _wire(value: Any, encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
+    """The value with what msgpack has not replaced by extensions; itself where nothing is."""
+    kind = type(value)
+    if kind is str and wide:
+        return _wire_str(value)
+    if kind in _AS_IS:
+        return value
+    if kind is int:
+        if -(2**63) <= value < 2**64:
+            return value
+        size = value.bit_length() // 8 + 1
+        return Ext(BIG_INT, value.to_bytes(size, "big", signed=True))
+    if kind is dict:
+        return _wire_dict(value, encoder, wide=wide)
+    if kind is list:
+        wired = [_wire(item, encoder, wide=wide) for item in value]
+        return value if all(a is b for a, b in zip(wired, value, strict=True)) else wired
+    if kind is Ext:
+        return value
+    write = _WRITERS.get(kind)
+    if write is None:
+        raise TypeError(f"not a plain value: {kind!r}")
+    return write(value, encoder)
+
+
+def _wire_dict(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
+    if any(type(key) is not str for key in value) or wide:
+        pairs = [[key, item] for key, item in value.items()]
+        if encoder is _sorting_encoder:
+            pairs.sort(key=lambda pair: canonical(pair[0]))
+        return Ext(MAP, _encode(pairs, encoder))
+    changed: dict[str, Any] | None = None
+    for key, item in value.items():
+        if type(item) in _AS_IS:
+            continue
+        wired = _wire(item, encoder, wide=wide)
+        if wired is not item:
+            changed = dict(value) if changed is None else changed
+            changed[key] = wired
+    return value if changed is None else changed
+
+
+def _wire_str(value: str) -> Any:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return Ext(WIDE_STR, value.encode("utf-8", "surrogatepass"))
+    return value
+
+
+def _zone(zone: dt.tzinfo | None) -> Any:
+    if zone is None:
+        return None
+    if isinstance(zone, ZoneInfo):
+        return zone.key
+    offset = zone.utcoffset(None)
+    if offset is None:
+        raise TypeError(f"a time zone without an offset: {zone!r}")
+    return [offset.days, offset.seconds, offset.microseconds]
+
+
+def _read_zone(zone: Any) -> dt.tzinfo | None:
+    if zone is None:
+        return None
+    if isinstance(zone, str):
+        return ZoneInfo(zone)
+    return dt.timezone(dt.timedelta(*zone))
+
+
+def _write_datetime(value: dt.datetime, _: Any) -> Any:
+    naive = value.replace(tzinfo=None, fold=0)
+    return Ext(DATETIME, _encoder.encode([naive.isoformat(), value.fold, _zone(value.tzinfo)]))
+
+
+def _read_datetime(data: bytes) -> dt.datetime:
+    text, fold, zone = _decode_raw(data)
+    return dt.datetime.fromisoformat(text).replace(tzinfo=_read_zone(zone), fold=fold)
+
+
+def _write_time(value: dt.time, _: Any) -> Any:
+    naive = value.replace(tzinfo=None, fold=0)
+    return Ext(TIME, _encoder.encode([naive.isoformat(), value.fold, _zone(value.tzinfo)]))
+
+
+def _read_time(data: bytes) -> dt.time:
+    text, fold, zone = _decode_raw(data)
+    return dt.time.fromisoformat(text).replace(tzinfo=_read_zone(zone), fold=fold)
+
+
+def _members(value: Any, encoder: msgspec.msgpack.Encoder) -> bytes:
+    # Sets have no order of their own: sorted by their bytes, equal sets are stored alike.
+    return encoder.encode(sorted(_sorted_member(item) for item in value))
+
+
+def _sorted_member(item: Any) -> bytes:
+    return canonical(item)
+
+
+_WRITERS: dict[type, Callable[[Any, msgspec.msgpack.Encoder], Any]] = {
+    dt.datetime: _write_datetime,
+    dt.time: _write_time,
+    dt.date: lambda v, _: Ext(DATE, v.isoformat().encode()),
+    dt.timedelta: lambda v, _: Ext(TIMEDELTA, _encoder.encode([v.days, v.seconds, v.microseconds])),
+    Decimal: lambda v, _: Ext(DECIMAL, str(v).encode()),
+    UUID: lambda v, _: Ext(UUID_, v.bytes),
+    tuple: lambda v, e: Ext(TUPLE, _encode(list(v), e)),
+    set: lambda v, e: Ext(SET, _members(v, e)),
+    frozenset: lambda v, e: Ext(FROZENSET, _members(v, e)),
+}
+
+_READERS: dict[int, Callable[[bytes], Any]] = {
+    BIG_INT: lambda d: int.from_bytes(d, "big", signed=True),
+    WIDE_STR: lambda d: d.decode("utf-8", "surrogatepass"),
+    DATETIME: _read_datetime,
+    DATE: lambda d: dt.date.fromisoformat(d.decode()),
+    TIME: _read_time,
+    TIMEDELTA: lambda d: dt.timedelta(*_decode_raw(d)),
+    DECIMAL: lambda d: Decimal(d.decode()),
+    UUID_: lambda d: UUID(bytes=d),
+    TUPLE: lambda d: tuple(_decode_raw(d)),
+    SET: lambda d: {_decode_raw(item) for item in _decode_raw(d)},
+    FROZENSET: lambda d: frozenset(_decode_raw(item) for item in _decode_raw(d)),
+    MAP: lambda d: {key: item for key, item in _decode_raw(d)},
+}
+
+
+def _read_ext(code: int, data: memoryview) -> Any:
+    reader = _READERS.get(code)
+    if reader is None:
+        raise UndecodableError(f"an unknown extension type, {code}")
+    return reader(bytes(data))
+
+
+_decoder = msgspec.msgpack.Decoder(ext_hook=_read_ext)
+_decode_raw = _decoder.decode
+
+
+def decode(data: bytes) -> Plain:
+    """The plain value of bytes that `encode` made. Never imports or evaluates anything (I10).
+
+    Raises:
+        UndecodableError: the bytes are something else.
+    """
+    try:
+        return _decode_raw(data)
+    except UndecodableError:
+        raise
+    except (
+        msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, LookupError,
+        RecursionError, struct.error,
+    ) as error:  # fmt: skip
+        raise UndecodableError(f"not a value of this format: {error}") from error

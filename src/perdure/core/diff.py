@@ -1,0 +1,111 @@
+"""The ops between two plain trees, for a value that somebody hands over whole.
+
+Shortcuts first: the same object, a common prefix and suffix. Kept simple behind them: a changed
+stretch of a list is one splice, unless it has as many items as before, which are compared one by one.
+"""
+
+from __future__ import annotations
+
+from perdure.core.ops import Append, Delete, Op, Set, SetAdd, SetRemove, Splice, TextSplice
+from perdure.core.values import Path, Plain, copy, same
+
+TEXT_MIN = 64
+"""Shorter texts are set whole: the op would cost more than the text."""
+
+
+def diff(old: Plain, new: Plain, path: Path = ()) -> list[Op]:
+    """Ops that turn `old` into `new`. Their values are copies; neither tree is touched."""
+    ops: list[Op] = []
+    _diff(old, new, path, ops)
+    return ops
+
+
+def _diff(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
+    if old is new:
+        return
+    kind = type(old)
+    if kind is not type(new):
+        ops.append(Set(path, copy(new)))
+    elif kind is dict:
+        _diff_dicts(old, new, path, ops)
+    elif kind is list:
+        _diff_lists(old, new, path, ops)
+    elif same(old, new):
+        return
+    elif kind is set:
+        _diff_sets(old, new, path, ops)
+    elif kind is str and (splice := text_splice(old, new, path)):
+        ops.append(splice)
+    else:
+        ops.append(Set(path, copy(new)))
+
+
+def _diff_dicts(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
+    for key in old:
+        if key not in new:
+            ops.append(Delete((*path, key)))
+    for key, item in new.items():
+        if key in old:
+            _diff(old[key], item, (*path, key), ops)
+        else:
+            ops.append(Set((*path, key), copy(item)))
+
+
+def _diff_lists(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
+    shorter = min(len(old), len(new))
+    front = 0
+    while front < shorter and same(old[front], new[front]):
+        front += 1
+    if front == len(old) == len(new):
+        return
+    back = 0
+    while back < shorter - front and same(old[-1 - back], new[-1 - back]):
+        back += 1
+    gone, come = len(old) - front - back, len(new) - front - back
+    if gone == come:
+        for index in range(front, front + gone):
+            _diff(old[index], new[index], (*path, index), ops)
+    elif gone == 0 and back == 0:
+        ops.append(Append(path, copy(new[front:])))
+    else:
+        ops.append(Splice(path, front, gone, copy(new[front : front + come])))
+
+
+def _diff_sets(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
+    # By type too: {1} and {True} are equal to Python and not to us.
+    before = {(type(item), item) for item in old}
+    after = {(type(item), item) for item in new}
+    gone = [item for kind, item in before - after]
+    come = [item for kind, item in after - before]
+    if any(item in come for item in gone):
+        ops.append(Set(path, copy(new)))
+        return
+    if gone:
+        ops.append(SetRemove(path, gone))
+    if come:
+        ops.append(SetAdd(path, come))
+
+
+def text_splice(old: str, new: str, path: Path) -> TextSplice | None:
+    """The splice between two long texts with much in common; None where setting it is better."""
+    if len(old) < TEXT_MIN or len(new) < TEXT_MIN:
+        return None
+    front = _common_prefix(old, new)
+    rest = min(len(old), len(new)) - front
+    back = _common_prefix(old[: -rest - 1 : -1], new[: -rest - 1 : -1]) if rest else 0
+    text = new[front : len(new) - back]
+    if len(text) * 2 > len(new):
+        return None
+    return TextSplice(path, front, len(old) - front - back, text)
+
+
+def _common_prefix(a: str, b: str) -> int:
+    """By halving: slices compare at the speed of memory, characters in a loop do not."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

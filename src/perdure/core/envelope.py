@@ -1,0 +1,101 @@
+"""The envelope around every stored value: what is needed to read it, then its bytes.
+
+Layout in docs/format.md ("Envelope"). Compression is one of its features; a trained dictionary and
+encryption have their bits and fields reserved, so that today's readers refuse what they cannot read
+instead of misreading it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from hashlib import sha256
+
+import zstandard
+
+from perdure.errors import Corrupt, UnsupportedFormat
+
+MAGIC = b"Pd"
+VERSION = 1
+ZSTD = 1 << 0
+DICTIONARY = 1 << 1
+ENCRYPTED = 1 << 2
+KNOWN_FEATURES = ZSTD
+MSGPACK = 1
+
+SALT_SIZE = 16
+_HEAD = struct.Struct(">2sBHB")  # magic, version, features, codec
+OVERHEAD = _HEAD.size + SALT_SIZE
+
+COMPRESS_MIN = 128
+"""Shorter bodies gain nothing: a frame's own header eats it."""
+
+BODY_MAX = 1 << 30
+"""Refuse to inflate beyond 1 GiB: the announced size may be a lie (a decompression bomb)."""
+
+_local = threading.local()
+
+
+def seal(body: bytes) -> bytes:
+    """Put a body into an envelope with a fresh salt, compressed where that makes it smaller."""
+    features = 0
+    if len(body) >= COMPRESS_MIN:
+        packed = _compressor().compress(body)
+        if len(packed) < len(body):
+            body, features = packed, ZSTD
+    return _HEAD.pack(MAGIC, VERSION, features, MSGPACK) + os.urandom(SALT_SIZE) + body
+
+
+def open_envelope(data: bytes, target: str) -> bytes:
+    """The body of an envelope.
+
+    Raises:
+        Corrupt: these bytes are no envelope, or their compressed body is broken.
+        UnsupportedFormat: it needs a feature that this version has not.
+    """
+    if len(data) < OVERHEAD or data[:2] != MAGIC:
+        raise Corrupt("stored bytes are no envelope", target=target, hint=RESTORE_HINT)
+    _, version, features, codec = _HEAD.unpack_from(data)
+    if version > VERSION or features & ~KNOWN_FEATURES or codec != MSGPACK:
+        raise UnsupportedFormat(
+            f"stored with envelope version {version}, features {features:#06b}, codec {codec}",
+            target=target,
+            hint="read it with a newer perdure",
+        )
+    body = data[OVERHEAD:]
+    if not features & ZSTD:
+        return body
+    try:
+        if zstandard.frame_content_size(body) > BODY_MAX:
+            raise Corrupt("announces an absurd size", target=target, hint=RESTORE_HINT)
+        return _decompressor().decompress(body, max_output_size=BODY_MAX)
+    except zstandard.ZstdError as error:
+        raise Corrupt(f"a broken zstd frame: {error}", target=target, hint=RESTORE_HINT) from error
+
+
+RESTORE_HINT = (
+    "run `perdure verify` to see how far the damage goes, and restore the store from a copy"
+)
+
+
+def digest(data: bytes) -> bytes:
+    """The digest that a header keeps of its payload: over the stored envelope, salt included."""
+    return sha256(b"perdure.payload.v1\0" + data).digest()
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    # zstandard's objects may not be shared between threads that use them at once.
+    try:
+        return _local.compressor  # type: ignore[no-any-return]
+    except AttributeError:
+        _local.compressor = zstandard.ZstdCompressor(level=3)
+        return _local.compressor
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    try:
+        return _local.decompressor  # type: ignore[no-any-return]
+    except AttributeError:
+        _local.decompressor = zstandard.ZstdDecompressor()
+        return _local.decompressor

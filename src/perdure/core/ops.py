@@ -1,0 +1,311 @@
+"""The ops of a delta: what changed, applied to a plain tree, inverted, and compared for overlap.
+
+Folding applies them in order. It runs no code but this file, so a state is a function of the log
+alone (I6). Wire forms: docs/format.md ("Ops"). Lists and texts count items and code points from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.core.values import Path, Plain, copy, format_path, look_up
+
+
+class OpError(ValueError):
+    """An op that does not fit the tree it is applied to: the log and the state disagree."""
+
+
+@dataclass(slots=True)
+class Set:
+    """Put a value at a path: a dict key (new or not), a list index that exists, or the root."""
+
+    path: Path
+    value: Plain
+
+
+@dataclass(slots=True)
+class Delete:
+    """Take a dict key away."""
+
+    path: Path
+
+
+@dataclass(slots=True)
+class Append:
+    """Add values at the end of the list at a path."""
+
+    path: Path
+    values: list[Plain]
+
+
+@dataclass(slots=True)
+class Splice:
+    """In the list at a path, replace `removed` items from `index` on by `values`."""
+
+    path: Path
+    index: int
+    removed: int
+    values: list[Plain]
+
+
+@dataclass(slots=True)
+class TextSplice:
+    """In the str at a path, replace `removed` code points from `index` on by `text`."""
+
+    path: Path
+    index: int
+    removed: int
+    text: str
+
+
+@dataclass(slots=True)
+class Increment:
+    """Add to the number at a path."""
+
+    path: Path
+    by: Plain
+
+
+@dataclass(slots=True)
+class SetAdd:
+    """Add members to the set at a path."""
+
+    path: Path
+    members: list[Plain]
+
+
+@dataclass(slots=True)
+class SetRemove:
+    """Take members out of the set at a path."""
+
+    path: Path
+    members: list[Plain]
+
+
+@dataclass(slots=True)
+class Move:
+    """In the list at a path, take the item at `source` out and insert it at `target`."""
+
+    path: Path
+    source: int
+    target: int
+
+
+Op = Set | Delete | Append | Splice | TextSplice | Increment | SetAdd | SetRemove | Move
+
+_KINDS: tuple[type[Any], ...] = (
+    Set, Delete, Append, Splice, TextSplice, Increment, SetAdd, SetRemove, Move,
+)  # fmt: skip
+"""An op's code on the wire is its place here. Part of the format: only add at the end."""
+
+_CODES = {kind: code for code, kind in enumerate(_KINDS)}
+
+
+def to_wire(op: Op) -> list[Any]:
+    """An op as ``[code, path, …its other fields]``."""
+    fields = [getattr(op, name) for name in op.__slots__]
+    return [_CODES[type(op)], list(fields[0]), *fields[1:]]
+
+
+def from_wire(wire: Any) -> Op:
+    """The op of a decoded wire form.
+
+    Raises:
+        OpError: it is none.
+    """
+    try:
+        code, path, *fields = wire
+        op = _KINDS[code](tuple(path), *fields)
+    except (TypeError, ValueError, IndexError) as error:
+        raise OpError(f"not an op: {wire!r:.80}") from error
+    return op  # type: ignore[no-any-return]
+
+
+def apply(root: Plain, op: Op) -> Plain:
+    """Apply one op to a tree in place; the new root is returned (another one only for Set at ()).
+
+    Raises:
+        OpError: the op does not fit. The tree may not be trusted afterwards.
+    """
+    try:
+        return _apply(root, op)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        where = format_path(op.path)
+        raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
+
+
+def _apply(root: Plain, op: Op) -> Plain:
+    match op:
+        case Set(path=()):
+            return op.value
+        case Set():
+            look_up(root, op.path[:-1])[op.path[-1]] = op.value
+        case Delete():
+            del look_up(root, op.path[:-1])[op.path[-1]]
+        case Append():
+            _list(root, op.path).extend(op.values)
+        case Splice():
+            items = _list(root, op.path)
+            _within(op.index + op.removed, len(items))
+            items[op.index : op.index + op.removed] = op.values
+        case Move():
+            items = _list(root, op.path)
+            items.insert(op.target, items.pop(op.source))
+        case SetAdd():
+            look_up(root, op.path).update(op.members)
+        case SetRemove():
+            look_up(root, op.path).difference_update(op.members)
+        case TextSplice():
+            text = look_up(root, op.path)
+            _within(op.index + op.removed, len(text))
+            return _put(root, op.path, text[: op.index] + op.text + text[op.index + op.removed :])
+        case Increment():
+            return _put(root, op.path, look_up(root, op.path) + op.by)
+    return root
+
+
+def _list(root: Plain, path: Path) -> list[Plain]:
+    items = look_up(root, path)
+    if type(items) is not list:
+        raise TypeError(f"a {type(items).__name__} where a list should be")
+    return items
+
+
+def _within(end: int, length: int) -> None:
+    if end > length:
+        raise IndexError(f"ends at {end} of {length}")
+
+
+def _put(root: Plain, path: Path, value: Plain) -> Plain:
+    if not path:
+        return value
+    look_up(root, path[:-1])[path[-1]] = value
+    return root
+
+
+def fold(root: Plain, ops: Iterable[Op]) -> Plain:
+    """Apply ops in order, in place; returns the root."""
+    for op in ops:
+        root = apply(root, op)
+    return root
+
+
+def invert(root: Plain, op: Op) -> Op:
+    """The op that takes `op` back, computed on the tree as it is *before* `op`.
+
+    Values are copied, so that the inverse stays right when the tree moves on.
+    """
+    match op:
+        case Set(path=()):
+            return Set((), copy(root))
+        case Set():
+            parent = look_up(root, op.path[:-1])
+            if type(parent) is dict and op.path[-1] not in parent:
+                return Delete(op.path)
+            return Set(op.path, copy(parent[op.path[-1]]))
+        case Delete():
+            return Set(op.path, copy(look_up(root, op.path)))
+        case Append():
+            return Splice(op.path, len(look_up(root, op.path)), len(op.values), [])
+        case Splice():
+            gone = look_up(root, op.path)[op.index : op.index + op.removed]
+            return Splice(op.path, op.index, len(op.values), copy(gone))
+        case TextSplice():
+            text = look_up(root, op.path)[op.index : op.index + op.removed]
+            return TextSplice(op.path, op.index, len(op.text), text)
+        case Increment():
+            return Increment(op.path, -op.by)
+        case SetAdd():
+            before = look_up(root, op.path)
+            return SetRemove(op.path, [item for item in op.members if item not in before])
+        case SetRemove():
+            before = look_up(root, op.path)
+            return SetAdd(op.path, [item for item in op.members if item in before])
+        case Move():
+            return Move(op.path, op.target, op.source)
+
+
+def invert_all(root: Plain, ops: Sequence[Op]) -> list[Op]:
+    """The ops, in order, that take a whole delta back. `root` is consumed: it moves forward."""
+    inverses: list[Op] = []
+    for op in ops:
+        inverses.append(invert(root, op))
+        root = apply(root, own(op))
+    inverses.reverse()
+    return inverses
+
+
+def own(op: Op) -> Op:
+    """The op with copied values, so that applying it does not tie the tree to the delta."""
+    match op:
+        case Set():
+            return Set(op.path, copy(op.value))
+        case Append():
+            return Append(op.path, copy(op.values))
+        case Splice():
+            return Splice(op.path, op.index, op.removed, copy(op.values))
+    return op
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What an op touches: the value at `path`, or of the list (or text) there items from `start`.
+
+    `stop` is the first index past what it touched; None where everything behind moved.
+    """
+
+    path: Path
+    start: int | None = None
+    stop: int | None = None
+
+
+def reach(op: Op, length: int | None = None) -> Reach:
+    """What an op touches. `length`: of the list at its path before it, for an Append."""
+    match op:
+        case Append():
+            return Reach(op.path, length if length is not None else 0, None)
+        case Splice():
+            same_size = op.removed == len(op.values)
+            return Reach(op.path, op.index, op.index + op.removed if same_size else None)
+        case TextSplice():
+            same_size = op.removed == len(op.text)
+            return Reach(op.path, op.index, op.index + op.removed if same_size else None)
+        case Move():
+            low, high = sorted((op.source, op.target))
+            return Reach(op.path, low, high + 1)
+    return Reach(op.path)
+
+
+def spares(later: Reach, restored: Reach, size: int) -> bool:
+    """Whether a later change leaves alone what an inverse would restore.
+
+    Args:
+        later: what the later op touches.
+        restored: the place of the earlier op.
+        size: how many items that earlier op left at its place; a later change of the same list
+            spares it only from there on (a strict suffix), because nothing in front moved.
+    """
+    if restored.start is not None:
+        end = restored.start + size
+        if later.path == restored.path:
+            return later.start is not None and later.start >= end
+        if later.path[: len(restored.path)] == restored.path:
+            index = later.path[len(restored.path)]
+            return not isinstance(index, int) or index >= end or index < restored.start
+        return restored.path[: len(later.path)] != later.path or _beside(later, restored.path)
+    short, long = sorted((later.path, restored.path), key=len)
+    if long[: len(short)] != short:
+        return True
+    return later.path == short and len(short) < len(long) and _beside(later, restored.path)
+
+
+def _beside(later: Reach, path: Path) -> bool:
+    """Whether a change of a list touches only items other than the one that `path` goes through."""
+    if later.start is None or len(path) <= len(later.path):
+        return False
+    index = path[len(later.path)]
+    if not isinstance(index, int):
+        return False
+    return later.start > index or (later.stop is not None and later.stop <= index)

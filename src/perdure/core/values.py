@@ -1,0 +1,204 @@
+"""Plain values: what a state is made of once its types are taken off, and paths into them.
+
+A plain value is one of the scalars below, or a list, dict, tuple, set or frozenset of plain values.
+Each comes back from storage equal and of the same type; anything else is refused by path (I12).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from perdure.errors import Alias, Unstorable
+
+Plain = Any
+"""A plain value. Not spelt out as a recursive type: checkers choke on it, `take` does the check."""
+
+Path = tuple[Any, ...]
+"""Dict keys and list indexes from the root of a state to a value in it."""
+
+SCALARS = frozenset(
+    {
+        type(None), bool, int, float, str, bytes,
+        dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID,
+    }
+)  # fmt: skip
+
+DEPTH_MAX = 200
+"""Containers within containers. Deeper values would exhaust the stack of readers."""
+
+
+def format_path(path: Path, root: str = "state") -> str:
+    """``("messages", 3, "when")`` as ``state.messages[3].when``."""
+    text = root
+    for key in path:
+        text += f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+    return text
+
+
+def take(
+    value: Any, at: Path = (), *, seen: dict[int, Path] | None = None, root: str = "state"
+) -> Plain:
+    """Copy an untyped value into a fresh plain tree.
+
+    Args:
+        value: anything; only plain kinds of exactly these types pass.
+        at: where it will stand, for the message.
+        seen: the containers met so far by identity. When given, one that is met a second time is
+            refused as an alias; when None, only a cycle is.
+        root: what the path starts with in messages.
+
+    Raises:
+        Unstorable: a value of another kind, with its path.
+        Alias: a container that stands at two places, or inside itself.
+    """
+    return Taker(seen, root).take(value, at)
+
+
+class Taker:
+    """One copying walk: refuses aliases (with `seen`) and cycles, and measures the depth."""
+
+    def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
+        self._seen = seen
+        self._root = root
+        self._open: dict[int, Path] = {}
+
+    def take(self, value: Any, at: Path) -> Plain:
+        kind = type(value)
+        if kind in SCALARS:
+            if kind is dt.datetime or kind is dt.time:
+                check_zone(value, at, self._root)
+            return value
+        if kind is list:
+            self.enter(value, at)
+            taken: Any = [self.take(item, (*at, index)) for index, item in enumerate(value)]
+        elif kind is dict:
+            self.enter(value, at)
+            taken = {self.key(key, at): self.take(item, (*at, key)) for key, item in value.items()}
+        elif kind is tuple:
+            taken = tuple(self.take(item, (*at, index)) for index, item in enumerate(value))
+            return taken
+        elif kind is set or kind is frozenset:
+            return kind(self.member(item, at) for item in value)
+        else:
+            return self.other(value, at)
+        self.leave(value)
+        return taken
+
+    def other(self, value: Any, at: Path) -> Plain:
+        """What to do with a value of no plain kind; typed schemas know more kinds."""
+        raise Unstorable(
+            f"a {type(value).__module__}.{type(value).__qualname__} cannot be stored",
+            target=format_path(at, self._root),
+            hint="store plain data (str, int, float, bool, None, bytes, list, dict, tuple, set, "
+            "datetime, Decimal, UUID), declare a schema with a type for it, "
+            "or mark the field perdure.Ephemeral",
+        )
+
+    def enter(self, container: Any, at: Path) -> None:
+        """Begin a mutable container, refusing one that is open or, if asked, was seen."""
+        mark = id(container)
+        if mark in self._open:
+            raise Alias(
+                f"a cycle: it contains itself, by way of {format_path(self._open[mark], self._root)}",
+                target=format_path(at, self._root),
+                hint="a state is a tree; store an id instead of the object itself",
+            )
+        if self._seen is not None:
+            if mark in self._seen:
+                raise Alias(
+                    f"the same object stands at {format_path(self._seen[mark], self._root)} too",
+                    target=format_path(at, self._root),
+                    hint="a state is a tree; store a copy (copy.deepcopy) or an id",
+                )
+            self._seen[mark] = at
+        if len(at) > DEPTH_MAX:
+            raise Unstorable(
+                f"nested more than {DEPTH_MAX} levels deep",
+                target=format_path(at[:8], self._root) + "…",
+                hint="flatten it, or store it as text",
+            )
+        self._open[mark] = at
+
+    def leave(self, container: Any) -> None:
+        del self._open[id(container)]
+
+    def key(self, key: Any, at: Path) -> Any:
+        if type(key) is str:
+            return key
+        if type(key) is bool or key is None:
+            raise Unstorable(
+                f"a dict key of type {type(key).__name__}",
+                target=format_path((*at, key), self._root),
+                hint="use str or int keys; True and 1 would be the same key",
+            )
+        return self.member(key, at)
+
+    def member(self, item: Any, at: Path) -> Any:
+        """A set member or a dict key: a scalar, or a tuple or frozenset of them."""
+        if type(item) not in SCALARS and type(item) not in (tuple, frozenset):
+            return self.other(item, (*at, item))
+        return self.take(item, (*at, item))
+
+
+def check_zone(value: dt.datetime | dt.time, at: Path, root: str) -> None:
+    """Refuse a tzinfo that could not be rebuilt: only fixed offsets and ZoneInfo keys can."""
+    zone = value.tzinfo
+    if zone is None or type(zone) is dt.timezone:
+        return
+    if type(zone) is ZoneInfo and zone.key:
+        return
+    raise Unstorable(
+        f"a time zone of type {type(zone).__qualname__}",
+        target=format_path(at, root),
+        hint="use datetime.timezone or zoneinfo.ZoneInfo, e.g. value.astimezone(datetime.UTC)",
+    )
+
+
+def same(a: Plain, b: Plain) -> bool:
+    """Whether two plain values are equal *and* of the same types: 1, 1.0 and True all differ."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is dict:
+        return len(a) == len(b) and all(
+            key in b and same(item, b[key]) for key, item in a.items()
+        )
+    if kind is list or kind is tuple:
+        return len(a) == len(b) and all(map(same, a, b))
+    if kind is float or kind is Decimal:
+        return bool(a == b and str(a) == str(b)) or (a != a and b != b)
+    if kind is dt.datetime or kind is dt.time:
+        return a == b and repr(a) == repr(b)
+    if kind is set or kind is frozenset:
+        return a == b and {(type(x), x) for x in a} == {(type(x), x) for x in b}
+    return bool(a == b)
+
+
+def copy(value: Plain) -> Plain:
+    """A deep copy of a plain value; scalars, tuples and frozensets are shared."""
+    kind = type(value)
+    if kind is list:
+        return [copy(item) for item in value]
+    if kind is dict:
+        return {key: copy(item) for key, item in value.items()}
+    if kind is set:
+        return set(value)
+    return value
+
+
+def look_up(root: Plain, path: Iterable[Any]) -> Plain:
+    """The value at a path.
+
+    Raises:
+        LookupError, TypeError: there is none.
+    """
+    for key in path:
+        root = root[key]
+    return root

@@ -1,0 +1,141 @@
+"""One tree of errors: each says which operation failed, on what, what to do, and whether to retry.
+
+Callers catch `PerdureError` to catch all of it, or the named ones that they act on. An error that
+comes from storage never looks like an absent value (I12).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+Outcome = Literal["not_done", "done", "unknown"]
+
+
+class PerdureError(Exception):
+    """The root of the tree.
+
+    Attributes:
+        target: what the operation was about, e.g. ``agent 'ticket-42', branch 'main'``.
+        hint: what the reader can do about it; empty where there is nothing.
+        retry: whether the same call may succeed when it is simply made again.
+    """
+
+    retry = False
+
+    def __init__(self, problem: str, *, target: str = "", hint: str = "") -> None:
+        self.problem = problem
+        self.target = target
+        self.hint = hint
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        text = f"{self.target}: {self.problem}" if self.target else self.problem
+        return f"{text}\n  → {self.hint}" if self.hint else text
+
+
+class Conflict(PerdureError):
+    """Somebody else got there first, or a name or key is already used for something else.
+
+    Nothing was written. Read again and decide anew (`agent.update` does so by itself).
+    """
+
+    retry = True
+
+
+class Fenced(PerdureError):
+    """The lease under which this write was made belongs to another executor now (I4).
+
+    Nothing was written, and nothing that this owner writes will be. Stop; the new owner goes on.
+    """
+
+
+class InDoubt(PerdureError):
+    """A tool call has an intent and no outcome: nobody knows whether it took effect (I5)."""
+
+
+class NeedsAttention(PerdureError):
+    """A run stopped for a reason that a person must settle; the hint names the way out (I8)."""
+
+
+class RunFailed(PerdureError):
+    """The agent function of a run raised; recorded, and raised again for whoever asks later."""
+
+
+class CallFailed(PerdureError):
+    """Stands for a recorded error whose own type is not loaded in this program."""
+
+
+class Corrupt(PerdureError):
+    """Stored bytes are not what was written (I11), or the files were changed under the store."""
+
+
+class NotAStore(PerdureError):
+    """The file or URL exists and is something other than a Perdure store. It was not touched."""
+
+
+class UnsupportedFormat(PerdureError):
+    """The store, or one of its records, was written by a newer Perdure than this one."""
+
+
+class SchemaError(PerdureError):
+    """A value does not fit the state schema, or breaks an invariant; names its path."""
+
+
+class Unstorable(SchemaError, TypeError):
+    """A value of a kind that would not come back as it was (I12); names its path."""
+
+
+class Alias(SchemaError):
+    """One mutable value would stand at two places of the state, or inside itself."""
+
+
+class Drifted(SchemaError):
+    """`agent.state` was changed outside `edit` at a path that this edit touches."""
+
+
+class GuardMismatch(PerdureError):
+    """What a checkpoint recorded of its surroundings differs from what is there now."""
+
+
+class NotFound(PerdureError, LookupError):
+    """No agent, branch, checkpoint, commit or run of that name. Storage did answer."""
+
+
+class StoreUnavailable(PerdureError):
+    """Storage could not do it: full, read-only, locked for too long, or failing.
+
+    Attributes:
+        outcome: ``"not_done"``, or ``"unknown"`` where a commit may or may not have happened (I1).
+    """
+
+    retry = True
+
+    def __init__(
+        self, problem: str, *, target: str = "", hint: str = "", outcome: Outcome = "not_done"
+    ) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.outcome: Outcome = outcome
+
+
+class TimedOut(PerdureError):
+    """What was waited for did not come in time. It may still come."""
+
+    retry = True
+
+
+class OutsideRun(PerdureError):
+    """A tool was called where no run can be seen, in a process that is driving runs."""
+
+
+class RunInterrupted(BaseException):
+    """Leaves an agent function without ending its run; its cause says why.
+
+    Not an `Exception`, so that frameworks which catch everything let it through. Once raised,
+    every later call of that run raises it again.
+    """
+
+    def __init__(self, reason: PerdureError, detail: Any = None) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.detail = detail
+        self.__cause__ = reason

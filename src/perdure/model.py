@@ -1,0 +1,226 @@
+"""Frozen data that every layer speaks of: commits, branches, checkpoints, leases, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from perdure.core.ops import Op
+
+Durability = Literal["sync", "group", "os"]
+"""When a commit is acknowledged: after its fsync; at one fsync per N commits or T milliseconds;
+or with no fsync (survives the process, not the machine)."""
+
+RunStatus = Literal["pending", "running", "needs_attention", "done", "failed", "cancelled"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_micros(at: datetime) -> int:
+    """Microseconds since 1970 of an aware datetime."""
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def from_micros(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def id_text(commit_id: bytes) -> str:
+    """A commit id as people read it: the algorithm's name, then the digest in hex."""
+    return f"sha256:{commit_id[1:].hex()}" if commit_id[:1] == b"\x01" else commit_id.hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a commit was made.
+
+    Attributes:
+        kind: what sort of commit: ``edit``, ``create``, ``fork``, ``rollback``, ``undo`` …
+        what: the caller's words.
+        run: id of the run that made it.
+        step: place of the step or tool call in the run.
+        key: the idempotency key of the command.
+        trace: a trace id of the caller's.
+        group: commits that share it are undone together.
+        tags: free labels.
+        refers: the seqs that an undo, redo, rollback or adoption speaks of.
+    """
+
+    kind: str
+    what: str = ""
+    run: str | None = None
+    step: str | None = None
+    key: str | None = None
+    trace: str | None = None
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+    refers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of an agent's log.
+
+    Attributes:
+        seq: its number, dense per agent over all branches, from 1.
+        id: the hash of its header; `id_text` makes it readable.
+        prev: id of the commit at ``seq - 1``; empty for the first.
+        parents: seqs of the commits whose state it changes; the first is the one it builds on.
+        at: the store's time, strictly growing along the log.
+        executor: id of the process that made it; `epoch` its lease's fencing token, 0 without.
+        delta: ops that turn the parent's state into this one's.
+        records: what else it says (a run's journal, a checkpoint's guards), as plain maps.
+        size: bytes of header and payload as stored.
+    """
+
+    agent: str
+    incarnation: int
+    seq: int
+    id: bytes
+    prev: bytes
+    branch: str
+    parents: tuple[int, ...]
+    schema_id: str
+    schema_version: tuple[int, int]
+    at: datetime
+    executor: str
+    epoch: int
+    cause: Cause
+    delta: tuple[Op, ...]
+    records: tuple[Mapping[str, Any], ...]
+    size: int
+
+    @property
+    def parent(self) -> int:
+        """Seq of the commit whose state this one changes; 0 for the first."""
+        return self.parents[0] if self.parents else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A named head. `holder` and `epoch` say which executor has the lease, if one has."""
+
+    name: str
+    head: int
+    deleted: bool = False
+    epoch: int = 0
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A named recovery point: a commit and what was true around it when it was made.
+
+    Attributes:
+        seq: the commit whose state it names.
+        state_hash: hash of the state's canonical bytes.
+        config_hash: hash of the agent's configuration, if one was given.
+        dependencies: versions of named distributions.
+        run: id of the branch's unfinished run, if there was one, and `position` its last place.
+    """
+
+    name: str
+    seq: int
+    state_hash: str
+    schema_id: str
+    schema_version: tuple[int, int]
+    config_hash: str | None = None
+    dependencies: Mapping[str, str] = field(default_factory=dict)
+    run: str | None = None
+    position: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one executor to append to a branch, until another takes a higher epoch."""
+
+    agent_no: int
+    branch: str
+    executor: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """What a store says of an agent without reading its log.
+
+    Attributes:
+        no: the store's own number for this incarnation; never used again.
+        incarnation: 1 for the first agent of that name; one more after each deletion.
+        seq: of its latest commit.
+    """
+
+    name: str
+    no: int
+    incarnation: int
+    deleted: bool
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One execution of an agent function, as the runs' projection has it.
+
+    Attributes:
+        id: unique in the store: ``agent/function/key`` and a number where those repeat.
+        started: seq of the commit that began it; `ended` of the one that finished it, or 0.
+        args: a digest of the arguments.
+        result: the recorded result, while status is "done".
+        problem: why it failed or needs attention, in words.
+    """
+
+    id: str
+    agent: str
+    agent_no: int
+    branch: str
+    function: str
+    key: str
+    status: RunStatus
+    started: int
+    ended: int = 0
+    args: str = ""
+    result: Any = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference between two states: `before` and `after` are plain; MISSING where absent."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What `verify` went through without finding a fault."""
+
+    agent: str
+    commits: int
+    snapshots: int
+    head: bytes
+
+    @property
+    def root(self) -> str:
+        """Id of the last commit: keep it elsewhere, and give it as `anchor` another time."""
+        return id_text(self.head)
+
+
+class Missing:
+    """The type of MISSING, which stands where None could be a value."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING = Missing()
+
+Records = Sequence[Mapping[str, Any]]
