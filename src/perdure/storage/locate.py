@@ -1,0 +1,69 @@
+"""From a store's URL to its backend."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import parse_qsl, urlsplit
+
+from perdure.errors import NotFound, StoreUnavailable
+from perdure.model import Durability
+from perdure.storage.memory import MemoryBackend
+from perdure.storage.port import Backend
+
+_named_memories: dict[str, MemoryBackend] = {}
+
+
+def locate(
+    url: str | os.PathLike[str], *, durability: Durability = "sync", create: bool = True
+) -> Backend:
+    """Open the backend of a URL.
+
+    Args:
+        url: a path, ``sqlite:///path``, or ``memory://``. A named memory, ``memory://name``, is the
+            same one for all who open it in this process.
+        create: whether a store that is not there yet is made.
+
+    Raises:
+        NotFound: it is not there and may not be made.
+        StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say.
+        ValueError: no backend knows such a URL, or the durability is not one of the three.
+    """
+    text = os.fspath(url)
+    if durability not in ("sync", "group", "os"):
+        raise ValueError(f"durability {durability!r}: must be 'sync', 'group' or 'os'")
+    scheme, colon, rest = text.partition("://")
+    if not colon:
+        return _sqlite(text, durability, create=create)
+    if scheme == "sqlite":
+        parts = urlsplit(text)
+        options = dict(parse_qsl(parts.query))
+        if parts.netloc or not parts.path.strip("/") or options:
+            raise ValueError(f"{text!r}: write it as sqlite:///path/to/file (four slashes: absolute)")
+        return _sqlite(parts.path[1:], durability, create=create)
+    if scheme == "memory":
+        return _memory(rest, create=create)
+    raise ValueError(
+        f"{text!r}: no backend for {scheme}:// yet; there are a path, sqlite:///path and memory://"
+    )
+
+
+def _sqlite(path: str, durability: Durability, *, create: bool) -> Backend:
+    from perdure.storage.sqlite.backend import SqliteBackend  # apsw costs 20 ms to import
+
+    if not path or path == ":memory:":
+        raise ValueError(f"{path!r} is no path of a file; a store in memory is memory://")
+    if os.path.isdir(path):
+        raise StoreUnavailable(
+            "is a folder", target=f"store {path}", hint="name a file in it, such as agents.db"
+        )
+    return SqliteBackend(path, durability=durability, create=create)
+
+
+def _memory(name: str, *, create: bool) -> Backend:
+    if not name:
+        return MemoryBackend()
+    if name not in _named_memories or _named_memories[name].closed:
+        if not create:
+            raise NotFound("no such store in this process", target=f"memory://{name}")
+        _named_memories[name] = MemoryBackend(name)
+    return _named_memories[name]

@@ -1,0 +1,295 @@
+"""The storage port in a dict: for tests, for `perdure.testing.play`, and for state that may go.
+
+The same promises as the SQLite backend but durability. Everything ends with the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from perdure.errors import NotFound, StoreUnavailable
+from perdure.model import AgentInfo, Lease, RunInfo
+from perdure.storage.port import (
+    Append, Appended, Outcome, Ref, Refused, Sizes, StoredCommit, StoredSnapshot,
+)  # fmt: skip
+
+UNFINISHED = ("pending", "running", "needs_attention")
+
+
+@dataclass(slots=True)
+class _Agent:
+    name: str
+    no: int
+    incarnation: int
+    deleted: bool = False
+    commits: list[tuple[bytes, bytes]] = field(default_factory=list)
+    refs: dict[str, Ref] = field(default_factory=dict)
+    keys: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class MemoryBackend:
+    """See `perdure.storage.port.Backend`, whose promises these methods keep."""
+
+    def __init__(self, name: str = "", *, clock: Callable[[], int] = _wall_clock) -> None:
+        self.url = f"memory://{name}"
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._agents: list[_Agent] = []
+        self._latest: dict[str, _Agent] = {}
+        self._leaves: dict[int, bytes] = {}
+        self._runs: dict[str, RunInfo] = {}
+        self._executors: dict[str, int] = {}
+        self._closed = False
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def append(self, batch: Sequence[Append]) -> list[Outcome]:
+        with self._lock:
+            self._check_open()
+            return [
+                self._append_all(item) if item.then else self._append(item) for item in batch
+            ]
+
+    def _append_all(self, item: Append) -> Outcome:
+        """A commit with those that follow it: all, or none."""
+        agents, latest, runs = len(self._agents), dict(self._latest), dict(self._runs)
+        outcome = self._append(item)
+        for follower in item.then:
+            if isinstance(outcome, Appended):
+                outcome = self._append(replace(follower, no=outcome.no))
+        if not isinstance(outcome, Appended):
+            del self._agents[agents:]
+            self._latest, self._runs = latest, runs
+        return outcome
+
+    def _append(self, item: Append) -> Outcome:
+        latest = self._latest.get(item.agent)
+        if item.no is None:
+            if latest and not (latest.deleted and latest.incarnation < item.incarnation):
+                return Refused("exists")
+            agent = _Agent(item.agent, len(self._agents) + 1, item.incarnation)
+        else:
+            agent = self._agents[item.no - 1]
+        refused = self._refusal(agent, item)
+        if refused:
+            return refused
+        if item.seq != len(agent.commits) + 1:
+            return Refused("stale", agent.refs.get(item.branch))
+        if item.no is None:
+            self._agents.append(agent)
+            self._latest[item.agent] = agent
+        self._write(agent, item)
+        return Appended(agent.no)
+
+    def _refusal(self, agent: _Agent, item: Append) -> Refused | None:
+        if item.key is not None and item.key[0] in agent.keys:
+            seq, asked = agent.keys[item.key[0]]
+            return Refused("key", seq=seq, asked=asked)
+        taken = item.branch if item.expected is None else None
+        for name in (taken, item.checkpoint.name if item.checkpoint else None):
+            if name is not None and name in agent.refs:
+                return Refused("exists", agent.refs[name])
+        if item.drop_branch is not None:
+            ref = agent.refs.get(item.drop_branch)
+            if ref is None or ref.deleted or ref.kind != "branch":
+                return Refused("gone", ref)
+            if ref.held is not None:
+                return Refused("held", ref)
+        if agent.deleted:
+            return Refused("gone")
+        if item.expected is None:
+            return None
+        ref = agent.refs.get(item.branch)
+        if ref is None or ref.deleted or ref.kind != "branch":
+            return Refused("gone", ref)
+        if ref.held != item.epoch:
+            return Refused("held" if item.epoch is None else "fenced", ref)
+        if ref.seq != item.expected:
+            return Refused("moved", ref)
+        return None
+
+    def _write(self, agent: _Agent, item: Append) -> None:
+        agent.commits.append((item.header, item.payload))
+        if item.expected is None:
+            agent.refs[item.branch] = Ref(item.branch, "branch", item.seq)
+        else:
+            agent.refs[item.branch] = replace(agent.refs[item.branch], seq=item.seq)
+        if item.key is not None:
+            agent.keys[item.key[0]] = (item.seq, item.key[1])
+        if item.snapshot is not None:
+            self._leaves.update(item.snapshot.leaves)
+            agent.snapshots[item.seq] = replace(item.snapshot, leaves={})
+        if item.checkpoint is not None:
+            name = item.checkpoint.name
+            agent.refs[name] = Ref(
+                name, "checkpoint", item.checkpoint.seq, checkpoint=item.checkpoint
+            )
+        if item.drop_branch is not None:
+            agent.refs[item.drop_branch] = replace(agent.refs[item.drop_branch], deleted=True)
+        for run in item.runs:
+            self._runs[run.id] = replace(run, agent_no=agent.no)
+        if item.epoch_min:
+            ref = agent.refs[item.branch]
+            agent.refs[item.branch] = replace(ref, epoch=max(ref.epoch, item.epoch_min))
+        if item.release:
+            agent.refs[item.branch] = replace(agent.refs[item.branch], held=None, holder=None)
+        if item.delete_agent:
+            agent.deleted = True
+            for name, ref in agent.refs.items():
+                agent.refs[name] = replace(ref, deleted=True, held=None, holder=None)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
+        with self._lock:
+            self._check_open()
+            if incarnation is None:
+                agent = self._latest.get(name)
+                return _info(agent) if agent else None
+            return next(
+                (_info(a) for a in self._agents if (a.name, a.incarnation) == (name, incarnation)),
+                None,
+            )
+
+    def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
+        with self._lock:
+            self._check_open()
+            names = sorted(n for n in self._latest if n.startswith(prefix) and n > after)
+            live = (self._latest[name] for name in names)
+            return [_info(agent) for agent in live if not agent.deleted][:limit]
+
+    def read(
+        self, no: int, first: int, last: int, *, newest_first: bool = False,
+        limit: int | None = None,
+    ) -> list[StoredCommit]:  # fmt: skip
+        with self._lock:
+            self._check_open()
+            agent = self._agents[no - 1]
+            first, last = max(first, 1), min(last, len(agent.commits))
+            seqs = range(last, first - 1, -1) if newest_first else range(first, last + 1)
+            return [
+                StoredCommit(seq, *agent.commits[seq - 1], seq in agent.snapshots)
+                for seq in seqs[:limit]
+            ]
+
+    def ref(self, no: int, name: str) -> Ref | None:
+        with self._lock:
+            self._check_open()
+            return self._agents[no - 1].refs.get(name)
+
+    def refs(self, no: int) -> list[Ref]:
+        with self._lock:
+            self._check_open()
+            return [ref for _, ref in sorted(self._agents[no - 1].refs.items())]
+
+    def key(self, no: int, key: str) -> tuple[int, bytes] | None:
+        with self._lock:
+            self._check_open()
+            return self._agents[no - 1].keys.get(key)
+
+    def snapshot(self, no: int, seq: int) -> StoredSnapshot | None:
+        with self._lock:
+            self._check_open()
+            found = self._agents[no - 1].snapshots.get(seq)
+            if found is None:
+                return None
+            leaves = {i: self._leaves[i] for i in found.leaf_ids if i in self._leaves}
+            return replace(found, leaves=leaves)
+
+    def runs(
+        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False
+    ) -> list[RunInfo]:
+        with self._lock:
+            self._check_open()
+            return [
+                run for run in self._runs.values()
+                if (agent is None or run.agent == agent)
+                and (run_id is None or run.id == run_id)
+                and (not unfinished or run.status in UNFINISHED)
+            ]  # fmt: skip
+
+    # -- leases and executors --------------------------------------------------------------
+
+    def lease(
+        self, no: int, branch: str, executor: str | None, *, over: int | None = None,
+        release: int | None = None,
+    ) -> Lease | Ref:  # fmt: skip
+        with self._lock:
+            self._check_open()
+            refs = self._agents[no - 1].refs
+            ref = refs.get(branch)
+            if ref is None:
+                raise NotFound("there is no such branch", target=f"branch {branch!r}")
+            if release is not None:
+                if ref.held == release:
+                    refs[branch] = replace(ref, held=None, holder=None)
+            elif executor is None:
+                if over is not None and ref.held == over:
+                    refs[branch] = replace(ref, epoch=ref.epoch + 1, held=None, holder=None)
+            elif ref.held == over and not ref.deleted and ref.kind == "branch":
+                epoch = ref.epoch + 1
+                refs[branch] = replace(ref, epoch=epoch, held=epoch, holder=executor)
+                return Lease(no, branch, executor, epoch)
+            return refs[branch]
+
+    def heartbeat(self, executor: str, ttl_ms: int | None) -> None:
+        with self._lock:
+            self._check_open()
+            if ttl_ms is None:
+                self._executors.pop(executor, None)
+            else:
+                self._executors[executor] = self.now() + ttl_ms * 1000
+
+    def alive(self, executor: str) -> bool:
+        with self._lock:
+            self._check_open()
+            return self._executors.get(executor, 0) > self.now()
+
+    # -- housekeeping ----------------------------------------------------------------------
+
+    def maintain(
+        self, what: Literal["sizes", "check", "clean", "flush"], *, no: int | None = None
+    ) -> Sizes:
+        if what != "sizes":
+            return Sizes()
+        with self._lock:
+            self._check_open()
+            agents = self._agents if no is None else [self._agents[no - 1]]
+            commits = [commit for agent in agents for commit in agent.commits]
+            snapshots = [snap for agent in agents for snap in agent.snapshots.values()]
+            ids = {i for snap in snapshots for i in snap.leaf_ids}
+            sizes = Sizes(
+                len(commits), sum(len(h) for h, _ in commits), sum(len(p) for _, p in commits),
+                len(snapshots), sum(len(s.manifest) for s in snapshots),
+                len(ids), sum(len(self._leaves[i]) for i in ids),
+            )  # fmt: skip
+            return sizes
+
+    def now(self) -> int:
+        return self._clock()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Named memories outlive their openers, so that a "reopened" store finds its agents."""
+        if self.url == "memory://":
+            self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed", target=self.url, hint="open it again")
+
+
+def _info(agent: _Agent) -> AgentInfo:
+    return AgentInfo(agent.name, agent.no, agent.incarnation, agent.deleted, len(agent.commits))

@@ -1,0 +1,258 @@
+"""The reading side of one agent's log: commits, heads, and states folded from the nearest snapshot.
+
+Everything read is checked before it is used (I11): each payload against its header, each header
+against the link to its neighbour, each snapshot against the commit it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from perdure.core import chain, ops
+from perdure.core.ops import OpError
+from perdure.core.values import Plain
+from perdure.errors import Corrupt, NotFound
+from perdure.model import AgentInfo, Commit, to_micros
+from perdure.storage import snapshots
+from perdure.storage.port import Backend, Ref, StoredCommit
+from perdure.storage.snapshots import Leaves
+
+CHUNK_FIRST = 32
+CHUNK_MAX = 2048
+COMMIT_WEIGHT = 200
+"""What replaying a commit costs beside its bytes, in bytes."""
+
+SEQ_END = 1 << 36
+
+
+@dataclass(slots=True)
+class Folded:
+    """A state as the log says it, and what its next snapshot needs to know.
+
+    Attributes:
+        schema_id, schema_version: under which the state was written.
+        leaves: the sealed leaves that hold its lists' items.
+        weight: bytes of deltas since the nearest snapshot, with `COMMIT_WEIGHT` for each commit.
+        commits: commits since it; `snapshot_at`: micros of that snapshot's commit, 0 without one.
+    """
+
+    seq: int
+    state: Plain
+    schema_id: str
+    schema_version: tuple[int, int]
+    leaves: Leaves
+    weight: int
+    commits: int
+    snapshot_at: int
+
+
+class LogReader:
+    """Reads the log of one incarnation of one agent."""
+
+    def __init__(self, backend: Backend, info: AgentInfo) -> None:
+        self._backend = backend
+        self.name = info.name
+        self.no = info.no
+        self.incarnation = info.incarnation
+
+    def target(self, seq: int | None = None) -> str:
+        return f"agent {self.name!r}" + (f", commit {seq}" if seq is not None else "")
+
+    # -- commits ---------------------------------------------------------------------------
+
+    def commit(self, seq: int) -> Commit:
+        """One commit.
+
+        Raises:
+            NotFound: the log has no such seq.
+        """
+        stored = self._backend.read(self.no, seq, seq) if seq > 0 else []
+        if not stored:
+            raise NotFound(
+                "there is no such commit", target=self.target(seq),
+                hint=f"its log goes from 1 to {self.last_seq()}",
+            )  # fmt: skip
+        return self._decode(stored[0])
+
+    def commits(
+        self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False
+    ) -> Iterator[Commit]:
+        """Commits of all branches in order, each checked against its neighbour."""
+        chunk = CHUNK_FIRST
+        before: Commit | None = None
+        while first <= last:
+            rows = self._backend.read(self.no, first, last, newest_first=newest_first, limit=chunk)
+            for row in rows:
+                commit = self._decode(row)
+                self._check_neighbour(before, commit, newest_first=newest_first)
+                yield commit
+                before = commit
+            if len(rows) < chunk:
+                return
+            if newest_first:
+                last = rows[-1].seq - 1
+            else:
+                first = rows[-1].seq + 1
+            chunk = min(chunk * 4, CHUNK_MAX)
+
+    def _check_neighbour(self, before: Commit | None, commit: Commit, *, newest_first: bool) -> None:
+        if before is None:
+            return
+        if newest_first:
+            chain.check_link(before, commit)
+        else:
+            chain.check_link(commit, before)
+
+    def _decode(self, row: StoredCommit) -> Commit:
+        return chain.read_commit(self.name, row.seq, row.header, row.payload)
+
+    def last_seq(self) -> int:
+        rows = self._backend.read(self.no, 0, SEQ_END, newest_first=True, limit=1)
+        return rows[0].seq if rows else 0
+
+    # -- names -----------------------------------------------------------------------------
+
+    def ref(self, name: str) -> Ref:
+        """A branch or checkpoint that is not deleted.
+
+        Raises:
+            NotFound: naming those that there are.
+        """
+        ref = self._backend.ref(self.no, name)
+        if ref is None or ref.deleted:
+            names = [other.name for other in self._backend.refs(self.no) if not other.deleted]
+            raise NotFound(
+                f"has no branch or checkpoint {name!r}" + (", it was deleted" if ref else ""),
+                target=self.target(), hint=f"there are: {', '.join(names) or 'none'}",
+            )  # fmt: skip
+        return ref
+
+    def at_time(self, branch: str, moment: datetime) -> int:
+        """Seq of the branch's head at a moment.
+
+        Raises:
+            NotFound: the branch did not exist yet.
+            ValueError: the datetime is naive.
+        """
+        if moment.tzinfo is None:
+            raise ValueError(
+                f"a naive datetime, {moment!r}, names no moment; give it a time zone, "
+                "e.g. datetime(..., tzinfo=UTC)"
+            )
+        micros = to_micros(moment)
+        low, high = 0, self.last_seq()
+        while low < high:  # times grow along the log
+            middle = (low + high + 1) // 2
+            row = self._backend.read(self.no, middle, middle)[0]
+            if chain.tail_of(row.header, self.target(middle)).at <= micros:
+                low = middle
+            else:
+                high = middle - 1
+        for commit in self.commits(1, low, newest_first=True):
+            if commit.branch == branch:
+                return commit.seq
+        raise NotFound(
+            f"branch {branch!r} did not exist at {moment.isoformat()}", target=self.target()
+        )
+
+    def history(self, head: int, branch: str) -> Iterator[Commit]:
+        """What happened to a branch up to a commit, newest first.
+
+        Its own commits, those rolled back from included, then, from where it was forked, those of
+        the branch it came from.
+        """
+        name, last = branch, head
+        while last >= 1:
+            origin = 0
+            for commit in self.commits(1, last, newest_first=True):
+                if commit.branch != name:
+                    continue
+                yield commit
+                if commit.cause.kind in ("fork", "create"):
+                    origin = commit.parent
+                    break
+            if origin == 0:
+                return
+            name, last = self.commit(origin).branch, origin
+
+    def ancestors(self, seq: int) -> Iterator[Commit]:
+        """The commits whose deltas make up the state at a commit, newest first."""
+        for commit, _ in self._ancestor_rows(seq):
+            yield commit
+
+    def _ancestor_rows(self, seq: int) -> Iterator[tuple[Commit, StoredCommit]]:
+        """Follows first parents, reading neighbours in growing chunks."""
+        chunk = CHUNK_FIRST
+        rows: dict[int, StoredCommit] = {}
+        child: Commit | None = None
+        while seq > 0:
+            row = rows.get(seq)
+            if row is None:
+                found = self._backend.read(
+                    self.no, max(1, seq - chunk + 1), seq, newest_first=True
+                )
+                rows = {row.seq: row for row in found}
+                chunk = min(chunk * 2, CHUNK_MAX)
+                if seq not in rows:
+                    raise Corrupt(
+                        "is missing from the log", target=self.target(seq), hint=chain.HINT
+                    )
+                row = rows[seq]
+            commit = self._decode(row)
+            if child is not None and child.seq == seq + 1:
+                chain.check_link(child, commit)
+            yield commit, row
+            child, seq = commit, commit.parent
+
+    # -- states ----------------------------------------------------------------------------
+
+    def fold(self, seq: int, *, snapshots_too: bool = True) -> Folded:
+        """The state at a commit: the nearest snapshot on its path, and the deltas since (I6)."""
+        pending: list[Commit] = []
+        state: Plain = None
+        leaves = Leaves()
+        snapshot_at = 0
+        newest: Commit | None = None
+        for commit, row in self._ancestor_rows(seq):
+            newest = newest or commit
+            if row.snapshotted and snapshots_too:
+                state, leaves = self._read_snapshot(commit)
+                snapshot_at = to_micros(commit.at)
+                break
+            pending.append(commit)
+        if newest is None:
+            raise NotFound("there is no such commit", target=self.target(seq))
+        weight = 0
+        for commit in reversed(pending):
+            state = self.apply(state, commit)
+            leaves.note(commit.delta)
+            weight += commit.size + COMMIT_WEIGHT
+        return Folded(
+            seq, state, newest.schema_id, newest.schema_version, leaves, weight, len(pending),
+            snapshot_at,
+        )  # fmt: skip
+
+    def apply(self, state: Plain, commit: Commit) -> Plain:
+        """Fold one commit's delta into a state, in place."""
+        try:
+            return ops.fold(state, commit.delta)
+        except OpError as error:
+            raise Corrupt(str(error), target=self.target(commit.seq), hint=chain.HINT) from error
+
+    def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves]:
+        stored = self._backend.snapshot(self.no, commit.seq)
+        target = f"agent {self.name!r}, snapshot at commit {commit.seq}"
+        if stored is None:
+            raise Corrupt("the snapshot vanished", target=target, hint=snapshots.HINT)
+        return snapshots.read(stored, target, self.name, self.incarnation, commit.parent)
+
+    def snapshot_seqs(self) -> list[int]:
+        """Where snapshots are stored."""
+        seqs: list[int] = []
+        first = 1
+        while rows := self._backend.read(self.no, first, SEQ_END, limit=CHUNK_MAX):
+            seqs += [row.seq for row in rows if row.snapshotted]
+            first = rows[-1].seq + 1
+        return seqs

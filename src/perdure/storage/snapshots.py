@@ -1,0 +1,239 @@
+"""Whole states as bytes: long lists are cut into sealed leaves that later snapshots share.
+
+So a snapshot of a list of 10,000 messages writes its last leaf and a manifest. A snapshot is a
+cache: losing one costs time, never data. Layout in docs/format.md ("Snapshots").
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from perdure.core import codec, envelope
+from perdure.core.ops import (
+    Append, Delete, Increment, Move, Op, Set, SetAdd, SetRemove, Splice, TextSplice,
+)  # fmt: skip
+from perdure.core.values import Path, Plain, look_up
+from perdure.errors import Corrupt
+from perdure.storage.port import StoredSnapshot
+
+VERSION = 1
+LEAF_BYTES = 32 * 1024
+LEAF_ITEMS_MAX = 1024
+SEAL_SIZE = 16
+"""Bytes of SHA-256 in front of each manifest and leaf."""
+
+
+@dataclass(slots=True)
+class SealedList:
+    """The sealed leaves at the front of one list. `skip` items of the first leaf were trimmed."""
+
+    skip: int = 0
+    leaves: list[tuple[int, int]] = field(default_factory=list)  # (leaf id, its items)
+
+    def items(self) -> int:
+        return sum(count for _, count in self.leaves) - self.skip
+
+
+class Leaves:
+    """Which leaves still hold what the lists of one state hold, as ops go over it."""
+
+    def __init__(self) -> None:
+        self.lists: dict[Path, SealedList] = {}
+
+    def note(self, delta: Iterable[Op]) -> None:
+        """Give up the leaves that a delta makes wrong. Costs O(leaves touched)."""
+        if not self.lists:
+            return
+        for op in delta:
+            for path in [path for path in self.lists if self._breaks(op, path)]:
+                del self.lists[path]
+
+    def _breaks(self, op: Op, path: Path) -> bool:
+        """Whether nothing of the list at `path` can be kept; trims it where a part can."""
+        at = op.path
+        if at == path:
+            match op:
+                case Append():
+                    return False
+                case Splice(index=0, removed=removed, values=[]):
+                    return not self._trim(path, removed)
+                case Splice(index=index):
+                    return not self._cut(path, index)
+                case Move(source=source, target=target):
+                    return not self._cut(path, min(source, target))
+            return True
+        if at[: len(path)] == path:  # inside one of its items
+            return not self._cut(path, at[len(path)])
+        if path[: len(at)] != at:
+            return False
+        match op:  # it stands inside what the op changed
+            case Append() | SetAdd() | SetRemove() | Increment() | TextSplice():
+                return False
+            case Splice(index=index):
+                return bool(path[len(at)] >= index)
+            case Move(source=source, target=target):
+                return bool(path[len(at)] >= min(source, target))
+            case Set() | Delete():
+                return True
+
+    def _trim(self, path: Path, removed: int) -> bool:
+        sealed = self.lists[path]
+        if removed >= sealed.items():
+            return False
+        sealed.skip += removed
+        while sealed.skip >= sealed.leaves[0][1]:
+            sealed.skip -= sealed.leaves.pop(0)[1]
+        return True
+
+    def _cut(self, path: Path, index: int) -> bool:
+        """Keep the leaves in front of `index`."""
+        sealed = self.lists[path]
+        kept, end = 0, -sealed.skip
+        for _, count in sealed.leaves:
+            end += count
+            if end > index:
+                break
+            kept += 1
+        del sealed.leaves[kept:]
+        return bool(sealed.leaves)
+
+
+def write(
+    state: Plain, known: Leaves, agent: str, incarnation: int, parent: int
+) -> tuple[StoredSnapshot, Callable[[], None]]:
+    """Encode a state.
+
+    Args:
+        known: the leaves of earlier snapshots of this state that still hold.
+        parent: seq of the parent of the commit whose state it is; binds the snapshot to its place.
+
+    Returns:
+        The snapshot, and what to call once it is stored: it notes the new leaves in `known`.
+    """
+    fresh: dict[int, bytes] = {}
+    lists: dict[Path, SealedList] = {}
+    rest = _seal_lists(state, (), known.lists, lists, fresh)
+    ids = [leaf_id for sealed in lists.values() for leaf_id, _ in sealed.leaves]
+    layout = [
+        [list(path), sealed.skip, [count for _, count in sealed.leaves]]
+        for path, sealed in lists.items()
+    ]
+    body = codec.encode([VERSION, agent, incarnation, parent, layout, rest])
+    snapshot = StoredSnapshot(_sealed(envelope.seal(body)), ids, fresh)
+
+    def stored() -> None:
+        known.lists = lists
+
+    return snapshot, stored
+
+
+def _seal_lists(
+    node: Plain, path: Path, known: dict[Path, SealedList], lists: dict[Path, SealedList],
+    fresh: dict[int, bytes],
+) -> Plain:  # fmt: skip
+    """The node without its sealed items; itself where it has none."""
+    kind = type(node)
+    if kind is dict:
+        changed: dict[Any, Any] | None = None
+        for key, item in node.items():
+            if type(item) is list or type(item) is dict:
+                rest = _seal_lists(item, (*path, key), known, lists, fresh)
+                if rest is not item:
+                    changed = dict(node) if changed is None else changed
+                    changed[key] = rest
+        return node if changed is None else changed
+    if kind is not list:
+        return node
+    sealed = _seal(node, known.get(path), fresh)
+    start = sealed.items() if sealed else 0
+    if sealed:
+        lists[path] = sealed
+    tail = [
+        _seal_lists(item, (*path, index), known, lists, fresh)
+        if type(item) is list or type(item) is dict else item
+        for index, item in enumerate(node[start:], start)
+    ]  # fmt: skip
+    if start == 0 and all(a is b for a, b in zip(tail, node, strict=True)):
+        return node
+    return tail
+
+
+def _seal(items: list[Plain], known: SealedList | None, fresh: dict[int, bytes]) -> SealedList | None:
+    sealed = SealedList(known.skip, list(known.leaves)) if known else SealedList()
+    start = sealed.items()
+    if start > len(items):  # cannot be, unless a delta was not noted: then seal anew
+        sealed, start = SealedList(), 0
+    chunk: list[bytes] = []
+    size = 0
+    for index in range(start, len(items)):
+        data = codec.encode(items[index])
+        chunk.append(data)
+        size += len(data)
+        if size >= LEAF_BYTES or len(chunk) >= LEAF_ITEMS_MAX:
+            leaf_id = secrets.randbits(63)
+            fresh[leaf_id] = _sealed(envelope.seal(_array(chunk)))
+            sealed.leaves.append((leaf_id, len(chunk)))
+            chunk, size = [], 0
+    return sealed if sealed.leaves else None
+
+
+def _array(items: list[bytes]) -> bytes:
+    """A msgpack array of items that are encoded already."""
+    return struct.pack(">BI", 0xDD, len(items)) + b"".join(items)
+
+
+def read(
+    stored: StoredSnapshot, target: str, agent: str, incarnation: int, parent: int
+) -> tuple[Plain, Leaves]:
+    """The state of a snapshot, and its leaves for the next one.
+
+    Raises:
+        Corrupt: it is damaged, incomplete, or belongs to another commit.
+    """
+    try:
+        body = envelope.open_envelope(_unsealed(stored.manifest, target), target)
+        version, name, number, at, layout, state = codec.decode(body)
+        if (version, name, number, at) != (VERSION, agent, incarnation, parent):
+            raise Corrupt("the snapshot belongs to another commit", target=target, hint=HINT)
+        leaves = Leaves()
+        ids = iter(stored.leaf_ids)
+        for path, skip, counts in layout:
+            sealed = SealedList(skip, [(next(ids), count) for count in counts])
+            items: list[Plain] = []
+            for leaf_id, count in sealed.leaves:
+                items += _read_leaf(stored, leaf_id, count, target)
+            container = look_up(state, path)
+            container[0:0] = items[skip:]
+            leaves.lists[tuple(path)] = sealed
+        return state, leaves
+    except (codec.UndecodableError, ValueError, TypeError, LookupError, StopIteration) as error:
+        raise Corrupt(f"the snapshot is malformed: {error}", target=target, hint=HINT) from error
+
+
+def _read_leaf(stored: StoredSnapshot, leaf_id: int, count: int, target: str) -> list[Plain]:
+    data = stored.leaves.get(leaf_id)
+    if data is None:
+        raise Corrupt("a leaf of the snapshot is missing", target=target, hint=HINT)
+    items = codec.decode(envelope.open_envelope(_unsealed(data, target), target))
+    if type(items) is not list or len(items) != count:
+        raise Corrupt("a leaf of the snapshot has another length", target=target, hint=HINT)
+    return items
+
+
+HINT = "the snapshot is only a cache; run `perdure verify`, which rebuilds the state from the log"
+
+
+def _sealed(data: bytes) -> bytes:
+    return sha256(data).digest()[:SEAL_SIZE] + data
+
+
+def _unsealed(data: bytes, target: str) -> bytes:
+    body = data[SEAL_SIZE:]
+    if sha256(body).digest()[:SEAL_SIZE] != data[:SEAL_SIZE]:
+        raise Corrupt("the snapshot fails its checksum", target=target, hint=HINT)
+    return body

@@ -1,0 +1,263 @@
+"""Opening one SQLite file the safe way: checksummed pages, a journal that is watched, no surprises.
+
+Every rule here was learnt by breaking it; each has a test in tests/crash. Facts about SQLite are
+from its documentation: https://sqlite.org/wal.html, https://sqlite.org/cksumvfs.html,
+https://sqlite.org/howtocorrupt.html.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+import apsw.sqlite_extra
+
+from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
+from perdure.storage.sqlite.faults import RESTORE, ReplacedError, translate
+from perdure.storage.sqlite.statements import migrations
+
+APPLICATION_ID = 0x50726475  # "Prdu"
+VERSION_MIN = (3, 51, 3)
+"""Older ones have a bug in which a checkpoint that races a writer can corrupt the WAL."""
+
+BUSY_MS = 10_000
+CHECKSUM_SIZE = 8
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
+)
+
+_setup_lock = threading.Lock()
+
+
+def checksum_vfs() -> str:
+    """Name of the VFS that keeps a checksum in each page, loaded at the first call."""
+    with _setup_lock:
+        if "cksmvfs" not in apsw.vfs_names():
+            version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+            if version < VERSION_MIN:
+                raise StoreUnavailable(
+                    f"SQLite {apsw.sqlite_lib_version()} is too old",
+                    hint="install a newer apsw wheel; it carries its own SQLite",
+                )
+            default = apsw.vfs_names()[0]
+            try:
+                apsw.sqlite_extra.load(apsw.Connection(":memory:"), "cksumvfs")
+            except Exception as error:
+                raise StoreUnavailable(
+                    "this apsw was installed without SQLite's checksum extension",
+                    hint="install apsw from its wheel: pip install --only-binary apsw apsw",
+                ) from error
+            apsw.set_default_vfs(default)  # other users of apsw in this process keep theirs
+    return "cksmvfs"
+
+
+@dataclass(slots=True)
+class Files:
+    """The identity of the files that an open connection works on."""
+
+    path: str
+    database: tuple[int, int]
+    wal: tuple[int, int]
+
+    @classmethod
+    def of(cls, path: str) -> Files:
+        return cls(path, _identity(path), _identity(path + "-wal"))
+
+    def check(self) -> None:
+        """I1: what was written to a file that is no longer at its path is not durable.
+
+        Raises:
+            ReplacedError: another program deleted or replaced a file.
+        """
+        for path, known in ((self.path + "-wal", self.wal), (self.path, self.database)):
+            try:
+                current = _identity(path)
+            except FileNotFoundError:
+                raise ReplacedError(f"{os.path.basename(path)} was deleted") from None
+            if current != known:
+                raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def connect(path: str, *, synchronous: str, create: bool, vfs: str | None = None) -> apsw.Connection:
+    """Open the file as a store, creating it if asked, and bring its schema up to date.
+
+    Raises:
+        StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say. A file
+        that is not a store is left exactly as it was.
+    """
+    refuse_network_file_system(path)
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    try:
+        connection = apsw.Connection(path, flags=flags, vfs=vfs or checksum_vfs())
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        _adopt(connection, path)
+        connection.pragma("synchronous", synchronous)
+        connection.wal_autocheckpoint(0)
+        # Closing must not checkpoint by itself: from a WAL that another program truncated under us
+        # it would copy garbage into the main file.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("cache_size", -16_000)
+        connection.execute("SELECT count(*) FROM executors").fetchall()  # opens the WAL
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, apsw.Error):
+            raise translate(error, path) from error
+        raise
+    return connection
+
+
+def _adopt(connection: apsw.Connection, path: str) -> None:
+    """Make sure that the file is a store of a format we know, creating the schema in an empty one."""
+    application, version = _marks(connection)
+    if (application, version) == (0, 0):
+        _create(connection, path)
+        application, version = _marks(connection)
+    if application != APPLICATION_ID:
+        raise NotAStore(
+            "is a SQLite database, but not a Perdure store",
+            target=f"store {path}",
+            hint="check the path; nothing was changed",
+        )
+    known = max(migrations())
+    if version > known:
+        raise UnsupportedFormat(
+            f"has format {version}; this Perdure knows up to {known}",
+            target=f"store {path}",
+            hint="install a newer perdure",
+        )
+    if connection.pragma("journal_mode") != "wal":
+        connection.pragma("journal_mode", "wal")
+    checked = connection.pragma("checksum_verification")  # answers as text
+    if checked not in (1, "1") or connection.reserve_bytes("main", -1) != CHECKSUM_SIZE:
+        # The byte that switches checksums on is itself in the file: without this check, one
+        # flipped bit there would switch them off in silence.
+        raise Corrupt("its pages carry no checksums", target=f"store {path}", hint=RESTORE)
+
+
+def _marks(connection: apsw.Connection) -> tuple[int, int]:
+    return connection.pragma("application_id"), connection.pragma("user_version")
+
+
+def _create(connection: apsw.Connection, path: str) -> None:
+    if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+        return
+    if connection.pragma("page_count") == 0:
+        connection.reserve_bytes("main", CHECKSUM_SIZE)
+        connection.pragma("page_size", 4096)
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        if _marks(connection) == (0, 0):  # else another process was faster
+            for number, script in migrations().items():
+                connection.execute(script)
+                connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("COMMIT")
+    sync_folder(path)
+
+
+def sync_folder(path: str) -> None:
+    """Make the file's name durable, too: without this a power cut may forget a new file."""
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def refuse_network_file_system(path: str) -> None:
+    """SQLite's locks and shared memory do not work across machines."""
+    if sys.platform != "linux":
+        return
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    kind, best = "", ""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return
+    for line in mounts:
+        before, _, after = line.partition(" - ")
+        point = before.split()[4].encode().decode("unicode_escape")
+        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            kind, best = after.split()[0], point
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StoreUnavailable(
+            f"is on a network file system ({kind}), where SQLite's locks are not safe",
+            target=f"store {path}",
+            hint="put the store on a local disk",
+        )
+
+
+_FRAME_HEAD = struct.Struct(">IIII")  # page number, database size at commit, salt 1, salt 2
+WAL_HEADER_SIZE = 32
+FRAME_HEADER_SIZE = 24
+
+
+def check_wal(connection: apsw.Connection, path: str) -> None:
+    """Find damage in the middle of the WAL that SQLite would take for its end.
+
+    Recovery stops in silence at the first frame whose checksum fails, and drops all behind it. A
+    torn write can only leave frames of one unfinished transaction there; a *commit* behind it that
+    is followed by more was acknowledged, so its loss is damage, not a crash. (A damaged last
+    transaction cannot be told from a torn one; `verify(anchor=…)` can.)
+
+    Raises:
+        Corrupt: with the frame's number. The WAL is left as it is.
+    """
+    valid, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    lost = _commit_behind(path, valid, connection.pragma("page_size"))
+    if lost is None:
+        return
+    valid, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    if lost <= valid:
+        return  # another process appended meanwhile
+    raise Corrupt(
+        f"frame {valid + 1} of its write-ahead log is damaged, with commits behind it",
+        target=f"store {path}",
+        hint="copy the file and its -wal to a safe place before anything else; then restore",
+    )
+
+
+def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
+    """The last frame of the current WAL generation that lies behind a later commit, if any."""
+    flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
+    try:
+        # Through SQLite's own file layer: closing a plain descriptor would drop our locks.
+        wal = apsw.VFSFile("unix", path + "-wal", flags)
+    except apsw.Error:
+        return None
+    try:
+        size = wal.xFileSize()
+        if size < WAL_HEADER_SIZE:
+            return None
+        salts = wal.xRead(WAL_HEADER_SIZE, 0)[16:24]
+        frame_size = FRAME_HEADER_SIZE + page_size
+        commit_seen = False
+        for frame in range(valid, (size - WAL_HEADER_SIZE) // frame_size):
+            head = wal.xRead(FRAME_HEADER_SIZE, WAL_HEADER_SIZE + frame * frame_size)
+            _, pages, *_ = _FRAME_HEAD.unpack_from(head)
+            if head[8:16] != salts:
+                continue
+            if commit_seen:
+                return frame + 1
+            commit_seen = pages != 0
+        return None
+    finally:
+        wal.xClose()
+
+

@@ -1,0 +1,63 @@
+"""SQLite's errors in the words of the one tree: what happened, to which file, and the way out."""
+
+from __future__ import annotations
+
+import apsw
+
+from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable
+
+IOERR_DATA = 8202
+"""SQLITE_IOERR_DATA: a page whose checksum (cksumvfs) does not fit what was read."""
+
+RESTORE = "run `perdure verify`, and restore the store from a copy; do not write to it"
+
+
+class ReplacedError(Exception):
+    """The files behind the open store are no longer at their paths."""
+
+
+def translate(error: BaseException, path: str) -> PerdureError:
+    """The error of the tree for one of apsw's. `path` is its target."""
+    target = f"store {path}"
+    if isinstance(error, PerdureError):
+        return error
+    if isinstance(error, ReplacedError):
+        return Corrupt(
+            str(error),
+            target=target,
+            hint="another program deleted, moved or checkpointed the files while the store was "
+            "open (a second SQLite in this process does, when it closes the file); stop it, close "
+            "this store, and open it again to see what was kept",
+        )
+    extended = getattr(error, "extendedresult", 0)
+    if isinstance(error, apsw.NotADBError):
+        return NotAStore(
+            "is not a Perdure store", target=target, hint="check the path; nothing was changed"
+        )
+    if isinstance(error, apsw.CorruptError) or extended == IOERR_DATA:
+        what = "a page of the file fails its checksum" if extended == IOERR_DATA else str(error)
+        return Corrupt(what, target=target, hint=RESTORE)
+    problem, hint = _UNAVAILABLE.get(type(error), (str(error), "see the system's log"))
+    return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint)
+
+
+_UNAVAILABLE: dict[type, tuple[str, str]] = {
+    apsw.FullError: (
+        "the disk is full",
+        "free some space; nothing was half-written, and the same call may be made again",
+    ),
+    apsw.BusyError: (
+        "locked by another process for too long",
+        "make the call again; see who holds the file with `fuser`",
+    ),
+    apsw.LockedError: ("locked by another connection", "make the call again"),
+    apsw.ReadOnlyError: ("the file is read-only", "give this user the right to write to it"),
+    apsw.CantOpenError: (
+        "the file cannot be opened",
+        "the folder must exist, and this user must be allowed to write to it",
+    ),
+    apsw.PermissionsError: ("permission denied", "give this user the right to write to the file"),
+    apsw.IOError: ("an input/output error", "see the system's log; the disk may be failing"),
+    apsw.NoMemError: ("out of memory", "free some memory and make the call again"),
+    apsw.ConnectionClosedError: ("the store is closed", "open it again"),
+}

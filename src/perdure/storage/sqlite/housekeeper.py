@@ -1,0 +1,92 @@
+"""One background thread per open store: WAL checkpoints and delayed fsyncs, off the commit path.
+
+SQLite would run its WAL checkpoint inside whatever commit crosses a threshold; that pause is the
+99th percentile of naive use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import apsw
+
+CHECKPOINT_PAGES = 1000
+"""Pages in the WAL (4 MB) from which on they are moved into the main file."""
+
+_log = logging.getLogger("perdure.sqlite")
+
+
+class Housekeeper:
+    """Started at its first task; `close` ends it. Failures are logged: the WAL still has it all."""
+
+    def __init__(
+        self, path: str, connect: Callable[[], apsw.Connection], flush_every_s: float | None
+    ) -> None:
+        self._path = path
+        self._connect = connect
+        self._flush_every_s = flush_every_s
+        self._wake = threading.Event()
+        self._closing = False
+        self._checkpoint_due = False
+        self._flush_due = False
+        self._thread: threading.Thread | None = None
+
+    def wal_grew(self, pages: int) -> None:
+        """Told after each commit, on the committing thread: must cost nothing."""
+        if pages >= CHECKPOINT_PAGES and not self._checkpoint_due:
+            self._checkpoint_due = True
+            self._kick()
+
+    def flush_later(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self._kick()
+
+    def flushed(self) -> None:
+        self._flush_due = False
+
+    def _kick(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name="perdure-housekeeper", daemon=True
+            )
+            self._thread.start()
+        self._wake.set()
+
+    def _work(self) -> None:
+        connection: apsw.Connection | None = None
+        while not self._closing:
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                if self._flush_due and self._flush_every_s is not None:
+                    time.sleep(self._flush_every_s)
+                    self._flush_due = False
+                    sync_wal(self._path)
+                if self._checkpoint_due and not self._closing:
+                    self._checkpoint_due = False
+                    connection = connection or self._connect()
+                    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except Exception as error:
+                _log.warning("housekeeping of %s: %s", self._path, error)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def sync_wal(path: str) -> None:
+    """Make what was written to the WAL durable. Closing it is safe: no lock lives on this file."""
+    descriptor = os.open(path + "-wal", os.O_RDONLY)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

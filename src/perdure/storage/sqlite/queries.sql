@@ -1,0 +1,151 @@
+-- Every statement of the backend, by name. Parameters are bound by name or place, never spliced in.
+
+-- name: add_commit
+-- I2, I4: one statement takes the log's next place if the branch stands where the writer saw it and
+-- is held by nobody else. Nothing is inserted where any of it is not so.
+INSERT OR IGNORE INTO commits (id, header, payload)
+SELECT :id, :header, :payload
+WHERE EXISTS (
+    SELECT 1 FROM refs
+    WHERE agent_no = :no AND name = :branch AND kind = 'branch' AND deleted = 0
+      AND seq = :expected AND held IS :epoch
+) AND EXISTS (SELECT 1 FROM commits WHERE id = :before);
+
+-- name: add_first_commit
+-- For a branch that is new: the log's next place, if its previous one is there.
+INSERT OR IGNORE INTO commits (id, header, payload)
+SELECT :id, :header, :payload
+WHERE :seq = 1 OR EXISTS (SELECT 1 FROM commits WHERE id = :before);
+
+-- name: move_head
+UPDATE refs SET seq = ?3 WHERE agent_no = ?1 AND name = ?2;
+
+-- name: release
+UPDATE refs SET held = NULL, holder = NULL WHERE agent_no = ? AND name = ?;
+
+-- name: raise_epoch
+-- I4: a branch that comes from another store goes on with greater fencing tokens.
+UPDATE refs SET epoch = max(epoch, ?3) WHERE agent_no = ?1 AND name = ?2;
+
+-- name: add_agent
+INSERT INTO agents (name, incarnation) VALUES (?, ?) RETURNING no;
+
+-- name: end_agent
+UPDATE agents SET deleted = 1 WHERE no = ?;
+
+-- name: end_refs
+UPDATE refs SET deleted = 1, held = NULL, holder = NULL WHERE agent_no = ?;
+
+-- name: add_branch
+INSERT INTO refs (agent_no, name, kind, seq) VALUES (?, ?, 'branch', ?);
+
+-- name: add_checkpoint
+INSERT INTO refs (agent_no, name, kind, seq, checkpoint) VALUES (?, ?, 'checkpoint', ?, ?);
+
+-- name: drop_branch
+UPDATE refs SET deleted = 1 WHERE agent_no = ? AND name = ? AND held IS NULL;
+
+-- name: add_key
+INSERT INTO keys (agent_no, key, seq, asked) VALUES (?, ?, ?, ?);
+
+-- name: find_key
+SELECT seq, asked FROM keys WHERE agent_no = ? AND key = ?;
+
+-- name: add_snapshot
+INSERT OR REPLACE INTO snapshots (id, manifest, leaf_ids) VALUES (?, ?, ?);
+
+-- name: add_leaf
+INSERT INTO leaves (id, data) VALUES (?, ?);
+
+-- name: find_snapshot
+SELECT manifest, leaf_ids FROM snapshots WHERE id = ?;
+
+-- name: find_leaf
+SELECT data FROM leaves WHERE id = ?;
+
+-- name: put_run
+INSERT INTO runs (id, agent, agent_no, branch, function, key, status, started, ended, args, result,
+                  problem)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    branch = excluded.branch, status = excluded.status, started = excluded.started,
+    ended = excluded.ended, args = excluded.args, result = excluded.result,
+    problem = excluded.problem;
+
+-- name: find_runs
+SELECT id, agent, agent_no, branch, function, key, status, started, ended, args, result, problem
+FROM runs
+WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR id = ?2)
+  AND (NOT ?3 OR status IN ('pending', 'running', 'needs_attention'))
+ORDER BY place;
+
+-- name: find_agent
+SELECT no, name, incarnation, deleted FROM agents
+WHERE name = ?1 AND (?2 IS NULL OR incarnation = ?2)
+ORDER BY incarnation DESC LIMIT 1;
+
+-- name: list_agents
+SELECT no, name, incarnation, deleted FROM agents
+WHERE deleted = 0 AND name > ?2 AND name >= ?1 AND substr(name, 1, length(?1)) = ?1
+ORDER BY name LIMIT ?3;
+
+-- name: last_place
+SELECT id FROM commits WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1;
+
+-- name: read_up
+SELECT c.id, c.header, c.payload, EXISTS (SELECT 1 FROM snapshots s WHERE s.id = c.id)
+FROM commits c WHERE c.id BETWEEN ? AND ? ORDER BY c.id LIMIT ?;
+
+-- name: read_down
+SELECT c.id, c.header, c.payload, EXISTS (SELECT 1 FROM snapshots s WHERE s.id = c.id)
+FROM commits c WHERE c.id BETWEEN ? AND ? ORDER BY c.id DESC LIMIT ?;
+
+-- name: find_header
+SELECT header FROM commits WHERE id = ?;
+
+-- name: find_ref
+SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM refs
+WHERE agent_no = ? AND name = ?;
+
+-- name: list_refs
+SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM refs
+WHERE agent_no = ? ORDER BY name;
+
+-- name: take_lease
+UPDATE refs SET epoch = epoch + 1, held = epoch + 1, holder = ?3
+WHERE agent_no = ?1 AND name = ?2 AND kind = 'branch' AND deleted = 0 AND held IS ?4
+RETURNING held;
+
+-- name: give_lease
+UPDATE refs SET held = NULL, holder = NULL
+WHERE agent_no = ?1 AND name = ?2 AND held IS ?3 AND ?3 IS NOT NULL
+RETURNING epoch;
+
+-- name: break_lease
+-- The epoch grows, so that the owner that was believed dead is fenced if it was not.
+UPDATE refs SET epoch = epoch + 1, held = NULL, holder = NULL
+WHERE agent_no = ?1 AND name = ?2 AND held IS ?3 AND ?3 IS NOT NULL
+RETURNING epoch;
+
+-- name: put_executor
+INSERT INTO executors (id, expires) VALUES (?, ?)
+ON CONFLICT (id) DO UPDATE SET expires = excluded.expires;
+
+-- name: end_executor
+DELETE FROM executors WHERE id = ?;
+
+-- name: find_executor
+SELECT expires FROM executors WHERE id = ?;
+
+-- name: count_commits
+SELECT count(*), coalesce(sum(length(header)), 0), coalesce(sum(length(payload)), 0)
+FROM commits WHERE id BETWEEN ? AND ?;
+
+-- name: count_snapshots
+SELECT count(*), coalesce(sum(length(manifest)), 0) FROM snapshots WHERE id BETWEEN ? AND ?;
+
+-- name: leaf_ids
+SELECT leaf_ids FROM snapshots WHERE id BETWEEN ? AND ?;
+
+-- name: count_leaf
+SELECT length(data) FROM leaves WHERE id = ?;

@@ -1,0 +1,31 @@
+"""Loads the named statements of queries.sql and the numbered migrations."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+
+@cache
+def statements() -> dict[str, str]:
+    """Every statement of queries.sql by its name, without comments."""
+    text = (files(__package__) / "queries.sql").read_text()
+    parts = _NAME.split(text)[1:]
+    return {
+        name: re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip()
+        for name, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+@cache
+def migrations() -> dict[int, str]:
+    """The scripts of migrations/ by number: the schema is their sum."""
+    folder = files(__package__) / "migrations"
+    return {
+        int(entry.name[:4]): entry.read_text()
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".sql")
+    }

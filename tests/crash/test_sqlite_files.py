@@ -1,0 +1,373 @@
+"""The worst nights of a SQLite file: each test opens with the story that it keeps from repeating."""
+
+import multiprocessing
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from perdure.errors import (
+    Corrupt,
+    NotAStore,
+    NotFound,
+    PerdureError,
+    StoreUnavailable,
+    UnsupportedFormat,
+)
+from perdure.storage.locate import locate
+from perdure.storage.port import Appended
+from perdure.storage.sqlite import connection
+from perdure.storage.sqlite.backend import SqliteBackend
+from perdure.testing.contract import Pen
+from perdure.testing.faults import FaultyFiles, no_fault
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "store.db")
+
+
+def filled(path: str, commits: int = 50) -> None:
+    backend = SqliteBackend(path)
+    pen = Pen(backend)
+    for n in range(commits):
+        pen.write(value={"text": f"message {n} " * 20})
+    backend.close()
+
+
+def read_all(path: str) -> list[tuple[int, bytes, bytes]]:
+    backend = SqliteBackend(path)
+    try:
+        rows = backend.read(1, 1, 10_000)
+        assert backend.ref(1, "main") is not None
+        backend.maintain("check")
+        return [(row.seq, row.header, row.payload) for row in rows]
+    finally:
+        backend.close()
+
+
+# -- what is not a store ---------------------------------------------------------------------
+
+
+def test_a_text_file_is_refused_and_left_alone(path: str) -> None:
+    Path(path).write_bytes(b"my diary\n" * 1000)
+    with pytest.raises(NotAStore, match="not a Perdure store"):
+        SqliteBackend(path)
+    assert Path(path).read_bytes() == b"my diary\n" * 1000
+    assert os.listdir(os.path.dirname(path)) == ["store.db"]
+
+
+def test_another_programs_database_is_refused_and_left_alone(path: str) -> None:
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE mine (x)")
+    other.commit()
+    other.close()
+    before = Path(path).read_bytes()
+    with pytest.raises(NotAStore):
+        SqliteBackend(path)
+    assert Path(path).read_bytes() == before
+
+
+def test_a_newer_format_is_refused_and_left_alone(path: str) -> None:
+    filled(path)
+    raw = apsw.Connection(path, vfs=connection.checksum_vfs())
+    raw.pragma("user_version", 99)
+    raw.close()
+    with pytest.raises(UnsupportedFormat, match="99"):
+        SqliteBackend(path)
+
+
+def test_looking_does_not_create(path: str) -> None:
+    with pytest.raises(NotFound, match="no such file"):
+        locate(path, create=False)
+    assert not os.path.exists(path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        SqliteBackend(str(tmp_path / "no" / "store.db"))
+
+
+def test_a_network_file_system_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = f"30 25 0:26 / {os.path.dirname(path)} rw - nfs4 server:/export rw\n"
+    monkeypatch.setattr(connection.Path, "read_text", lambda _: line)
+    with pytest.raises(StoreUnavailable, match="network file system"):
+        SqliteBackend(path)
+
+
+# -- bad bytes -------------------------------------------------------------------------------
+
+
+def test_i11_i12_flipped_bits_are_found(path: str) -> None:
+    """10 of 250 flipped bits made an indexed look-up miss in silence: a commit "was not there".
+
+    Whatever bit is flipped, what is read is either exactly what was written or an error.
+    """
+    filled(path)
+    whole = read_all(path)
+    original = Path(path).read_bytes()
+    rng = random.Random(7)
+    found = 0
+    for _ in range(250):
+        bit = rng.randrange(len(original) * 8)
+        damaged = bytearray(original)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        Path(path).write_bytes(damaged)
+        try:
+            assert read_all(path) == whole
+        except (Corrupt, NotAStore, UnsupportedFormat):
+            found += 1
+        for suffix in ("-wal", "-shm"):
+            Path(path + suffix).unlink(missing_ok=True)
+    assert found > 150  # or the file is mostly unused, and this proves little
+
+
+def test_i11_damage_in_the_middle_of_the_wal_is_no_end(path: str, tmp_path: Path) -> None:
+    """SQLite takes the first WAL frame with a bad checksum for the end of the log: acknowledged
+    commits behind it vanished without a word."""
+    backend = SqliteBackend(path)
+    pen = Pen(backend)
+    for n in range(20):
+        pen.write(value=n)
+    copy = str(tmp_path / "copy.db")
+    shutil.copy(path, copy)
+    wal = bytearray(Path(path + "-wal").read_bytes())
+    wal[len(wal) // 2] ^= 1
+    Path(copy + "-wal").write_bytes(wal)
+    with pytest.raises(Corrupt, match="write-ahead log"):
+        SqliteBackend(copy)
+    assert Path(copy + "-wal").read_bytes() == bytes(wal), "the evidence must stay"
+    backend.close()
+
+
+def test_a_torn_last_transaction_is_a_crash_and_no_damage(path: str, tmp_path: Path) -> None:
+    backend = SqliteBackend(path)
+    pen = Pen(backend)
+    for n in range(20):
+        pen.write(value=n)
+    copy = str(tmp_path / "copy.db")
+    shutil.copy(path, copy)
+    wal = Path(path + "-wal").read_bytes()
+    Path(copy + "-wal").write_bytes(wal[: len(wal) - 2000])
+    assert len(read_all(copy)) == 19
+    backend.close()
+
+
+# -- other hands on the files ------------------------------------------------------------------
+
+CHECKPOINT_ELSEWHERE = """
+import sqlite3, sys
+c = sqlite3.connect(sys.argv[1])
+c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+c.close()
+"""
+
+
+def test_i1_a_second_sqlite_in_the_process_drops_our_locks(path: str) -> None:
+    """POSIX locks belong to the process: a stdlib sqlite3 that opened and closed our file dropped
+    them; the next process believed itself alone, checkpointed, and deleted the WAL under us. What
+    we then wrote went into a file without a name, and was acknowledged."""
+    backend = SqliteBackend(path)
+    pen = Pen(backend)
+    pen.write()
+    other = sqlite3.connect(path)
+    other.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    other.close()
+    subprocess.run([sys.executable, "-c", CHECKPOINT_ELSEWHERE, path], check=True)
+    lost = not os.path.exists(path + "-wal")
+    append, tail = pen.make()
+    (outcome,) = backend.append([append])
+    if lost:
+        assert isinstance(outcome, Corrupt)
+        assert "another program" in str(outcome)
+    else:
+        assert isinstance(outcome, Appended)
+    backend.close()
+    # A SQLite without our file layer moves pages without their checksums, so the store is refused
+    # until it is repaired; what was acknowledged is in it.
+    raw = apsw.Connection(path, vfs="unix")
+    assert raw.execute("PRAGMA integrity_check").get == "ok"
+    assert raw.execute("SELECT count(*) FROM commits").get == (1 if lost else 2)
+    raw.close()
+
+
+def test_i1_a_deleted_wal_is_not_written_to_in_silence(path: str) -> None:
+    backend = SqliteBackend(path)
+    pen = Pen(backend)
+    pen.write()
+    os.unlink(path + "-wal")
+    (outcome,) = backend.append([pen.make()[0]])
+    assert isinstance(outcome, Corrupt)
+    assert "deleted" in str(outcome)
+    backend.close()
+
+
+def test_two_stores_of_one_process_share_a_file(path: str) -> None:
+    one, two = SqliteBackend(path), SqliteBackend(path)
+    a, b = Pen(one, "a"), Pen(two, "b")
+    for _ in range(5):
+        a.write()
+        b.write()
+    two.close()
+    a.write()
+    assert [info.seq for info in one.agents()] == [6, 5]
+    one.close()
+
+
+def _child(backend: SqliteBackend, queue: "multiprocessing.Queue[str]") -> None:
+    pen = Pen(backend, "child")
+    pen.write()
+    queue.put("written")
+
+
+def test_a_forked_child_opens_the_file_anew(path: str) -> None:
+    """SQLite's connections do not survive a fork: a child that used its parent's, or even closed
+    it, could corrupt the file."""
+    backend = SqliteBackend(path)
+    pen = Pen(backend, "parent")
+    pen.write()
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_child, args=(backend, queue))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    pen.write()
+    assert [info.name for info in backend.agents()] == ["child", "parent"]
+    backend.close()
+    assert len(read_all(path)) >= 1
+
+
+# -- failing disks -----------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_all_as_it_was(path: str) -> None:
+    files = FaultyFiles()
+    backend = SqliteBackend(path, vfs=files.name)
+    pen = Pen(backend)
+    pen.write()
+
+    def full(operation: str, name: str, end: int) -> None:
+        if operation == "write":
+            raise apsw.FullError("disk full")
+
+    files.fault = full
+    append, tail = pen.make()
+    (outcome,) = backend.append([append])
+    assert isinstance(outcome, StoreUnavailable), outcome
+    assert outcome.retry
+    files.fault = no_fault
+    assert len(backend.read(1, 1, 9)) == 1
+    (outcome,) = backend.append([append])
+    assert isinstance(outcome, Appended)
+    backend.close()
+    assert len(read_all(path)) == 2
+
+
+def test_i1_a_commit_that_failed_and_happened_is_looked_up(path: str) -> None:
+    """COMMIT said EIO, and the row was there after reopening: a retry would have written it twice,
+    an error would have been a lie."""
+    files = FaultyFiles()
+    backend = SqliteBackend(path, vfs=files.name)
+    pen = Pen(backend)
+    pen.write()
+    files.after = True
+    failures = iter([True])
+
+    def lost_answer(operation: str, name: str, end: int) -> None:
+        if operation == "sync" and name.endswith("-wal") and next(failures, False):
+            raise apsw.IOError("the answer was lost")
+
+    files.fault = lost_answer
+    append, tail = pen.make()
+    (outcome,) = backend.append([append])
+    assert isinstance(outcome, Appended), outcome
+    pen.accept(append, tail, outcome)
+    pen.write()
+    backend.close()
+    assert len(read_all(path)) == 3
+
+
+def test_i1_unknown_is_said_where_it_cannot_be_found_out(path: str) -> None:
+    files = FaultyFiles()
+    backend = SqliteBackend(path, vfs=files.name)
+    pen = Pen(backend)
+    pen.write()
+
+    def dead(operation: str, name: str, end: int) -> None:
+        raise apsw.IOError("the disk is gone")
+
+    files.fault = dead
+    (outcome,) = backend.append([pen.make()[0]])
+    assert isinstance(outcome, StoreUnavailable)
+    assert outcome.outcome == "unknown"
+    files.fault = no_fault
+    pen.tail = type(pen.tail)(*_tail(backend))
+    pen.heads["main"] = pen.tail.seq
+    pen.write()
+    backend.close()
+
+
+def _tail(backend: SqliteBackend) -> tuple[int, bytes, int]:
+    from perdure.core import chain
+
+    row = backend.read(1, 1, 99)[-1]
+    tail = chain.tail_of(row.header, "a")
+    return tail.seq, tail.id, tail.at
+
+
+def test_i2_in_a_batch_only_what_cannot_be_written_fails(path: str) -> None:
+    """One commit too large for the disk must not fail the sixty-three beside it."""
+    files = FaultyFiles()
+    backend = SqliteBackend(path, vfs=files.name)
+    pens = [Pen(backend, f"agent-{n}") for n in range(4)]
+    for pen in pens:
+        pen.write()
+    appends = [pen.make(value="x" * (1_000_000 if n == 2 else 10))[0] for n, pen in enumerate(pens)]
+    appends[2].payload = b"x" * 3_000_000
+
+    def nearly_full(operation: str, name: str, end: int) -> None:
+        if operation == "write" and end > 1_000_000:
+            raise apsw.FullError("disk full")
+
+    files.fault = nearly_full
+    outcomes = backend.append(appends)
+    kinds = [type(outcome) for outcome in outcomes]
+    assert kinds[2] is StoreUnavailable
+    assert kinds[0] is kinds[1] is Appended
+    files.fault = no_fault
+    backend.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only files")
+def test_a_read_only_file_says_so(path: str) -> None:
+    filled(path)
+    os.chmod(path, 0o444)
+    with pytest.raises(PerdureError, match="read-only"):
+        backend = SqliteBackend(path)
+        Pen(backend, "b").write()
+
+
+def test_a_file_made_read_only_under_us_says_so(path: str) -> None:
+    files = FaultyFiles()
+    backend = SqliteBackend(path, vfs=files.name)
+    pen = Pen(backend)
+    pen.write()
+
+    def read_only(operation: str, name: str, end: int) -> None:
+        if operation == "write":
+            raise apsw.ReadOnlyError("read-only")
+
+    files.fault = read_only
+    (outcome,) = backend.append([pen.make()[0]])
+    assert isinstance(outcome, StoreUnavailable)
+    assert "read-only" in str(outcome)
+    files.fault = no_fault
+    pen.write()
+    backend.close()
