@@ -1,0 +1,520 @@
+"""The handle of one agent on one branch: its state, and all that can be done with its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from perdure.core import history
+from perdure.core.diff import diff
+from perdure.core.drift import Drift
+from perdure.core.schema import Schema
+from perdure.core.values import Plain, copy
+from perdure.errors import Conflict, GuardMismatch, NotFound
+from perdure.model import Branch, Cause, Change, Checkpoint, Commit, RunInfo, Verified
+from perdure.state import checkpoints
+from perdure.state.checkpoints import Mismatch
+from perdure.state.compare import changes
+from perdure.state.context import Context
+from perdure.state.edit import Edit, key_extras, used_key
+from perdure.state.verify import Progress, verify_log
+from perdure.state.working import Extras, WorkingCopy
+from perdure.storage.committer import HERE
+from perdure.storage.port import Ref
+from perdure.storage.reader import LogReader
+
+T = TypeVar("T")
+Where = int | str | datetime
+"""A commit: by seq, by the name of a checkpoint or branch, or the head at a moment."""
+
+UPDATES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a rollback or undo did.
+
+    Attributes:
+        commit: the commit that it made.
+        tool_calls: what the commits that are no longer in the state did to the world, and what
+            this did not take back there.
+    """
+
+    commit: Commit
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+
+
+class Past(Generic[T]):
+    """A state that the agent was in, read-only. Changing `state` changes nothing else."""
+
+    def __init__(self, reader: LogReader, schema: Schema[T], seq: int) -> None:
+        self.seq = seq
+        self.mismatches: list[Mismatch] = []
+        self._schema = schema
+        self._folded = reader.fold(seq)
+        self._reader = reader
+        self._state: Any = None
+
+    @property
+    def plain(self) -> Plain:
+        """The state as plain data, as it was written, before any migration."""
+        return self._folded.state
+
+    @property
+    def state(self) -> T:
+        """The typed state, with schema migrations applied in memory."""
+        if self._state is None:
+            folded = self._folded
+            plain = self._schema.migrate(copy(folded.state), folded.schema_version)
+            self._state = self._schema.build(plain)
+        return self._state  # type: ignore[no-any-return]
+
+    @property
+    def commit(self) -> Commit:
+        return self._reader.commit(self.seq)
+
+
+class Agent(Generic[T]):
+    """One agent, on one branch. Made by `Store.agent`; the log holds the truth, this a copy.
+
+    A handle may be shared by threads; edits through it happen one after the other.
+    """
+
+    def __init__(self, context: Context, working: WorkingCopy[T]) -> None:
+        self._context = context
+        self._working = working
+
+    def __repr__(self) -> str:
+        return f"<perdure agent {self.id!r}, branch {self.branch_name!r}>"
+
+    @property
+    def id(self) -> str:
+        return self._working.name
+
+    @property
+    def branch_name(self) -> str:
+        return self._working.branch
+
+    @property
+    def seq(self) -> int:
+        """Seq of the commit whose state this handle has; 0 before the first commit."""
+        return self._working.seq
+
+    @property
+    def exists(self) -> bool:
+        """Whether the agent has any commit yet."""
+        return self._working.exists
+
+    # -- state -----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> T:
+        """The typed state as last read or written here; `refresh` looks again.
+
+        Change it inside `edit`. What is changed outside is not stored; the next edit of the same
+        path raises `Drifted`.
+
+        Raises:
+            SchemaError: the stored state does not fit the schema; names each path.
+        """
+        with self._working.lock:
+            return self._working.typed
+
+    def refresh(self) -> T:
+        """Read what others have committed since; returns the state."""
+        with self._working.lock:
+            self._working.refresh()
+            return self._working.typed
+
+    def edit(
+        self, what: str = "", *, key: str | None = None, group: str | None = None,
+        tags: Iterable[str] = (), trace: str | None = None,
+    ) -> Edit[T]:  # fmt: skip
+        """One atomic commit: ``with agent.edit("why") as draft: draft.status = "done"``.
+
+        The block works on a recording draft of the branch's head. When it ends the change is
+        validated, committed and durable; if it raises, nothing has happened. An edit that changes
+        nothing commits nothing.
+
+        Args:
+            key: an idempotency key. Used before with the same `what`, the block runs on a
+                throwaway draft and nothing is committed again.
+            group: commits that share it are undone together.
+
+        Raises:
+            Conflict: the head moved while the block ran, or the key was used for something else.
+            SchemaError: what the block left breaks the schema or an invariant.
+            StoreUnavailable: see its `outcome`.
+        """
+        return Edit(self._working, Cause("edit", what, key=key, group=group, tags=tuple(tags), trace=trace))
+
+    def update(
+        self, fn: Callable[[T], object], what: str = "", *, key: str | None = None,
+        group: str | None = None, tags: Iterable[str] = (), trace: str | None = None,
+    ) -> Commit | None:  # fmt: skip
+        """An edit whose block is `fn(draft)`, run again on the new head after each conflict.
+
+        Returns:
+            The commit; the recorded one without calling `fn`, if the key was used; None if
+            nothing changed.
+
+        Raises:
+            Conflict: after 100 tries, or the key was used for something else.
+        """
+        cause = Cause(
+            "edit", what or getattr(fn, "__name__", ""), key=key, group=group, tags=tuple(tags),
+            trace=trace,
+        )  # fmt: skip
+        with self._working.lock:
+            used = used_key(self._working, cause)
+        if used is not None:
+            return used
+        for attempt in range(UPDATES_MAX):
+            edit = Edit(self._working, cause)
+            try:
+                with edit as draft:
+                    fn(draft)
+                return edit.commit
+            except Conflict:
+                if attempt == UPDATES_MAX - 1:
+                    raise
+                self._working.reopen_if_created_meanwhile()
+        raise AssertionError("unreachable")
+
+    def save(
+        self, state: T, what: str = "", *, key: str | None = None, tags: Iterable[str] = (),
+    ) -> Commit | None:  # fmt: skip
+        """Commit a whole value: diffed against the state here, then stored as that delta.
+
+        Fields of a newer minor version that this program does not know are kept.
+
+        Returns:
+            The commit, or None if nothing differs.
+
+        Raises:
+            Conflict: the head is no longer the one that this handle has read.
+        """
+        working = self._working
+        cause = Cause("save", what, key=key, tags=tuple(tags))
+        with working.lock:
+            working.load()
+            new = working.schema.take(state, (), aliases_refused=False)
+            working.schema.build(new)
+            declared = (checkpoints.state_hash(new),)
+            if (used := used_key(working, cause, declared)) is not None:
+                return used
+            new = working.schema.merge_unknown(working.plain, new)
+            delta = diff(working.plain, new)
+            extras = key_extras(cause, declared)
+            if not delta and working.seq and extras.key is None:
+                return None
+            return self._commit(lambda: working.commit_delta(delta, cause, extras).seq)
+
+    def drift(self) -> list[Drift]:
+        """Each path where `state` is not what the log says, or would not survive rehydration."""
+        with self._working.lock:
+            return self._working.schema.drift(self._working.typed, self._working.plain)
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def log(self, *, newest_first: bool = False, all_branches: bool = False) -> Iterator[Commit]:
+        """The commits of this branch, and of those it was forked from up to the fork.
+
+        Rolled-back commits are in it: it says what happened. With `all_branches`, every commit
+        of the agent in order of seq.
+        """
+        reader = self._working.reader_if_created()
+        if reader is None:
+            return iter(())
+        if all_branches:
+            return reader.commits(newest_first=newest_first)
+        found = reader.history(reader.ref(self.branch_name).seq, self.branch_name)
+        return found if newest_first else reversed(list(found))
+
+    def commit(self, where: Where) -> Commit:
+        """One commit of the log.
+
+        Raises:
+            NotFound: there is none such.
+        """
+        return self._working.reader.commit(self._resolve(where))
+
+    def at(
+        self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False
+    ) -> Past[T]:
+        """The state at a commit, a checkpoint, a branch's head, or a moment.
+
+        Args:
+            config: compared with the configuration that a checkpoint recorded.
+            strict: refuse a checkpoint of which a guard does not hold; else see `mismatches`.
+
+        Raises:
+            NotFound: there is none such; naming those that there are.
+            Corrupt: the state is not the one that the checkpoint recorded.
+            GuardMismatch: with `strict`, naming each guard.
+            ValueError: a naive datetime.
+        """
+        ref = self._working.reader.ref(where) if isinstance(where, str) else None
+        past = Past(self._working.reader, self._working.schema, self._resolve(where))
+        if ref is not None and ref.checkpoint is not None:
+            past.mismatches = self._check_guards(ref.checkpoint, past, config)
+            if strict and past.mismatches:
+                raise GuardMismatch(
+                    "; ".join(map(str, past.mismatches)),
+                    target=f"agent {self.id!r}, checkpoint {where!r}",
+                    hint="go on without strict=True if that is meant",
+                )
+        return past
+
+    def _check_guards(
+        self, checkpoint: Checkpoint, past: Past[T], config: Mapping[str, Any] | None
+    ) -> list[Mismatch]:
+        target = f"agent {self.id!r}, checkpoint {checkpoint.name!r}"
+        checkpoints.check_state(checkpoint, past.plain, target)
+        schema = self._working.schema
+        return checkpoints.compare(
+            checkpoint, schema_id=schema.id, schema_version=schema.version, config=config
+        )
+
+    def _resolve(self, where: Where) -> int:
+        reader = self._working.reader
+        if isinstance(where, str):
+            return reader.ref(where).seq
+        if isinstance(where, datetime):
+            return reader.at_time(self.branch_name, where)
+        if isinstance(where, bool) or not 1 <= where <= reader.last_seq():
+            raise NotFound(
+                "there is no such commit", target=f"agent {self.id!r}, commit {where}",
+                hint=f"its log goes from 1 to {reader.last_seq()}",
+            )  # fmt: skip
+        return where
+
+    def diff(self, a: Where, b: Where) -> list[Change]:
+        """What differs between two states, path by path."""
+        reader = self._working.reader
+        old, new = reader.fold(self._resolve(a)), reader.fold(self._resolve(b))
+        return list(changes(old.state, new.state))
+
+    def verify(self, *, anchor: str | None = None, progress: Progress | None = None) -> Verified:
+        """Prove that no byte of the log changed, and that all views of it agree with it.
+
+        Raises:
+            Corrupt: the first thing that does not hold.
+        """
+        return verify_log(
+            self._context.backend, self._working.reader, anchor=anchor, progress=progress
+        )
+
+    # -- checkpoints and branches ----------------------------------------------------------
+
+    def checkpoint(
+        self, name: str, *, config: Mapping[str, Any] | None = None,
+        dependencies: Iterable[str] = (),
+    ) -> Checkpoint:  # fmt: skip
+        """Name the branch's head as a recovery point, with guards; the whole state is validated.
+
+        Args:
+            config: the agent's configuration; its hash is kept.
+            dependencies: names of distributions whose installed versions are kept.
+
+        Raises:
+            Conflict: the name is taken by a branch or checkpoint, or was.
+            SchemaError: the state does not fit its schema.
+        """
+        working = self._working
+        with working.lock:
+            working.refresh()
+            working.create()
+            working.schema.build(working.plain)
+            run = next(iter(self._unfinished_runs()), None)
+            point = Checkpoint(
+                name, HERE, checkpoints.state_hash(working.plain), working.schema.id,
+                working.schema.version, checkpoints.config_hash(config),
+                checkpoints.versions(dependencies), run.id if run else None,
+                self._position(run) if run else None,
+            )  # fmt: skip
+            record = {
+                "t": "checkpoint", "name": name, "state": point.state_hash,
+                "config": point.config_hash, "dependencies": dict(point.dependencies),
+                "run": point.run, "position": point.position,
+            }  # fmt: skip
+            cause = Cause("checkpoint", name)
+            made = working.commit_delta([], cause, Extras(records=[record], checkpoint=point))
+            return replace(point, seq=made.seq)
+
+    def _position(self, run: RunInfo) -> str | None:
+        for commit in self._working.reader.commits(run.started, newest_first=True):
+            if commit.cause.run == run.id and commit.cause.step:
+                return commit.cause.step
+        return None
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All checkpoints of the agent, by name."""
+        return [ref.checkpoint for ref in self._refs() if ref.checkpoint is not None]
+
+    def branches(self) -> list[Branch]:
+        """All branches of the agent, deleted ones included, by name."""
+        return [
+            Branch(ref.name, ref.seq, ref.deleted, ref.epoch, ref.holder)
+            for ref in self._refs() if ref.kind == "branch"
+        ]  # fmt: skip
+
+    def _refs(self) -> list[Ref]:
+        reader = self._working.reader_if_created()
+        return self._context.backend.refs(reader.no) if reader else []
+
+    def branch(self, name: str) -> Agent[T]:
+        """A handle on another branch of the agent.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        ref = self._working.reader.ref(name)
+        if ref.kind != "branch":
+            raise NotFound("is a checkpoint, not a branch", target=f"agent {self.id!r}, {name!r}")
+        return self._on_branch(name)
+
+    def _on_branch(self, name: str) -> Agent[T]:
+        reader = self._working.reader
+        working = WorkingCopy(
+            self._context, self.id, self._working.schema, name, incarnation=reader.incarnation
+        )
+        return Agent(self._context, working)
+
+    def fork(self, name: str, *, at: Where | None = None) -> Agent[T]:
+        """A new branch at any commit (default: this branch's head): O(1), copies nothing.
+
+        Raises:
+            Conflict: the name is taken, or was.
+        """
+        working = self._working
+        with working.lock:
+            working.refresh()
+            working.create()
+            target = working.seq if at is None else self._resolve(at)
+            working.commit_move(target, Cause("fork", name, refers=(target,)), branch=name)
+        return self._on_branch(name)
+
+    def delete_branch(self, name: str) -> Commit:
+        """Delete a branch. Its commits stay in the log, its name stays taken.
+
+        Raises:
+            NotFound: no such branch.
+            Conflict: it is this handle's own, or an executor holds it.
+        """
+        if name == self.branch_name:
+            raise Conflict(
+                "a branch cannot delete itself", target=f"agent {self.id!r}, branch {name!r}",
+                hint="call it on a handle of another branch, e.g. agent.branch('main')",
+            )  # fmt: skip
+        self._working.reader.ref(name)
+        extras = Extras(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)
+        return self._record(Cause("delete-branch", name), extras)
+
+    def _record(self, cause: Cause, extras: Extras) -> Commit:
+        """A commit that changes no state."""
+        with self._working.lock:
+            self._working.refresh()
+            return self._commit(lambda: self._working.commit_delta([], cause, extras).seq)
+
+    def _commit(self, make: Callable[[], int]) -> Commit:
+        seq = make()
+        return self._working.reader.commit(seq)
+
+    # -- going back ------------------------------------------------------------------------
+
+    def rollback(self, to: Where, *, cancel_run: bool = False) -> Moved:
+        """Move this branch to an earlier commit, as a new commit; nothing is rewritten (I7).
+
+        Raises:
+            Conflict: the branch has an unfinished run and `cancel_run` is not set.
+        """
+        target = self._resolve(to)
+        return self._move(target, Cause("rollback", str(to), refers=(target,)), cancel_run)
+
+    def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
+        """Make another branch's head the state of this one, as a new commit."""
+        target = self._resolve(branch)
+        return self._move(target, Cause("adopt", branch, refers=(target,)), cancel_run)
+
+    def _move(self, target: int, cause: Cause, cancel_run: bool) -> Moved:
+        working = self._working
+        with working.lock:
+            working.refresh()
+            cancelled = self._cancelled_runs(cancel_run)
+            left = set(commit.seq for commit in working.reader.ancestors(target))
+            calls = self._tool_calls(
+                commit for commit in working.reader.ancestors(working.seq) if commit.seq not in left
+            )
+            records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
+            made = working.commit_move(target, cause, Extras(records=records, runs=cancelled))
+            return Moved(working.reader.commit(made.seq), calls)
+
+    def undo(self, *, cancel_run: bool = False) -> Moved:
+        """Take back the latest commit (or group) that changed the state and is not taken back.
+
+        Raises:
+            Conflict: later commits touched what it would restore (naming the paths), or the
+                branch has an unfinished run.
+            NotFound: nothing is left to undo.
+        """
+        return self._go_back("undo", history.plan_undo, cancel_run)
+
+    def redo(self, *, cancel_run: bool = False) -> Moved:
+        """Take back the latest undo. Raises as `undo` does."""
+        return self._go_back("redo", history.plan_redo, cancel_run)
+
+    def _go_back(
+        self, kind: str, plan: Callable[..., history.Plan | None], cancel_run: bool
+    ) -> Moved:
+        working = self._working
+        with working.lock:
+            working.refresh()
+            reader = working.reader
+            cancelled = self._cancelled_runs(cancel_run)
+            found = plan(
+                reader.ancestors(working.seq), lambda seq: reader.fold(seq).state if seq else None
+            )
+            target = f"agent {self.id!r}, branch {self.branch_name!r}"
+            if found is None:
+                raise NotFound(f"there is nothing to {kind}", target=target)
+            if found.blocked_by:
+                where = ", ".join(f"{path} (commit {seq})" for seq, path in found.blocked_by[:5])
+                raise Conflict(
+                    f"cannot {kind} commit {found.seqs[0]}: later commits touched {where}",
+                    target=target,
+                    hint="roll back to before them, or make the change by hand in an edit",
+                )
+            cause = Cause(kind, refers=tuple(found.seqs))
+            records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
+            extras = Extras(records=records, runs=cancelled)
+            made = working.commit_delta(found.ops, cause, extras)
+            undone = (reader.commit(seq) for seq in found.seqs)
+            calls = self._tool_calls(undone) if kind == "undo" else ()
+            return Moved(reader.commit(made.seq), calls)
+
+    def _unfinished_runs(self) -> list[RunInfo]:
+        runs = self._context.backend.runs(agent=self.id, unfinished=True)
+        return [run for run in runs if run.branch == self.branch_name]
+
+    def _cancelled_runs(self, cancel_run: bool) -> list[RunInfo]:
+        runs = self._unfinished_runs()
+        if runs and not cancel_run:
+            raise Conflict(
+                f"run {runs[0].id} is not finished ({runs[0].status})",
+                target=f"agent {self.id!r}, branch {self.branch_name!r}",
+                hint="let it finish, or say cancel_run=True",
+            )
+        return [
+            replace(run, status="cancelled", ended=HERE, problem="the branch was moved under it")
+            for run in runs
+        ]
+
+    def _tool_calls(self, commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:
+        return tuple(
+            record for commit in commits for record in commit.records if record.get("t") == "intent"
+        )
+
+

@@ -1,0 +1,92 @@
+"""Checkpoints: named recovery points with integrity guards, and what differs at rehydration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import metadata
+from typing import Any
+
+from perdure.core import codec
+from perdure.core.values import Plain, take
+from perdure.errors import Corrupt, NotFound
+from perdure.model import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One guard of a checkpoint that does not hold now."""
+
+    what: str
+    recorded: str | None
+    found: str | None
+
+    def __str__(self) -> str:
+        return f"{self.what}: recorded {self.recorded}, found {self.found}"
+
+
+def state_hash(state: Plain) -> str:
+    """Hash of a state's canonical bytes: equal states have equal hashes, whatever their order."""
+    return "sha256:" + sha256(b"perdure.state.v1\0" + codec.canonical(state)).hexdigest()
+
+
+def config_hash(config: Mapping[str, Any] | None) -> str | None:
+    """Hash of a configuration; its values must be plain."""
+    if config is None:
+        return None
+    plain = take(dict(config), root="config")
+    return "sha256:" + sha256(b"perdure.config.v1\0" + codec.canonical(plain)).hexdigest()
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Installed versions of distributions.
+
+    Raises:
+        NotFound: one is not installed.
+    """
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            raise NotFound(
+                "is not installed", target=f"distribution {name!r}",
+                hint="name distributions as `pip list` does",
+            ) from None  # fmt: skip
+    return found
+
+
+def check_state(checkpoint: Checkpoint, state: Plain, target: str) -> None:
+    """Raise Corrupt if a checkpoint's state is not the one that was recorded (I11)."""
+    found = state_hash(state)
+    if found != checkpoint.state_hash:
+        raise Corrupt(
+            f"its state hashes to {found}, the checkpoint recorded {checkpoint.state_hash}",
+            target=target,
+            hint="run `perdure verify`; go back to another checkpoint or to a copy",
+        )
+
+
+def compare(
+    checkpoint: Checkpoint, *, schema_id: str, schema_version: tuple[int, int],
+    config: Mapping[str, Any] | None,
+) -> list[Mismatch]:  # fmt: skip
+    """What differs between a checkpoint's surroundings and those of now."""
+    pairs: list[tuple[str, str | None, str | None]] = [
+        ("schema", checkpoint.schema_id, schema_id),
+        ("schema version", _dotted(checkpoint.schema_version), _dotted(schema_version)),
+    ]
+    if config is not None or checkpoint.config_hash is not None:
+        pairs.append(("configuration", checkpoint.config_hash, config_hash(config)))
+    for name, version in checkpoint.dependencies.items():
+        try:
+            found: str | None = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found = None
+        pairs.append((f"version of {name}", version, found))
+    return [Mismatch(*pair) for pair in pairs if pair[1] != pair[2]]
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

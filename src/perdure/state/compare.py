@@ -1,0 +1,31 @@
+"""Differences between two states, for people and programs: one `Change` a path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perdure.core.values import Path, Plain, format_path, same
+from perdure.model import MISSING, Change
+
+
+def changes(before: Plain, after: Plain, path: Path = ()) -> Iterator[Change]:
+    """Every place where two plain states differ, containers gone into. Lists by index."""
+    if type(before) is dict and type(after) is dict:
+        for key in [*before, *(key for key in after if key not in before)]:
+            yield from _pair(before.get(key, MISSING), after.get(key, MISSING), (*path, key))
+    elif type(before) is list and type(after) is list:
+        for index in range(max(len(before), len(after))):
+            old = before[index] if index < len(before) else MISSING
+            new = after[index] if index < len(after) else MISSING
+            yield from _pair(old, new, (*path, index))
+    elif not same(before, after):
+        yield Change(format_path(path), "changed", before, after)
+
+
+def _pair(before: Plain, after: Plain, path: Path) -> Iterator[Change]:
+    if before is MISSING:
+        yield Change(format_path(path), "added", MISSING, after)
+    elif after is MISSING:
+        yield Change(format_path(path), "removed", before, MISSING)
+    else:
+        yield from changes(before, after, path)

@@ -1,0 +1,46 @@
+"""When a snapshot is taken along with a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+WEIGHT_MIN = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPolicy:
+    """When to store a whole state, so that reading need not replay. Any reason suffices.
+
+    Snapshots are a cache: any policy, also none, gives the same states.
+
+    Attributes:
+        by_weight: when the deltas since the last one outweigh it (64 KiB at least): the cost per
+            commit stays O(change), the cost of reading O(state).
+        every_commits: after so many commits; None: not by count.
+        every_seconds: with the first commit after so much time; None: not by time.
+        on: with commits of these kinds or whose words are among these, e.g. ``{"checkpoint"}``.
+    """
+
+    by_weight: bool = True
+    every_commits: int | None = None
+    every_seconds: float | None = None
+    on: Collection[str] = ("checkpoint",)
+
+    def due(
+        self, *, weight: int, last_size: int, commits: int, age_s: float, kind: str, what: str
+    ) -> bool:
+        """Whether the commit at hand shall carry a snapshot.
+
+        Args:
+            weight: bytes of deltas since the last snapshot.
+            last_size: bytes that the last snapshot wrote.
+            commits, age_s: how many commits and seconds it is behind.
+        """
+        return (
+            (self.by_weight and weight >= max(WEIGHT_MIN, last_size))
+            or (self.every_commits is not None and commits >= self.every_commits)
+            or (self.every_seconds is not None and age_s >= self.every_seconds)
+            or kind in self.on
+            or what in self.on
+        )

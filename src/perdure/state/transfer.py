@@ -1,0 +1,279 @@
+"""A whole log out of one store and into another, as the exact bytes that its chain was made of.
+
+So every commit id, and the root that somebody keeps elsewhere, holds at the destination too. What
+stands beside the log (branches, checkpoints, keys, runs) is rebuilt from it on the way in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from perdure.core import chain, ops
+from perdure.core.ops import OpError
+from perdure.core.values import Plain
+from perdure.errors import Conflict, Corrupt
+from perdure.model import Cause, Checkpoint, Commit, RunInfo, Verified, id_text, to_micros
+from perdure.state.context import Context
+from perdure.state.working import asked
+from perdure.storage import snapshots
+from perdure.storage.committer import Proposal
+from perdure.storage.port import Append, Backend
+from perdure.storage.reader import CHUNK_MAX, LogReader
+from perdure.storage.snapshots import Leaves
+
+Progress = Callable[[int, int], None]
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One commit as it is stored.
+
+    Attributes:
+        header, payload: the exact bytes; the chain's hashes are made of them.
+        asked: what its idempotency key was used for, as a digest; None without a key. It is kept
+            beside the log, not in the chain.
+    """
+
+    header: bytes
+    payload: bytes
+    asked: bytes | None = None
+
+    @property
+    def commit(self) -> Commit:
+        """Decoded, and checked against itself.
+
+        Raises:
+            Corrupt: header and payload do not belong together, or are malformed.
+        """
+        fields = chain.read_header(self.header, "a commit of the export")
+        if len(fields) < 4 or type(fields[1]) is not str or type(fields[3]) is not int:
+            raise Corrupt("its header is malformed", target="a commit of the export", hint=HINT)
+        return chain.read_commit(fields[1], fields[3], self.header, self.payload)
+
+
+HINT = "the file was damaged on its way: export again"
+
+
+def export_log(backend: Backend, reader: LogReader) -> Iterator[LogEntry]:
+    """The log as it is now, oldest first, each link checked; later commits are not in it."""
+    last = reader.last_seq()
+    before: Commit | None = None
+    first = 1
+    while first <= last:
+        rows = backend.read(reader.no, first, last, limit=CHUNK_MAX)
+        for row in rows:
+            commit = chain.read_commit(reader.name, row.seq, row.header, row.payload)
+            chain.check_link(commit, before)
+            key = commit.cause.key
+            found = backend.key(reader.no, key) if key is not None else None
+            held = found[1] if found is not None and found[0] == row.seq else None
+            yield LogEntry(row.header, row.payload, held)
+            before = commit
+        first = rows[-1].seq + 1 if rows else last + 1
+
+
+def import_log(
+    context: Context, entries: Iterable[LogEntry], *, root: str | None = None,
+    progress: Progress | None = None, total: int = 0,
+) -> Verified:  # fmt: skip
+    """Write a log that was exported, in one transaction: all of it, or nothing.
+
+    Every link and digest is checked before anything is written. The log is held in memory.
+
+    Args:
+        root: the id that the last commit must have; only it shows that none is missing at the end.
+
+    Raises:
+        Corrupt: the entries are no whole log, naming the first that does not follow.
+        Conflict: the store has an agent of that name.
+    """
+    plan = _Plan()
+    for entry in entries:
+        plan.add(entry)
+        if progress is not None:
+            progress(plan.seq, total)
+    last = plan.last
+    if last is None:
+        raise Corrupt("there is no commit in it", target="the export", hint=HINT)
+    if root is not None and id_text(last.id) != root:
+        raise Corrupt(
+            f"its last commit is {id_text(last.id)}, and should be {root}",
+            target=f"agent {last.agent!r}", hint=HINT,
+        )  # fmt: skip
+    _refuse_existing(context.backend, last)
+    plan.attach_snapshot()
+    context.submit(_Whole(plan, last))
+    return Verified(last.agent, last.seq, 1, last.id)
+
+
+def _refuse_existing(backend: Backend, last: Commit) -> None:
+    info = backend.agent(last.agent)
+    if info is None or (info.deleted and info.incarnation < last.incarnation):
+        return
+    what = "was there, and was deleted" if info.deleted else "is there already"
+    raise Conflict(
+        f"{what} (incarnation {info.incarnation}, {info.seq} commits)",
+        target=f"agent {last.agent!r}",
+        hint="nothing was written; import into a store that does not have it",
+    )
+
+
+class _Plan:
+    """The appends that write a log, with the views of it that each brings along."""
+
+    def __init__(self) -> None:
+        self.appends: list[Append] = []
+        self.last: Commit | None = None
+        self._parents: list[int] = []
+        self._heads: dict[str, int] = {}
+        self._runs = RunRows()
+
+    @property
+    def seq(self) -> int:
+        return len(self.appends)
+
+    def add(self, entry: LogEntry) -> None:
+        commit = entry.commit
+        chain.check_link(commit, self.last)
+        if self.last is not None and (commit.agent, commit.incarnation) != (
+            self.last.agent, self.last.incarnation
+        ):  # fmt: skip
+            raise Corrupt(
+                "belongs to another agent", target=f"agent {commit.agent!r}, commit {commit.seq}",
+                hint=HINT,
+            )  # fmt: skip
+        key = commit.cause.key
+        digest = entry.asked if entry.asked is not None else asked(commit.cause.what)
+        item = Append(
+            commit.agent, None, commit.incarnation, commit.seq, entry.header, entry.payload,
+            commit.branch, self._heads.get(commit.branch),
+            key=(key, digest) if key is not None else None,
+            epoch_min=commit.epoch, runs=self._runs.after(commit),
+        )  # fmt: skip
+        for record in commit.records:
+            _note(record, commit, item)
+        self._heads[commit.branch] = commit.seq
+        self._parents.append(commit.parent)
+        self.appends.append(item)
+        self.last = commit
+
+    def attach_snapshot(self) -> None:
+        """Store the state at main's head, or the first reader would replay the whole log."""
+        head = self._heads.get(MAIN, 0)
+        if not head or self.appends[-1].delete_agent:
+            return
+        path, seq = [], head
+        while seq:
+            path.append(self.appends[seq - 1])
+            seq = self._parents[seq - 1]
+        state: Plain = None
+        for item in reversed(path):
+            commit = LogEntry(item.header, item.payload).commit
+            try:
+                state = ops.fold(state, commit.delta)
+            except OpError as error:
+                target = f"agent {item.agent!r}, commit {item.seq}"
+                raise Corrupt(str(error), target=target, hint=HINT) from error
+        first = path[0]
+        first.snapshot, _ = snapshots.write(
+            state, Leaves(), first.agent, first.incarnation, self._parents[head - 1]
+        )
+
+
+def _note(record: Any, commit: Commit, item: Append) -> None:
+    match record:
+        case {"t": "checkpoint", "name": str(name)}:
+            item.checkpoint = Checkpoint(
+                name, int(record.get("seq") or commit.seq), str(record.get("state", "")),
+                commit.schema_id, commit.schema_version, record.get("config"),
+                dict(record.get("dependencies") or {}), record.get("run"), record.get("position"),
+            )  # fmt: skip
+        case {"t": "branch-deleted", "name": str(name)}:
+            item.drop_branch = name
+        case {"t": "agent-deleted"}:
+            item.delete_agent = True
+
+
+class RunRows:
+    """The rows of runs as a view on the log: fed with its commits in order."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, RunInfo] = {}
+
+    def after(self, commit: Commit) -> list[RunInfo]:
+        """The rows that a commit changes, as they are after it."""
+        changed: dict[str, RunInfo] = {}
+        for record in commit.records:
+            row = self._after(record, commit)
+            if row is not None:
+                self._rows[row.id] = changed[row.id] = row
+        return list(changed.values())
+
+    def _after(self, record: Any, commit: Commit) -> RunInfo | None:
+        run = record.get("run")
+        if record.get("t") == "run-started":
+            return _started(record, commit)
+        row = self._rows.get(run) if isinstance(run, str) else None
+        if row is None:
+            return None
+        match record:
+            case {"t": "run-finished", "status": "done" | "failed" as status}:
+                value = record.get("value")
+                problem = _problem(value) if status == "failed" else None
+                return replace(
+                    row, status=status, ended=commit.seq, result=value, problem=problem
+                )
+            case {"t": "run-stopped"}:
+                return replace(row, status="needs_attention", problem=str(record.get("problem")))
+            case {"t": "run-cancelled"}:
+                # A cancellation says why, in words or none; a move of the branch says nothing.
+                why = "the branch was moved under it"
+                if "why" in record:
+                    why = str(record["why"]) or "by request"
+                return replace(row, status="cancelled", ended=commit.seq, problem=why)
+            case {"t": "outcome", "by": "person"}:
+                return replace(row, status="pending", problem=None)
+        return None
+
+
+def _started(record: Any, commit: Commit) -> RunInfo:
+    args = record.get("args") or {}
+    joined = "\0".join(f"{name}={digest}" for name, digest in sorted(args.items()))
+    return RunInfo(
+        str(record["run"]), commit.agent, 0, commit.branch, str(record.get("function", "")),
+        str(record.get("key", "")), "running", commit.seq,
+        args=sha256(joined.encode()).hexdigest()[:16],
+    )  # fmt: skip
+
+
+def _problem(error: Any) -> str:
+    name = str(error.get("type", "")).rpartition(":")[2].rpartition(".")[2]
+    return f"{name}: {error.get('text', '')}"
+
+
+class _Whole(Proposal):
+    """A log that is linked already: it takes its place as it is, in one transaction."""
+
+    __slots__ = ("_item", "_tail")
+
+    def __init__(self, plan: _Plan, last: Commit) -> None:
+        first, *rest = plan.appends
+        payload = chain.Payload(first.payload, b"", b"")
+        super().__init__(
+            chain.Draft(
+                first.agent, first.incarnation, first.branch, (), last.schema_id,
+                last.schema_version, "", 0, Cause("import"), payload,
+            ),
+            no=None, expected=None, sync=True,
+        )  # fmt: skip
+        self._item = replace(first, then=rest, sync=True)
+        self._tail = chain.Tail(last.seq, last.id, to_micros(last.at))
+
+    def link(self, tail: chain.Tail, now: int) -> Append:
+        self.tail = self._tail
+        self.linked = self._item
+        return self._item

@@ -1,0 +1,124 @@
+"""`verify`: proves that a log is whole, and that every view stored beside it agrees with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.core import chain
+from perdure.core.values import Plain, copy, same
+from perdure.errors import Corrupt
+from perdure.model import Commit, Verified, id_text
+from perdure.storage import snapshots
+from perdure.storage.port import Backend, Ref
+from perdure.storage.reader import LogReader
+
+Progress = Callable[[int, int], None]
+"""Called with commits done and commits in all."""
+
+
+def verify_log(
+    backend: Backend, reader: LogReader, *, anchor: str | None = None,
+    progress: Progress | None = None,
+) -> Verified:  # fmt: skip
+    """Read the whole log: links, digests, ops, snapshots, branches and checkpoints.
+
+    Args:
+        anchor: the root that an earlier `verify` returned and that was kept elsewhere. Only it
+            shows that an owner of the file cut off the log's end and rebuilt it.
+
+    Raises:
+        Corrupt: the first thing that does not hold, by agent and commit.
+    """
+    total = reader.last_seq()
+    snapshotted = set(reader.snapshot_seqs())
+    walk = _Walk(backend, reader)
+    before: Commit | None = None
+    anchored = anchor is None
+    for commit in reader.commits():
+        chain.check_link(commit, before)
+        if commit.incarnation != reader.incarnation:
+            raise Corrupt(
+                "belongs to another incarnation", target=reader.target(commit.seq), hint=chain.HINT
+            )
+        walk.step(commit, check_snapshot=commit.seq in snapshotted)
+        anchored = anchored or id_text(commit.id) == anchor
+        before = commit
+        if progress is not None:
+            progress(commit.seq, total)
+    if before is None:
+        raise Corrupt("its log is empty", target=reader.target(), hint=chain.HINT)
+    if not anchored:
+        raise Corrupt(
+            f"the anchor {anchor} is not in its log: the log was cut off or rebuilt",
+            target=reader.target(),
+            hint="compare with a copy from the time of the anchor",
+        )
+    _compare_refs(reader, walk, backend.refs(reader.no))
+    return Verified(reader.name, before.seq, len(snapshotted), before.id)
+
+
+class _Walk:
+    """Folds every branch forward at once, and rebuilds the names from the log."""
+
+    def __init__(self, backend: Backend, reader: LogReader) -> None:
+        self._backend = backend
+        self._reader = reader
+        self._states: dict[int, Plain] = {}
+        self.refs: dict[str, tuple[str, int, bool]] = {}
+
+    def step(self, commit: Commit, *, check_snapshot: bool) -> None:
+        state = self._state_of(commit.parent)
+        state = self._reader.apply(state, commit)
+        self._states[commit.seq] = state
+        if check_snapshot:
+            self._check_snapshot(commit, state)
+        self.refs[commit.branch] = ("branch", commit.seq, False)
+        for record in commit.records:
+            self._note(record, commit)
+
+    def _state_of(self, seq: int) -> Plain:
+        if seq == 0:
+            return None
+        if seq in self._states:
+            heads = {at for _, at, _ in self.refs.values()}
+            # The next commit of a branch takes its state over; a fork works on a copy.
+            if seq in heads and len(heads) > 1:
+                return copy(self._states[seq])
+            return self._states.pop(seq)
+        return self._reader.fold(seq, snapshots_too=False).state
+
+    def _note(self, record: Any, commit: Commit) -> None:
+        match record:
+            case {"t": "checkpoint", "name": str(name)}:
+                self.refs[name] = ("checkpoint", int(record.get("seq") or commit.seq), False)
+            case {"t": "branch-deleted", "name": str(name)}:
+                kind, seq, _ = self.refs.get(name, ("branch", 0, False))
+                self.refs[name] = (kind, seq, True)
+            case {"t": "agent-deleted"}:
+                self.refs = {name: (kind, at, True) for name, (kind, at, _) in self.refs.items()}
+
+    def _check_snapshot(self, commit: Commit, state: Plain) -> None:
+        reader = self._reader
+        target = f"agent {reader.name!r}, snapshot at commit {commit.seq}"
+        stored = self._backend.snapshot(reader.no, commit.seq)
+        if stored is None:
+            raise Corrupt("the snapshot vanished", target=target, hint=snapshots.HINT)
+        found, _ = snapshots.read(
+            stored, target, reader.name, reader.incarnation, commit.parent
+        )
+        if not same(found, state):
+            raise Corrupt(
+                "the snapshot is not the state that the log gives", target=target,
+                hint=snapshots.HINT,
+            )  # fmt: skip
+
+
+def _compare_refs(reader: LogReader, walk: _Walk, refs: list[Ref]) -> None:
+    stored = {ref.name: (ref.kind, ref.seq, ref.deleted) for ref in refs}
+    for name in sorted(stored.keys() | walk.refs.keys()):
+        if stored.get(name) != walk.refs.get(name):
+            raise Corrupt(
+                f"{name!r} is stored as {stored.get(name)}, the log says {walk.refs.get(name)}",
+                target=reader.target(), hint=chain.HINT,
+            )  # fmt: skip

@@ -1,0 +1,421 @@
+"""The working copy of one branch: its state in memory, typed and plain, and how it moves on.
+
+`plain` is what the log says; `typed` is the user's live object. Ops go into `plain` first, are
+checked, committed, and only then reach `typed`: a reader of the state sees committed values only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Generic, TypeVar
+
+from perdure.core import chain, ops
+from perdure.core.diff import diff
+from perdure.core.draft import Recording, view
+from perdure.core.ops import Op
+from perdure.core.schema import Schema
+from perdure.core.values import Plain, copy
+from perdure.errors import NotFound, SchemaError
+from perdure.model import (
+    MISSING, AgentInfo, Cause, Checkpoint, Commit, RunInfo, to_micros,
+)  # fmt: skip
+from perdure.state.context import Context
+from perdure.storage import snapshots
+from perdure.storage.committer import Committed, Proposal
+from perdure.storage.reader import COMMIT_WEIGHT, Folded, LogReader
+from perdure.storage.snapshots import Leaves
+
+T = TypeVar("T")
+MOVES = frozenset({"rollback", "adopt", "fork", "migrate"})
+"""Commits whose state is not the one before them on their branch, changed by their delta."""
+
+FOLLOW_MAX = 1000
+"""Commits of others that are followed one by one; behind more, the state is folded anew."""
+
+
+@dataclass(slots=True)
+class Extras:
+    """What else goes into a commit, beside ops; see `Proposal`."""
+
+    records: Sequence[Mapping[str, Any]] = ()
+    key: tuple[str, bytes] | None = None
+    checkpoint: Checkpoint | None = None
+    drop_branch: str | None = None
+    delete_agent: bool = False
+    runs: Sequence[RunInfo] = ()
+    release: bool = False
+    sync: bool = False
+
+
+NOTHING = Extras()
+
+
+class WorkingCopy(Generic[T]):
+    """One branch of one agent in memory. Not for two threads at once: `lock` is theirs to take."""
+
+    def __init__(
+        self, context: Context, name: str, schema: Schema[T], branch: str, initial: Any = MISSING,
+        incarnation: int | None = None,
+    ) -> None:  # fmt: skip
+        self.context = context
+        self.name = name
+        self.schema = schema
+        self.branch = branch
+        self.lock = threading.RLock()
+        self.epoch: int | None = None
+        self.editing = False
+        self._initial = initial
+        self._incarnation = incarnation
+        self._reader: LogReader | None = None
+        self._plain: Plain = MISSING
+        self._typed: Any = MISSING
+        self._seq = 0
+        self._stored: tuple[str, tuple[int, int]] | None = None
+        self._leaves = Leaves()
+        self._weight = 0
+        self._since_snapshot = 0
+        self._snapshot_at = 0
+        self._snapshot_size = 0
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        """Seq of the commit whose state this is; 0 for an agent that is not created yet."""
+        self.load()
+        return self._seq
+
+    @property
+    def plain(self) -> Plain:
+        self.load()
+        return self._plain
+
+    @property
+    def typed(self) -> T:
+        self.load()
+        if self._typed is MISSING:
+            self._typed = self.schema.build(self._plain)
+        return self._typed  # type: ignore[no-any-return]
+
+    @property
+    def exists(self) -> bool:
+        return self.reader_if_created() is not None
+
+    @property
+    def reader(self) -> LogReader:
+        """The agent's log.
+
+        Raises:
+            NotFound: the agent has no commit yet.
+        """
+        reader = self.reader_if_created()
+        if reader is None:
+            raise NotFound(
+                "has no commits yet", target=f"agent {self.name!r}",
+                hint="the first edit creates it",
+            )  # fmt: skip
+        return reader
+
+    def reader_if_created(self) -> LogReader | None:
+        if self._reader is None:
+            info = self.context.backend.agent(self.name, self._incarnation)
+            if info is not None and (self._incarnation is not None or not info.deleted):
+                self._reader = LogReader(self.context.backend, info)
+                self._incarnation = info.incarnation
+        return self._reader
+
+    # -- keeping in step -------------------------------------------------------------------
+
+    def load(self) -> None:
+        if self._plain is MISSING:
+            self._load_anew()
+
+    def refresh(self) -> None:
+        """Move on to the branch's head as it is now."""
+        if self._plain is MISSING or self._seq == 0:
+            self._load_anew()
+            return
+        ref = self.context.backend.ref(self.reader.no, self.branch)
+        if ref is None or ref.deleted:
+            raise NotFound(
+                "was deleted", target=f"agent {self.name!r}, branch {self.branch!r}",
+                hint="open the agent anew",
+            )  # fmt: skip
+        if ref.seq != self._seq and not self._follow(ref.seq):
+            self._load_anew()
+
+    def reopen_if_created_meanwhile(self) -> None:
+        """After a conflict on creating the agent: look again who is there."""
+        if self._seq == 0:
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop what is in memory; the next look rehydrates it from the log."""
+        self._plain = self._typed = MISSING
+
+    def _load_anew(self) -> None:
+        reader = self.reader_if_created()
+        if reader is None:
+            self._start_from_initial()
+            return
+        ref = reader.ref(self.branch)
+        if ref.kind != "branch":
+            raise NotFound(
+                f"{self.branch!r} is a checkpoint, not a branch", target=f"agent {self.name!r}",
+                hint="agent.at(name) shows its state, agent.fork(new, at=name) works from it",
+            )  # fmt: skip
+        self._adopt(reader.fold(ref.seq))
+
+    def _start_from_initial(self) -> None:
+        initial = self._initial
+        if initial is MISSING:
+            initial = {} if self.schema.type is dict else self._construct()
+        self._plain = self.schema.take(initial, (), aliases_refused=True)
+        self._typed = self.schema.build(self._plain)
+        self._seq = 0
+
+    def _construct(self) -> Any:
+        try:
+            return self.schema.type()
+        except Exception as error:
+            raise SchemaError(
+                "the agent does not exist, and its schema cannot be made without values",
+                target=f"agent {self.name!r}",
+                hint=f"give one: store.agent(…, initial={self.schema.id}(…)) ({error})",
+            ) from error
+
+    def _adopt(self, folded: Folded) -> None:
+        self._stored = (folded.schema_id, folded.schema_version)
+        self._check_schema(folded.schema_id)
+        self._plain = self.schema.migrate(folded.state, folded.schema_version)
+        self._typed = MISSING
+        self._seq = folded.seq
+        self._leaves = folded.leaves if not self._migration_due else Leaves()
+        self._weight = folded.weight
+        self._since_snapshot = folded.commits
+        self._snapshot_at = folded.snapshot_at
+
+    def _check_schema(self, stored: str) -> None:
+        if stored != self.schema.id:
+            raise SchemaError(
+                f"its state was written under schema {stored!r}, not {self.schema.id!r}",
+                target=f"agent {self.name!r}",
+                hint=f"open it with that type, or say so: perdure.Schema(…, id={stored!r})",
+            )
+
+    @property
+    def _migration_due(self) -> bool:
+        """Whether the log's state is of an older major version than the one in memory."""
+        return self._stored is not None and self._stored[1][0] < self.schema.version[0]
+
+    def rewind(self, seq: int) -> None:
+        """Go back, in memory only, to the state at an earlier commit: where a replay begins."""
+        self._adopt(self.reader.fold(seq))
+
+    def advance(self, commit: Commit) -> None:
+        """Go on, in memory only, over a commit of the branch that is in the log already."""
+        if self._migration_due or commit.cause.kind in MOVES:
+            self._adopt(self.reader.fold(commit.seq))
+            return
+        self._plain = self.reader.apply(self._plain, commit)
+        self._leaves.note(commit.delta)
+        self._weight += commit.size + COMMIT_WEIGHT
+        self._since_snapshot += 1
+        self._typed = MISSING
+        self._seq = commit.seq
+
+    def _follow(self, head: int) -> bool:
+        """Apply what others committed on top of our seq; False if they did not build on it."""
+        newer = []
+        for commit in self.reader.ancestors(head):
+            if commit.seq <= self._seq or len(newer) > FOLLOW_MAX:
+                if commit.seq != self._seq:
+                    return False
+                break
+            newer.append(commit)
+        stored = (self.schema.id, self.schema.version)
+        if self._stored != stored or any(
+            (commit.schema_id, commit.schema_version) != stored for commit in newer
+        ):
+            return False
+        for commit in reversed(newer):
+            self.advance(commit)
+        return True
+
+    # -- moving on -------------------------------------------------------------------------
+
+    def commit_recording(
+        self, recording: Recording, cause: Cause, extras: Extras = NOTHING
+    ) -> Committed:
+        """Validate and commit what a draft recorded; on any failure all is as before it."""
+        try:
+            committed = self._commit_ops(
+                recording.plain, recording.ops, recording.inverses, recording.touched, cause, extras
+            )
+        except BaseException:
+            self._plain = recording.rollback()
+            self._leaves = Leaves()
+            raise
+        recording.apply_ephemeral(self._typed)
+        return committed
+
+    def record(self) -> Recording:
+        """A draft of the state, which `commit_recording` or `restore` ends."""
+        _ = self.typed  # built from the plain state as it is before the draft changes it
+        return Recording(self.schema, self._plain)
+
+    def throwaway(self) -> Recording:
+        """A draft of which nothing will remain."""
+        self.load()
+        return Recording(self.schema, copy(self._plain))
+
+    def restore(self, recording: Recording) -> None:
+        """Undo in memory what an abandoned draft did."""
+        self._plain = recording.rollback()
+
+    def commit_delta(self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING) -> Committed:
+        """Commit ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
+        _ = self.typed
+        root, applied, inverses = self._plain, [], []
+        try:
+            for op in delta:
+                inverses.append(ops.invert(root, op))
+                root = ops.apply(root, ops.own(op))
+                applied.append(op)
+            return self._commit_ops(
+                root, list(delta), inverses, [op.path for op in delta], cause, extras
+            )
+        except BaseException:
+            self._plain = ops.fold(root, reversed(inverses[: len(applied)]))
+            self._leaves = Leaves()
+            raise
+
+    def _commit_ops(
+        self, root: Plain, delta: list[Op], inverses: list[Op], touched: Sequence[Any],
+        cause: Cause, extras: Extras,
+    ) -> Committed:  # fmt: skip
+        typed = self.typed
+        plan = self.schema.plan(typed, root, delta, inverses) if delta else None
+        if delta:
+            after = view(self.schema, root)
+            self.schema.check_invariants(typed, after, touched)
+        before = self._plain
+        self._plain = root
+        if self._seq == 0 or self._migration_due:
+            self._write_base(before, delta, inverses)
+        committed = self._submit(delta, cause, extras)
+        if plan is not None:
+            self._typed = plan.apply()
+        return committed
+
+    def _write_base(self, before: Plain, delta: list[Op], inverses: list[Op]) -> None:
+        """What must be in the log before a first commit: the agent, or its migrated state."""
+        base = ops.fold(copy(self._plain), [ops.own(op) for op in reversed(inverses)])
+        if self._seq == 0:
+            self.schema.check_invariants(None, view(self.schema, base), [()])
+            cause, change = Cause("create"), [ops.Set((), base)]
+        else:
+            stored = self.reader.fold(self._seq).state
+            cause, change = Cause("migrate"), diff(stored, base)
+        self._submit(change, cause, NOTHING, snapshot=False)
+
+    def create(self, cause: Cause = Cause("create")) -> Committed | None:  # noqa: B008
+        """Make sure that the agent is in the log; None if it was already."""
+        self.load()
+        if self._seq:
+            return None
+        self.schema.check_invariants(None, view(self.schema, self._plain), [()])
+        return self._submit([ops.Set((), self._plain)], cause, NOTHING)
+
+    def commit_move(
+        self, target: int, cause: Cause, extras: Extras = NOTHING, *, branch: str | None = None
+    ) -> Committed:
+        """A commit without delta whose state is that of `target`: rollback, fork, adoption."""
+        reader = self.reader
+        parent = reader.commit(target)
+        draft = chain.Draft(
+            self.name, reader.incarnation, branch or self.branch, (target,), parent.schema_id,
+            parent.schema_version, self.context.executor, self.epoch or 0, cause,
+            chain.pack_payload((), extras.records),
+        )  # fmt: skip
+        expected = None if branch else self.seq
+        committed = self.context.submit(self._proposal(draft, expected, extras))
+        if branch is None:
+            self.forget()
+        return committed
+
+    def _submit(
+        self, delta: Sequence[Op], cause: Cause, extras: Extras, *, snapshot: bool = True
+    ) -> Committed:
+        first = self._seq == 0
+        payload = chain.pack_payload(delta, extras.records)
+        schema_id, version = self._schema_to_write()
+        draft = chain.Draft(
+            self.name, self._next_incarnation(), self.branch, () if first else (self._seq,),
+            schema_id, version, self.context.executor, self.epoch or 0, cause, payload,
+        )  # fmt: skip
+        self._leaves.note(delta)
+        self._weight += len(payload.data) + COMMIT_WEIGHT
+        self._since_snapshot += 1
+        proposal = self._proposal(draft, None if first else self._seq, extras)
+        stored = self._attach_snapshot(proposal, cause) if snapshot else None
+        committed = self.context.submit(proposal)
+        if first:
+            self._reader = LogReader(
+                self.context.backend,
+                AgentInfo(self.name, committed.no, draft.incarnation, False, committed.seq),
+            )
+            self._incarnation = draft.incarnation
+        self._seq = committed.seq
+        self._stored = (schema_id, version)
+        if stored is not None:
+            stored()
+            self._since_snapshot = self._weight = 0
+            self._snapshot_at = to_micros(committed.at)
+        return committed
+
+    def _schema_to_write(self) -> tuple[str, tuple[int, int]]:
+        """A newer minor version in the log stays: unknown fields are kept, so is their version."""
+        version = self.schema.version
+        if self._stored is not None and self._stored[1][0] == version[0]:
+            version = max(version, self._stored[1])
+        return self.schema.id, version
+
+    def _next_incarnation(self) -> int:
+        if self._reader is not None:
+            return self._reader.incarnation
+        info = self.context.backend.agent(self.name)
+        return info.incarnation + 1 if info is not None and info.deleted else 1
+
+    def _proposal(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
+        return Proposal(
+            draft, no=self._reader.no if self._reader else None, expected=expected,
+            epoch=self.epoch, key=extras.key, checkpoint=extras.checkpoint,
+            drop_branch=extras.drop_branch, delete_agent=extras.delete_agent, runs=extras.runs,
+            release=extras.release, sync=extras.sync,
+        )  # fmt: skip
+
+    def _attach_snapshot(self, proposal: Proposal, cause: Cause) -> Any:
+        now = self.context.backend.now()
+        if not self.context.snapshots.due(
+            weight=self._weight, last_size=self._snapshot_size, commits=self._since_snapshot,
+            age_s=(now - self._snapshot_at) / 1e6 if self._snapshot_at else 0.0,
+            kind=cause.kind, what=cause.what,
+        ):  # fmt: skip
+            return None
+        snapshot, stored = snapshots.write(
+            self._plain, self._leaves, self.name, proposal.draft.incarnation, self._seq
+        )
+        self._snapshot_size = len(snapshot.manifest) + sum(map(len, snapshot.leaves.values()))
+        proposal.snapshot = snapshot
+        return stored
+
+
+def asked(*declared: object) -> bytes:
+    """A digest of what a caller asked for under an idempotency key, by its declared arguments."""
+    return sha256("\0".join(map(repr, declared)).encode("utf-8", "surrogatepass")).digest()[:16]
+
+
