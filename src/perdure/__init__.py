@@ -8,7 +8,7 @@
 Start with README.md; the architecture is in the folder tree.
 """
 
-from perdure.agent import Agent, Moved, Past
+from perdure.agent import Agent, Past
 from perdure.core.draft import increment, move
 from perdure.core.drift import Drift
 from perdure.core.schema import Ephemeral, Schema, invariant, transitions
@@ -42,10 +42,11 @@ from perdure.errors import (
     SchemaError,
     StoreUnavailable,
     TimedOut,
-    UnsupportedFormat,
     Unstorable,
+    UnsupportedFormat,
 )
 from perdure.model import MISSING, AgentInfo, Branch, Cause, Change, Checkpoint, Commit, RunInfo
+from perdure.state.moves import Moved
 from perdure.state.policy import SnapshotPolicy
 from perdure.store import Store, open
 
@@ -90,8 +91,8 @@ __all__ = [
     "Store",
     "StoreUnavailable",
     "TimedOut",
-    "UnsupportedFormat",
     "Unstorable",
+    "UnsupportedFormat",
     "agent",
     "fencing_token",
     "idempotency_key",

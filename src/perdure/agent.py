@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from perdure.core import history
 from perdure.core.diff import diff
 from perdure.core.drift import Drift
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
 from perdure.errors import Conflict, GuardMismatch, NotFound
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, RunInfo, Verified
-from perdure.state import checkpoints
+from perdure.state import checkpoints, moves
 from perdure.state.checkpoints import Mismatch
 from perdure.state.compare import changes
 from perdure.state.context import Context
 from perdure.state.edit import Edit, key_extras, used_key
+from perdure.state.moves import Moved
 from perdure.state.verify import Progress, verify_log
 from perdure.state.working import Extras, WorkingCopy
 from perdure.storage.committer import HERE
@@ -30,20 +30,6 @@ Where = int | str | datetime
 """A commit: by seq, by the name of a checkpoint or branch, or the head at a moment."""
 
 UPDATES_MAX = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What a rollback or undo did.
-
-    Attributes:
-        commit: the commit that it made.
-        tool_calls: what the commits that are no longer in the state did to the world, and what
-            this did not take back there.
-    """
-
-    commit: Commit
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
 class Past(Generic[T]):
@@ -148,7 +134,9 @@ class Agent(Generic[T]):
             SchemaError: what the block left breaks the schema or an invariant.
             StoreUnavailable: see its `outcome`.
         """
-        return Edit(self._working, Cause("edit", what, key=key, group=group, tags=tuple(tags), trace=trace))
+        return Edit(
+            self._working, Cause("edit", what, key=key, group=group, tags=tuple(tags), trace=trace)
+        )
 
     def update(
         self, fn: Callable[[T], object], what: str = "", *, key: str | None = None,
@@ -328,7 +316,7 @@ class Agent(Generic[T]):
             working.refresh()
             working.create()
             working.schema.build(working.plain)
-            run = next(iter(self._unfinished_runs()), None)
+            run = next(iter(moves.unfinished_runs(self._working)), None)
             point = Checkpoint(
                 name, HERE, checkpoints.state_hash(working.plain), working.schema.id,
                 working.schema.version, checkpoints.config_hash(config),
@@ -432,25 +420,14 @@ class Agent(Generic[T]):
             Conflict: the branch has an unfinished run and `cancel_run` is not set.
         """
         target = self._resolve(to)
-        return self._move(target, Cause("rollback", str(to), refers=(target,)), cancel_run)
+        cause = Cause("rollback", str(to), refers=(target,))
+        return moves.move(self._working, target, cause, cancel_run=cancel_run)
 
     def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
         """Make another branch's head the state of this one, as a new commit."""
         target = self._resolve(branch)
-        return self._move(target, Cause("adopt", branch, refers=(target,)), cancel_run)
-
-    def _move(self, target: int, cause: Cause, cancel_run: bool) -> Moved:
-        working = self._working
-        with working.lock:
-            working.refresh()
-            cancelled = self._cancelled_runs(cancel_run)
-            left = set(commit.seq for commit in working.reader.ancestors(target))
-            calls = self._tool_calls(
-                commit for commit in working.reader.ancestors(working.seq) if commit.seq not in left
-            )
-            records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
-            made = working.commit_move(target, cause, Extras(records=records, runs=cancelled))
-            return Moved(working.reader.commit(made.seq), calls)
+        cause = Cause("adopt", branch, refers=(target,))
+        return moves.move(self._working, target, cause, cancel_run=cancel_run)
 
     def undo(self, *, cancel_run: bool = False) -> Moved:
         """Take back the latest commit (or group) that changed the state and is not taken back.
@@ -460,61 +437,8 @@ class Agent(Generic[T]):
                 branch has an unfinished run.
             NotFound: nothing is left to undo.
         """
-        return self._go_back("undo", history.plan_undo, cancel_run)
+        return moves.undo(self._working, cancel_run=cancel_run)
 
     def redo(self, *, cancel_run: bool = False) -> Moved:
         """Take back the latest undo. Raises as `undo` does."""
-        return self._go_back("redo", history.plan_redo, cancel_run)
-
-    def _go_back(
-        self, kind: str, plan: Callable[..., history.Plan | None], cancel_run: bool
-    ) -> Moved:
-        working = self._working
-        with working.lock:
-            working.refresh()
-            reader = working.reader
-            cancelled = self._cancelled_runs(cancel_run)
-            found = plan(
-                reader.ancestors(working.seq), lambda seq: reader.fold(seq).state if seq else None
-            )
-            target = f"agent {self.id!r}, branch {self.branch_name!r}"
-            if found is None:
-                raise NotFound(f"there is nothing to {kind}", target=target)
-            if found.blocked_by:
-                where = ", ".join(f"{path} (commit {seq})" for seq, path in found.blocked_by[:5])
-                raise Conflict(
-                    f"cannot {kind} commit {found.seqs[0]}: later commits touched {where}",
-                    target=target,
-                    hint="roll back to before them, or make the change by hand in an edit",
-                )
-            cause = Cause(kind, refers=tuple(found.seqs))
-            records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
-            extras = Extras(records=records, runs=cancelled)
-            made = working.commit_delta(found.ops, cause, extras)
-            undone = (reader.commit(seq) for seq in found.seqs)
-            calls = self._tool_calls(undone) if kind == "undo" else ()
-            return Moved(reader.commit(made.seq), calls)
-
-    def _unfinished_runs(self) -> list[RunInfo]:
-        runs = self._context.backend.runs(agent=self.id, unfinished=True)
-        return [run for run in runs if run.branch == self.branch_name]
-
-    def _cancelled_runs(self, cancel_run: bool) -> list[RunInfo]:
-        runs = self._unfinished_runs()
-        if runs and not cancel_run:
-            raise Conflict(
-                f"run {runs[0].id} is not finished ({runs[0].status})",
-                target=f"agent {self.id!r}, branch {self.branch_name!r}",
-                hint="let it finish, or say cancel_run=True",
-            )
-        return [
-            replace(run, status="cancelled", ended=HERE, problem="the branch was moved under it")
-            for run in runs
-        ]
-
-    def _tool_calls(self, commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:
-        return tuple(
-            record for commit in commits for record in commit.records if record.get("t") == "intent"
-        )
-
-
+        return moves.redo(self._working, cancel_run=cancel_run)

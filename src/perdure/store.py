@@ -29,7 +29,7 @@ MAIN = "main"
 NAME_MAX = 200
 
 
-def open(  # noqa: A001 - perdure.open is the name that users see
+def open(
     url: str | os.PathLike[str], *, durability: Durability = "sync",
     snapshots: SnapshotPolicy | None = None, create: bool = True,
 ) -> Store:  # fmt: skip
@@ -110,7 +110,9 @@ class Store:
             ValueError: an empty or overlong name.
         """
         if not name or len(name) > NAME_MAX or "\0" in name:
-            raise ValueError(f"an agent's name has 1 to {NAME_MAX} characters, no NUL: {name!r:.60}")
+            raise ValueError(
+                f"an agent's name has 1 to {NAME_MAX} characters, no NUL: {name!r:.60}"
+            )
         working = WorkingCopy(self._context, name, Schema.of(schema), branch, initial)
         return Agent(self._context, working)
 

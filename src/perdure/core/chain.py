@@ -1,4 +1,4 @@
-"""Headers, commit ids and payloads: how a commit becomes bytes, and how bytes are checked (I3, I11).
+"""Headers, commit ids, payloads: how a commit becomes bytes, and how bytes are checked (I3, I11).
 
 ``commit id = SHA-256("perdure.commit.v1" ‖ 0 ‖ header)`` after one byte that names the algorithm.
 The header holds the previous id and the payload's digest, so one id fixes the whole log up to it.
@@ -114,9 +114,7 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
 
 
 def _cause_to_wire(cause: Cause) -> list[Any]:
-    rest = {
-        short: value for name, short in _CAUSE_KEYS.items() if (value := getattr(cause, name))
-    }
+    rest = {short: value for name, short in _CAUSE_KEYS.items() if (value := getattr(cause, name))}
     return [cause.kind, rest]
 
 

@@ -45,7 +45,8 @@ def encode(value: Plain) -> bytes:
 
 
 def canonical(value: Plain) -> bytes:
-    """The bytes of a plain value with dict keys and set members sorted: equal values, equal bytes."""
+    """The bytes of a plain value with dict keys and set members sorted: equal values give equal
+    bytes."""
     return _encode(value, _sorting_encoder)
 
 
@@ -125,13 +126,17 @@ def _read_zone(zone: Any) -> dt.tzinfo | None:
     return dt.timezone(dt.timedelta(*zone))
 
 
+def _raw(data: bytes) -> Any:
+    return _decoder.decode(data)
+
+
 def _write_datetime(value: dt.datetime, _: Any) -> Any:
     naive = value.replace(tzinfo=None, fold=0)
     return Ext(DATETIME, _encoder.encode([naive.isoformat(), value.fold, _zone(value.tzinfo)]))
 
 
 def _read_datetime(data: bytes) -> dt.datetime:
-    text, fold, zone = _decode_raw(data)
+    text, fold, zone = _raw(data)
     return dt.datetime.fromisoformat(text).replace(tzinfo=_read_zone(zone), fold=fold)
 
 
@@ -141,7 +146,7 @@ def _write_time(value: dt.time, _: Any) -> Any:
 
 
 def _read_time(data: bytes) -> dt.time:
-    text, fold, zone = _decode_raw(data)
+    text, fold, zone = _raw(data)
     return dt.time.fromisoformat(text).replace(tzinfo=_read_zone(zone), fold=fold)
 
 
@@ -172,13 +177,13 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
     DATETIME: _read_datetime,
     DATE: lambda d: dt.date.fromisoformat(d.decode()),
     TIME: _read_time,
-    TIMEDELTA: lambda d: dt.timedelta(*_decode_raw(d)),
+    TIMEDELTA: lambda d: dt.timedelta(*_raw(d)),
     DECIMAL: lambda d: Decimal(d.decode()),
     UUID_: lambda d: UUID(bytes=d),
-    TUPLE: lambda d: tuple(_decode_raw(d)),
-    SET: lambda d: {_decode_raw(item) for item in _decode_raw(d)},
-    FROZENSET: lambda d: frozenset(_decode_raw(item) for item in _decode_raw(d)),
-    MAP: lambda d: {key: item for key, item in _decode_raw(d)},
+    TUPLE: lambda d: tuple(_raw(d)),
+    SET: lambda d: {_raw(item) for item in _raw(d)},
+    FROZENSET: lambda d: frozenset(_raw(item) for item in _raw(d)),
+    MAP: lambda d: dict(_raw(d)),
 }
 
 
@@ -190,7 +195,6 @@ def _read_ext(code: int, data: memoryview) -> Any:
 
 
 _decoder = msgspec.msgpack.Decoder(ext_hook=_read_ext)
-_decode_raw = _decoder.decode
 
 
 def decode(data: bytes) -> Plain:
@@ -200,7 +204,7 @@ def decode(data: bytes) -> Plain:
         UndecodableError: the bytes are something else.
     """
     try:
-        return _decode_raw(data)
+        return _decoder.decode(data)
     except UndecodableError:
         raise
     except (

@@ -1,7 +1,7 @@
 """The ops between two plain trees, for a value that somebody hands over whole.
 
 Shortcuts first: the same object, a common prefix and suffix. Kept simple behind them: a changed
-stretch of a list is one splice, unless it has as many items as before, which are compared one by one.
+stretch of a list is one splice; only if it has as many items as before are they compared singly.
 """
 
 from __future__ import annotations

@@ -87,15 +87,15 @@ def digest(data: bytes) -> bytes:
 def _compressor() -> zstandard.ZstdCompressor:
     # zstandard's objects may not be shared between threads that use them at once.
     try:
-        return _local.compressor  # type: ignore[no-any-return]
+        found: zstandard.ZstdCompressor = _local.compressor
     except AttributeError:
-        _local.compressor = zstandard.ZstdCompressor(level=3)
-        return _local.compressor
+        found = _local.compressor = zstandard.ZstdCompressor(level=3)
+    return found
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
     try:
-        return _local.decompressor  # type: ignore[no-any-return]
+        found: zstandard.ZstdDecompressor = _local.decompressor
     except AttributeError:
-        _local.decompressor = zstandard.ZstdDecompressor()
-        return _local.decompressor
+        found = _local.decompressor = zstandard.ZstdDecompressor()
+    return found

@@ -104,7 +104,7 @@ class Taker:
         mark = id(container)
         if mark in self._open:
             raise Alias(
-                f"a cycle: it contains itself, by way of {format_path(self._open[mark], self._root)}",
+                f"a cycle: it is inside itself, at {format_path(self._open[mark], self._root)}",
                 target=format_path(at, self._root),
                 hint="a state is a tree; store an id instead of the object itself",
             )
@@ -167,9 +167,7 @@ def same(a: Plain, b: Plain) -> bool:
     if kind is not type(b):
         return False
     if kind is dict:
-        return len(a) == len(b) and all(
-            key in b and same(item, b[key]) for key, item in a.items()
-        )
+        return len(a) == len(b) and all(key in b and same(item, b[key]) for key, item in a.items())
     if kind is list or kind is tuple:
         return len(a) == len(b) and all(map(same, a, b))
     if kind is float or kind is Decimal:

@@ -158,7 +158,9 @@ def spec_of(function: Callable[..., Any]) -> AgentSpec[Any]:
     """
     spec = getattr(function, MARK, None)
     if not isinstance(spec, AgentSpec):
-        raise TypeError(f"{_label(function)} is not an agent function: decorate it with @perdure.agent(…)")
+        raise TypeError(
+            f"{_label(function)} is not an agent function: decorate it with @perdure.agent(…)"
+        )
     return spec
 
 

@@ -119,9 +119,7 @@ class RunHandle(Generic[R]):
                 hint=f"in doubt: {', '.join(known) or 'nothing'}",
             )  # fmt: skip
         if entry.outcome is not None:
-            raise Conflict(
-                "is not in doubt: it is settled", target=f"run {self._id}, call {call}"
-            )
+            raise Conflict("is not in doubt: it is settled", target=f"run {self._id}, call {call}")
         outcome: dict[str, Any] = {"t": "outcome", "run": self._id, "place": call, "by": "person"}
         if by:
             outcome["who"] = by

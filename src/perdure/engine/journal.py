@@ -1,4 +1,4 @@
-"""The journal of one run: what its commits recorded, by place, and what of it replay has consumed."""
+"""The journal of one run: what its commits recorded, by place, and what of it was consumed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Journal:
                 self.entries[place] = Entry(place, kind, seq, record, record)
 
     def consume(self, place: str) -> Entry | None:
-        """What is recorded at a place that the function has come to; None: nothing is left, go live.
+        """What is recorded at a place that the function has come to; None: it goes live there.
 
         Raises:
             NeedsAttention: the function does something else than it did before.

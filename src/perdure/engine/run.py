@@ -18,7 +18,14 @@ from perdure.engine.current import Frame, inside
 from perdure.engine.journal import Journal
 from perdure.engine.replay import Call, CrashPolicy, Effect, Effects, Invoke, Record
 from perdure.engine.values import Results, bind, digests, preview
-from perdure.errors import Conflict, Fenced, NeedsAttention, PerdureError, RunInterrupted, StoreUnavailable
+from perdure.errors import (
+    Conflict,
+    Fenced,
+    NeedsAttention,
+    PerdureError,
+    RunInterrupted,
+    StoreUnavailable,
+)
 from perdure.model import Cause
 from perdure.state.working import Extras, WorkingCopy
 from perdure.storage.reader import SEQ_END
@@ -78,7 +85,7 @@ class Run(Generic[T]):
     # -- calls -----------------------------------------------------------------------------
 
     def call(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
-        """Record a call of any callable as a step; steps and tools are recorded as what they are."""
+        """Record a call of any callable as a step; a step or tool is recorded as what it is."""
         if isinstance(getattr(function, "__perdure__", None), str):
             return function(*args, **kwargs)
         name = getattr(function, "__qualname__", type(function).__qualname__)
@@ -216,9 +223,7 @@ class Run(Generic[T]):
             return entry.call["value"]
         value = make()
         # Nothing depends on it outside until the next commit, which it joins.
-        self._pending.append(
-            {"t": "value", "run": self._id, "place": place, "value": value}
-        )
+        self._pending.append({"t": "value", "run": self._id, "place": place, "value": value})
         return value
 
     # -- ending ----------------------------------------------------------------------------

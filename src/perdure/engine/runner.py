@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -63,7 +64,7 @@ class Runner:
         self._liveness.stop()
 
     def run(self, command: Command) -> Any:
-        """Start the run, or resume it, or stand by while a living executor has it; see `Store.run`."""
+        """Start the run, resume it, or stand by while a living executor has it; see `Store.run`."""
         while True:
             working: WorkingCopy[Any] = WorkingCopy(
                 self._context, command.agent, command.spec.schema, "main"
@@ -92,7 +93,9 @@ class Runner:
         if reader is None:
             return False
         ref = self._context.backend.ref(reader.no, "main")
-        live = ref is not None and ref.holder is not None and self._context.backend.alive(ref.holder)
+        live = (
+            ref is not None and ref.holder is not None and self._context.backend.alive(ref.holder)
+        )
         others = [
             run for run in self._context.backend.runs(agent=attempt.working.name, unfinished=True)
             if run.branch == "main" and run.id != attempt.id and run.agent_no == reader.no
@@ -137,7 +140,8 @@ class _Attempt:
             raise Conflict(
                 f"was started with other arguments than {self._preview or 'none'}",
                 target=f"run {info.id}",
-                hint=f"another command needs another key: store.options(key=…).run(…), not {info.key!r}",
+                hint="another command needs another key: store.options(key=…).run(…), "
+                f"not {info.key!r}",
             )
 
     def recorded(self, info: RunInfo) -> Any:
@@ -247,9 +251,6 @@ class _Attempt:
         return Cause(kind, self._command.spec.name, run=self.id)
 
     def _release(self, epoch: int) -> None:
-        try:
-            self._context.backend.lease(
-                self.working.reader.no, self.working.branch, None, release=epoch
-            )
-        except PerdureError:
-            pass  # it expires by itself, and its file lock ends with this process
+        with suppress(PerdureError):  # it expires by itself, and its file lock ends with us
+            no = self.working.reader.no
+            self._context.backend.lease(no, self.working.branch, None, release=epoch)

@@ -135,4 +135,3 @@ def rebuild_error(record: Mapping[str, Any], target: str) -> Exception:
         except TypeError:
             pass
     return CallFailed(f"{name}: {record['text']}", target=target)
-

@@ -13,7 +13,7 @@ from perdure.storage.port import Backend
 
 
 class Context:
-    """One open store: its backend, its committer, its snapshot policy, and who we are in its logs."""
+    """One open store: its backend, committer, snapshot policy, and who we are in its logs."""
 
     def __init__(self, backend: Backend, committer: Committer, snapshots: SnapshotPolicy) -> None:
         self.backend = backend

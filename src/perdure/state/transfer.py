@@ -224,9 +224,7 @@ class RunRows:
             case {"t": "run-finished", "status": "done" | "failed" as status}:
                 value = record.get("value")
                 problem = _problem(value) if status == "failed" else None
-                return replace(
-                    row, status=status, ended=commit.seq, result=value, problem=problem
-                )
+                return replace(row, status=status, ended=commit.seq, result=value, problem=problem)
             case {"t": "run-stopped"}:
                 return replace(row, status="needs_attention", problem=str(record.get("problem")))
             case {"t": "run-cancelled"}:

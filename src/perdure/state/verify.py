@@ -104,9 +104,7 @@ class _Walk:
         stored = self._backend.snapshot(reader.no, commit.seq)
         if stored is None:
             raise Corrupt("the snapshot vanished", target=target, hint=snapshots.HINT)
-        found, _ = snapshots.read(
-            stored, target, reader.name, reader.incarnation, commit.parent
-        )
+        found, _ = snapshots.read(stored, target, reader.name, reader.incarnation, commit.parent)
         if not same(found, state):
             raise Corrupt(
                 "the snapshot is not the state that the log gives", target=target,

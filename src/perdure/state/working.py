@@ -20,7 +20,13 @@ from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
 from perdure.errors import NotFound, SchemaError
 from perdure.model import (
-    MISSING, AgentInfo, Cause, Checkpoint, Commit, RunInfo, to_micros,
+    MISSING,
+    AgentInfo,
+    Cause,
+    Checkpoint,
+    Commit,
+    RunInfo,
+    to_micros,
 )  # fmt: skip
 from perdure.state.context import Context
 from perdure.storage import snapshots
@@ -229,7 +235,7 @@ class WorkingCopy(Generic[T]):
 
     def _follow(self, head: int) -> bool:
         """Apply what others committed on top of our seq; False if they did not build on it."""
-        newer = []
+        newer: list[Commit] = []
         for commit in self.reader.ancestors(head):
             if commit.seq <= self._seq or len(newer) > FOLLOW_MAX:
                 if commit.seq != self._seq:
@@ -276,7 +282,9 @@ class WorkingCopy(Generic[T]):
         """Undo in memory what an abandoned draft did."""
         self._plain = recording.rollback()
 
-    def commit_delta(self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING) -> Committed:
+    def commit_delta(
+        self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
+    ) -> Committed:
         """Commit ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
         _ = self.typed
         root, applied, inverses = self._plain, [], []
@@ -314,6 +322,7 @@ class WorkingCopy(Generic[T]):
     def _write_base(self, before: Plain, delta: list[Op], inverses: list[Op]) -> None:
         """What must be in the log before a first commit: the agent, or its migrated state."""
         base = ops.fold(copy(self._plain), [ops.own(op) for op in reversed(inverses)])
+        change: list[Op]
         if self._seq == 0:
             self.schema.check_invariants(None, view(self.schema, base), [()])
             cause, change = Cause("create"), [ops.Set((), base)]
@@ -417,5 +426,3 @@ class WorkingCopy(Generic[T]):
 def asked(*declared: object) -> bytes:
     """A digest of what a caller asked for under an idempotency key, by its declared arguments."""
     return sha256("\0".join(map(repr, declared)).encode("utf-8", "surrogatepass")).digest()[:16]
-
-

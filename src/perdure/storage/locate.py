@@ -38,7 +38,9 @@ def locate(
         parts = urlsplit(text)
         options = dict(parse_qsl(parts.query))
         if parts.netloc or not parts.path.strip("/") or options:
-            raise ValueError(f"{text!r}: write it as sqlite:///path/to/file (four slashes: absolute)")
+            raise ValueError(
+                f"{text!r}: write it as sqlite:///path/to/file (four slashes: absolute)"
+            )
         return _sqlite(parts.path[1:], durability, create=create)
     if scheme == "memory":
         return _memory(rest, create=create)

@@ -14,7 +14,14 @@ from typing import Literal
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Lease, RunInfo
 from perdure.storage.port import (
-    Append, Appended, Outcome, Ref, Refused, Sizes, StoredCommit, StoredSnapshot,
+    Append,
+    Appended,
+    Outcome,
+    Ref,
+    Refused,
+    Sizes,
+    StoredCommit,
+    StoredSnapshot,
 )  # fmt: skip
 
 UNFINISHED = ("pending", "running", "needs_attention")
@@ -55,9 +62,7 @@ class MemoryBackend:
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
         with self._lock:
             self._check_open()
-            return [
-                self._append_all(item) if item.then else self._append(item) for item in batch
-            ]
+            return [self._append_all(item) if item.then else self._append(item) for item in batch]
 
     def _append_all(self, item: Append) -> Outcome:
         """A commit with those that follow it: all, or none."""

@@ -97,7 +97,9 @@ class LogReader:
                 first = rows[-1].seq + 1
             chunk = min(chunk * 4, CHUNK_MAX)
 
-    def _check_neighbour(self, before: Commit | None, commit: Commit, *, newest_first: bool) -> None:
+    def _check_neighbour(
+        self, before: Commit | None, commit: Commit, *, newest_first: bool
+    ) -> None:
         if before is None:
             return
         if newest_first:
@@ -190,9 +192,7 @@ class LogReader:
         while seq > 0:
             row = rows.get(seq)
             if row is None:
-                found = self._backend.read(
-                    self.no, max(1, seq - chunk + 1), seq, newest_first=True
-                )
+                found = self._backend.read(self.no, max(1, seq - chunk + 1), seq, newest_first=True)
                 rows = {row.seq: row for row in found}
                 chunk = min(chunk * 2, CHUNK_MAX)
                 if seq not in rows:

@@ -15,7 +15,16 @@ from typing import Any
 
 from perdure.core import codec, envelope
 from perdure.core.ops import (
-    Append, Delete, Increment, Move, Op, Set, SetAdd, SetRemove, Splice, TextSplice,
+    Append,
+    Delete,
+    Increment,
+    Move,
+    Op,
+    Set,
+    SetAdd,
+    SetRemove,
+    Splice,
+    TextSplice,
 )  # fmt: skip
 from perdure.core.values import Path, Plain, look_up
 from perdure.errors import Corrupt
@@ -163,7 +172,9 @@ def _seal_lists(
     return tail
 
 
-def _seal(items: list[Plain], known: SealedList | None, fresh: dict[int, bytes]) -> SealedList | None:
+def _seal(
+    items: list[Plain], known: SealedList | None, fresh: dict[int, bytes]
+) -> SealedList | None:
     sealed = SealedList(known.skip, list(known.leaves)) if known else SealedList()
     start = sealed.items()
     if start > len(items):  # cannot be, unless a delta was not noted: then seal anew

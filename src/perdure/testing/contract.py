@@ -144,7 +144,9 @@ class BackendContract:
         ref = backend.ref(pen.number(), "main")
         assert ref is not None and ref.seq == 3
 
-    def test_a_refused_commit_leaves_nothing_of_its_extras(self, backend: Backend, pen: Pen) -> None:
+    def test_a_refused_commit_leaves_nothing_of_its_extras(
+        self, backend: Backend, pen: Pen
+    ) -> None:
         pen.write()
         append, _ = pen.make(
             expected=9, key=("k", b"x"), snapshot=StoredSnapshot(b"m", [77], {77: b"leaf"}),
@@ -378,7 +380,7 @@ class BackendContract:
         pen.write(key=("k", b"x"))
         before = _everything(backend, pen.number())
         for what in ("check", "clean", "flush"):
-            backend.maintain(what)  # type: ignore[arg-type]
+            backend.maintain(what)
         assert _everything(backend, pen.number()) == before
 
 

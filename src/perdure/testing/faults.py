@@ -22,7 +22,8 @@ class FaultyFiles(apsw.VFS):
     """A VFS over the checksumming one. Use its `name` as the `vfs` of a SqliteBackend.
 
     `fault` is called before each operation with the operation, the file's name, and for writes
-    where in the file it ends; what it raises, SQLite gets. With `after` set, the operation is done first and reported as failed: a lost answer.
+    where in the file it ends; what it raises, SQLite gets. With `after` set, the operation is done
+    first and reported as failed: a lost answer.
     """
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from perdure.core.values import Plain
 from perdure.engine.functions import spec_of
 from perdure.engine.handle import RunHandle
-from perdure.engine.run import Run
+from perdure.engine.run import Fakes, Run
 from perdure.engine.runner import Command, run_id
 from perdure.model import MISSING, Commit
 from perdure.state.policy import SnapshotPolicy
@@ -49,8 +49,7 @@ class Played(Generic[T, R]):
 
 def play(
     function: Callable[Concatenate[Run[T], P], R], /, *args: Any, state: T | Any = MISSING,
-    answers: Sequence[Any] = (), tools: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
-    **kwargs: Any,
+    answers: Sequence[Any] = (), tools: Fakes | None = None, **kwargs: Any,
 ) -> Played[T, R]:  # fmt: skip
     """Run an agent function once, on an agent of its own, with the real engine over memory.
 

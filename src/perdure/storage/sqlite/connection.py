@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 import apsw.sqlite_extra
 
-from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
+from perdure.errors import Corrupt, NotAStore, StoreUnavailable, UnsupportedFormat
 from perdure.storage.sqlite.faults import RESTORE, ReplacedError, translate
 from perdure.storage.sqlite.statements import migrations
 
@@ -88,7 +88,9 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def connect(path: str, *, synchronous: str, create: bool, vfs: str | None = None) -> apsw.Connection:
+def connect(
+    path: str, *, synchronous: str, create: bool, vfs: str | None = None
+) -> apsw.Connection:
     """Open the file as a store, creating it if asked, and bring its schema up to date.
 
     Raises:
@@ -120,7 +122,7 @@ def connect(path: str, *, synchronous: str, create: bool, vfs: str | None = None
 
 
 def _adopt(connection: apsw.Connection, path: str) -> None:
-    """Make sure that the file is a store of a format we know, creating the schema in an empty one."""
+    """Make sure that the file is a store of a known format; create the schema in an empty one."""
     application, version = _marks(connection)
     if (application, version) == (0, 0):
         _create(connection, path)
@@ -259,5 +261,3 @@ def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
         return None
     finally:
         wal.xClose()
-
-

@@ -1,0 +1,114 @@
+"""Rollback, adoption, undo and redo: new commits that bring earlier states back (I7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perdure.core import history
+from perdure.errors import Conflict, NotFound
+from perdure.model import Cause, Commit, RunInfo
+from perdure.state.working import Extras, WorkingCopy
+from perdure.storage.committer import HERE
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a rollback, adoption, undo or redo did.
+
+    Attributes:
+        commit: the commit that it made.
+        tool_calls: intents of commits that are no longer in the state: what they did to the world,
+            this did not take back there.
+    """
+
+    commit: Commit
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+
+
+def move(working: WorkingCopy[Any], target: int, cause: Cause, *, cancel_run: bool) -> Moved:
+    """Make the state of `target` the branch's, as a new commit."""
+    with working.lock:
+        working.refresh()
+        reader = working.reader
+        cancelled = _cancelled(working, cancel_run)
+        kept = {commit.seq for commit in reader.ancestors(target)}
+        left = (commit for commit in reader.ancestors(working.seq) if commit.seq not in kept)
+        calls = _tool_calls(left)
+        made = working.commit_move(target, cause, _extras(cancelled))
+        return Moved(reader.commit(made.seq), calls)
+
+
+def undo(working: WorkingCopy[Any], *, cancel_run: bool) -> Moved:
+    return _go_back(working, "undo", history.plan_undo, cancel_run)
+
+
+def redo(working: WorkingCopy[Any], *, cancel_run: bool) -> Moved:
+    return _go_back(working, "redo", history.plan_redo, cancel_run)
+
+
+def _go_back(
+    working: WorkingCopy[Any],
+    kind: str,
+    make_plan: Callable[..., history.Plan | None],
+    cancel_run: bool,
+) -> Moved:
+    with working.lock:
+        working.refresh()
+        reader = working.reader
+        cancelled = _cancelled(working, cancel_run)
+        plan = make_plan(
+            reader.ancestors(working.seq), lambda seq: reader.fold(seq).state if seq else None
+        )
+        if plan is None:
+            raise NotFound(f"there is nothing to {kind}", target=_target(working))
+        if plan.blocked_by:
+            where = ", ".join(f"{path} (commit {seq})" for seq, path in plan.blocked_by[:5])
+            raise Conflict(
+                f"cannot {kind} commit {plan.seqs[0]}: later commits touched {where}",
+                target=_target(working),
+                hint="roll back to before them, or make the change by hand in an edit",
+            )
+        cause = Cause(kind, refers=tuple(plan.seqs))
+        made = working.commit_delta(plan.ops, cause, _extras(cancelled))
+        undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
+        return Moved(reader.commit(made.seq), _tool_calls(undone))
+
+
+def unfinished_runs(working: WorkingCopy[Any]) -> list[RunInfo]:
+    """The branch's runs that are not finished, oldest first."""
+    runs = working.context.backend.runs(agent=working.name, unfinished=True)
+    return [run for run in runs if run.branch == working.branch]
+
+
+def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
+    """The rows of unfinished runs as cancelled.
+
+    Raises:
+        Conflict: there are any, and that was not asked for.
+    """
+    runs = unfinished_runs(working)
+    if runs and not cancel_run:
+        raise Conflict(
+            f"run {runs[0].id} is not finished ({runs[0].status})",
+            target=_target(working),
+            hint="let it finish, or say cancel_run=True",
+        )
+    why = "the branch was moved under it"
+    return [replace(run, status="cancelled", ended=HERE, problem=why) for run in runs]
+
+
+def _extras(cancelled: Sequence[RunInfo]) -> Extras:
+    records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
+    return Extras(records=records, runs=cancelled)
+
+
+def _tool_calls(commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(
+        record for commit in commits for record in commit.records if record.get("t") == "intent"
+    )
+
+
+def _target(working: WorkingCopy[Any]) -> str:
+    return f"agent {working.name!r}, branch {working.branch!r}"

@@ -1,0 +1,114 @@
+"""One commit inside a transaction: checked, inserted, and all that goes with it."""
+
+from __future__ import annotations
+
+import apsw
+
+from perdure.storage.port import Append, Appended, Outcome, Refused
+from perdure.storage.sqlite.rows import (
+    find_ref,
+    from_checkpoint,
+    from_run,
+    pack_ids,
+    place,
+    run,
+)  # fmt: skip
+
+
+def append(db: apsw.Connection, item: Append) -> Outcome:
+    """Write one commit, or nothing of it (I2). Later ones of the transaction see it."""
+    refused = _refusal(db, item)
+    if refused:
+        return refused
+    no = item.no
+    if no is None:
+        no = int(run(db, "add_agent", (item.agent, item.incarnation))[0][0])
+    at = place(no, item.seq)
+    values = {
+        "id": at, "before": at - 1, "header": item.header, "payload": item.payload, "no": no,
+        "branch": item.branch, "expected": item.expected, "epoch": item.epoch, "seq": item.seq,
+    }  # fmt: skip
+    run(db, "add_first_commit" if item.expected is None else "add_commit", values)
+    if not db.changes():
+        return _diagnose(db, item, no)
+    if item.expected is None:
+        run(db, "add_branch", (no, item.branch, item.seq))
+    else:
+        run(db, "move_head", (no, item.branch, item.seq))
+    _append_extras(db, item, no, at)
+    return Appended(no)
+
+
+def landed(db: apsw.Connection, item: Append) -> int | None:
+    """The agent's number if exactly this commit is in the log."""
+    no = item.no
+    if no is None:
+        found = run(db, "find_agent", (item.agent, item.incarnation))
+        if not found:
+            return None
+        no = int(found[0][0])
+    header = run(db, "find_header", (place(no, item.seq),))
+    return no if header and header[0][0] == item.header else None
+
+
+def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
+    """What can be told before anything is written; the rest, the insert itself refuses."""
+    if item.no is None:
+        found = run(db, "find_agent", (item.agent, None))
+        if found and not (found[0][3] and found[0][2] < item.incarnation):
+            return Refused("exists")
+        return None
+    if item.key is not None and (used := run(db, "find_key", (item.no, item.key[0]))):
+        return Refused("key", seq=used[0][0], asked=used[0][1])
+    taken = item.checkpoint.name if item.checkpoint else None
+    if item.expected is None:
+        taken = item.branch
+    if taken is not None and (ref := find_ref(db, item.no, taken)):
+        return Refused("exists", ref)
+    if item.drop_branch is not None:
+        ref = find_ref(db, item.no, item.drop_branch)
+        if ref is None or ref.deleted or ref.kind != "branch":
+            return Refused("gone", ref)
+        if ref.held is not None:
+            return Refused("held", ref)
+    if item.expected is None:
+        found = run(db, "find_agent", (item.agent, item.incarnation))
+        if not found or found[0][3]:
+            return Refused("gone")
+    return None
+
+
+def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
+    """Why the conditional insert took nothing."""
+    if item.expected is None:
+        return Refused("stale")
+    ref = find_ref(db, no, item.branch)
+    if ref is None or ref.deleted or ref.kind != "branch":
+        return Refused("gone", ref)
+    if ref.held != item.epoch:
+        return Refused("held" if item.epoch is None else "fenced", ref)
+    if ref.seq != item.expected:
+        return Refused("moved", ref)
+    return Refused("stale", ref)
+
+
+def _append_extras(db: apsw.Connection, item: Append, no: int, at: int) -> None:
+    if item.key is not None:
+        run(db, "add_key", (no, item.key[0], item.seq, item.key[1]))
+    if item.snapshot is not None:
+        for leaf in item.snapshot.leaves.items():
+            run(db, "add_leaf", leaf)
+        ids = pack_ids(item.snapshot.leaf_ids)
+        run(db, "add_snapshot", (at, item.snapshot.manifest, ids))
+    if item.checkpoint is not None:
+        point = item.checkpoint
+        run(db, "add_checkpoint", (no, point.name, point.seq, from_checkpoint(point)))
+    if item.drop_branch is not None:
+        run(db, "drop_branch", (no, item.drop_branch))
+    for row in item.runs:
+        run(db, "put_run", from_run(row, no))
+    if item.release:
+        run(db, "release", (no, item.branch))
+    if item.delete_agent:
+        run(db, "end_agent", (no,))
+        run(db, "end_refs", (no,))

@@ -1,0 +1,70 @@
+"""Rows and model objects, one into the other; and how a statement is run by its name."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import apsw
+import msgspec
+
+from perdure.core import codec
+from perdure.model import Checkpoint, RunInfo
+from perdure.storage.port import Ref
+from perdure.storage.sqlite.statements import statements
+
+SEQ_BITS = 36
+SEQ_MAX = (1 << SEQ_BITS) - 1
+
+_sql = statements()
+
+
+def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
+    """Execute a named statement; all its rows."""
+    return db.execute(_sql[name], values).fetchall()
+
+
+def place(no: int, seq: int) -> int:
+    """The key of a commit or snapshot: one b-tree, clustered by agent."""
+    return (no << SEQ_BITS) | seq
+
+
+def span(no: int) -> tuple[int, int]:
+    """The first and last key of an agent."""
+    return place(no, 0), place(no, SEQ_MAX)
+
+
+def pack_ids(ids: Any) -> bytes:
+    return struct.pack(f">{len(ids)}q", *ids)
+
+
+def unpack_ids(packed: bytes) -> tuple[int, ...]:
+    return struct.unpack(f">{len(packed) // 8}q", packed)
+
+
+def find_ref(db: apsw.Connection, no: int, name: str) -> Ref | None:
+    rows = run(db, "find_ref", (no, name))
+    return to_ref(rows[0]) if rows else None
+
+
+def to_ref(row: Any) -> Ref:
+    name, kind, seq, deleted, epoch, held, holder, data = row
+    checkpoint = msgspec.msgpack.decode(data, type=Checkpoint) if data else None
+    return Ref(name, kind, seq, bool(deleted), epoch, held, holder, checkpoint)
+
+
+def from_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return msgspec.msgpack.encode(checkpoint)
+
+
+def to_run(row: Any) -> RunInfo:
+    values = list(row)
+    values[10] = codec.decode(values[10])
+    return RunInfo(*values)
+
+
+def from_run(row: RunInfo, no: int) -> tuple[Any, ...]:
+    return (
+        row.id, row.agent, no, row.branch, row.function, row.key, row.status, row.started,
+        row.ended, row.args, codec.encode(row.result), row.problem,
+    )  # fmt: skip

@@ -1,0 +1,223 @@
+"""The one connection that writes: its transactions, and finding out what became of a failed one.
+
+A commit's fate after an error is looked up, never guessed: COMMIT has been seen to fail with the
+row in place (I1).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import apsw
+
+from perdure.errors import Corrupt, PerdureError, StoreUnavailable
+from perdure.model import Durability
+from perdure.storage.port import Append, Appended, Outcome
+from perdure.storage.sqlite.append import append, landed
+from perdure.storage.sqlite.connection import Files, check_wal, connect
+from perdure.storage.sqlite.faults import ReplacedError, translate
+from perdure.storage.sqlite.housekeeper import Housekeeper, sync_wal
+
+GROUP_COMMITS = 64
+GROUP_MS = 20
+
+
+class Writer:
+    """See the module. `lock` orders its users."""
+
+    def __init__(self, path: str, durability: Durability, vfs: str | None, *, create: bool) -> None:
+        self._path = path
+        self._durability = durability
+        self._vfs = vfs
+        self._unsynced = 0
+        self.lock = threading.RLock()
+        every_s = GROUP_MS / 1000 if durability == "group" else None
+        self._housekeeper = Housekeeper(path, self._connect_to_checkpoint, every_s)
+        self._connection: apsw.Connection | None = self.connect(create=create)
+        try:
+            check_wal(self._connection, path)
+        except Corrupt:
+            self._connection.close()
+            raise
+        self._adopt(self._connection)
+
+    def connect(self, *, create: bool = False) -> apsw.Connection:
+        """Another connection to the same file."""
+        synchronous = "FULL" if self._durability == "sync" else "NORMAL"
+        return connect(self._path, synchronous=synchronous, create=create, vfs=self._vfs)
+
+    def _connect_to_checkpoint(self) -> apsw.Connection:
+        self._files.check()
+        return self.connect()
+
+    def _adopt(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._full = self._durability == "sync"
+        self._files = Files.of(self._path)
+        connection.set_wal_hook(self._after_commit)
+
+    def _after_commit(self, _: apsw.Connection, __: str, pages: int) -> int:
+        self._housekeeper.wal_grew(pages)
+        return apsw.SQLITE_OK
+
+    def ready(self) -> apsw.Connection:
+        """The connection, opened anew if the last failure closed it."""
+        if self._connection is None:
+            self._adopt(self.connect())
+        assert self._connection is not None
+        return self._connection
+
+    # -- commits ---------------------------------------------------------------------------
+
+    def append(self, batch: Sequence[Append]) -> list[Outcome]:
+        """As `Backend.append`."""
+        try:
+            return self._transact(batch)
+        except (apsw.Error, ReplacedError) as error:
+            return self._settle(batch, error)
+        except PerdureError as error:
+            return [error] * len(batch)
+
+    def _transact(self, batch: Sequence[Append]) -> list[Outcome]:
+        connection = self.ready()
+        durable = self._choose_durability(connection, batch)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            outcomes = [append(connection, item) for item in batch]
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        self._files.check()
+        if durable:
+            self._unsynced = 0
+            self._housekeeper.flushed()
+        elif self._durability == "group":
+            self._housekeeper.flush_later()
+        return outcomes
+
+    def _choose_durability(self, connection: apsw.Connection, batch: Sequence[Append]) -> bool:
+        self._unsynced += len(batch)
+        full = (
+            self._durability == "sync"
+            or any(item.sync for item in batch)
+            or (self._durability == "group" and self._unsynced >= GROUP_COMMITS)
+        )
+        if full != self._full:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+            self._full = full
+        return full
+
+    def _settle(self, batch: Sequence[Append], error: Exception) -> list[Outcome]:
+        """After an error that hit the whole transaction: look up what is in, retry what is not."""
+        problem = self.translate(error)
+        if isinstance(problem, Corrupt):
+            return [problem] * len(batch)
+        try:
+            self._reopen_durably()
+        except Exception:
+            return [self._unknown(problem)] * len(batch)
+        return [self._settle_one(item, problem) for item in batch]
+
+    def _settle_one(self, item: Append, problem: PerdureError) -> Outcome:
+        try:
+            if (no := landed(self.ready(), item)) is not None:
+                return Appended(no)
+            return self._transact([item])[0]
+        except (apsw.Error, ReplacedError) as again:
+            second = self.translate(again)
+            try:
+                self._reopen_durably()
+                no = landed(self.ready(), item)
+            except Exception:
+                return self._unknown(second)
+            return Appended(no) if no is not None else second
+        except PerdureError as refused:
+            return refused
+
+    def _reopen_durably(self) -> None:
+        """Drop the connection that failed, and write anew what it may have left unsynced.
+
+        After a failed fsync the kernel may call lost pages clean, so a later fsync of the WAL
+        proves nothing. Moving its content into the main file writes and syncs it a second time.
+        """
+        if self._connection is not None:
+            self._connection.close(True)
+            self._connection = None
+        connection = self.connect()
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
+        except BaseException:
+            connection.close(True)
+            raise
+        self._adopt(connection)
+
+    def _unknown(self, problem: PerdureError) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the commit may or may not have happened: {problem.problem}",
+            target=problem.target or f"store {self._path}",
+            hint="when the store answers again, look at the agent's log, or make the same call "
+            "with an idempotency key; " + problem.hint,
+            outcome="unknown",
+        )
+
+    # -- everything else -------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """A transaction outside the log; durable when it ends.
+
+        Raises:
+            StoreUnavailable, Corrupt: it may have happened; its statements may be run again.
+        """
+        try:
+            connection = self.ready()
+            if not self._full:
+                connection.execute("PRAGMA synchronous = FULL")
+                self._full = True
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self._files.check()
+        except (apsw.Error, ReplacedError) as error:
+            raise self.translate(error) from error
+
+    def translate(self, error: Exception) -> PerdureError:
+        """The error of the tree; files that were exchanged under us explain all others."""
+        try:
+            self._files.check()
+        except (ReplacedError, OSError) as replaced:
+            error = replaced
+        return translate(error, self._path)
+
+    def tidy(self) -> None:
+        """Move all of the WAL into the main file, and empty it."""
+        try:
+            self.ready().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as error:
+            raise self.translate(error) from error
+
+    def flush(self) -> None:
+        self.ready()
+        sync_wal(self._path)
+
+    def close(self) -> None:
+        """Close; as the last one it tidies the WAL away, if that is still ours."""
+        self._housekeeper.close()
+        if self._connection is None:
+            return
+        with suppress(ReplacedError, OSError):
+            self._files.check()
+            if self._durability == "group" and self._unsynced:
+                sync_wal(self._path)
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        self._connection.close(True)
+        self._connection = None
