@@ -14,6 +14,7 @@ LAYERS = (
     ("model",),
     ("core",),
     ("storage",),
+    ("state",),
     ("engine",),
     ("agent",),  # with store.py the public sync API; the store hands out agents
     ("store",),
@@ -23,7 +24,7 @@ LAYERS = (
 )
 RANKS = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 FACES = LAYERS[-1]
-NOT_FOR_FACES = ("storage", "engine")  # they talk to the store only
+NOT_FOR_FACES = ("storage", "state", "engine")  # they talk to the store only
 NOT_FOR_TESTING = ("cli", "integrations", "__main__")
 
 

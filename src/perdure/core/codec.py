@@ -25,6 +25,7 @@ BIG_INT, WIDE_STR, DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_, TUPLE, SET, 
 )
 """Extension codes. They are part of the format: never renumber, only add."""
 
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 _AS_IS = frozenset({str, float, bool, bytes, type(None)})
 
 _encoder = msgspec.msgpack.Encoder()
@@ -58,22 +59,24 @@ def _encode(value: Plain, encoder: msgspec.msgpack.Encoder) -> bytes:
 
 
 def _wire(value: Any, encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
-    """The value with what msgpack has not replaced by extensions; itself where nothing is."""
+    """The value with what msgpack has not replaced by extensions; itself where nothing is.
+
+    On the path of every commit: it skips what it may without a call.
+    """
     kind = type(value)
     if kind is str and wide:
         return _wire_str(value)
     if kind in _AS_IS:
         return value
     if kind is int:
-        if -(2**63) <= value < 2**64:
+        if INT_MIN <= value <= INT_MAX:
             return value
         size = value.bit_length() // 8 + 1
         return Ext(BIG_INT, value.to_bytes(size, "big", signed=True))
     if kind is dict:
         return _wire_dict(value, encoder, wide=wide)
     if kind is list:
-        wired = [_wire(item, encoder, wide=wide) for item in value]
-        return value if all(a is b for a, b in zip(wired, value, strict=True)) else wired
+        return _wire_list(value, encoder, wide=wide)
     if kind is Ext:
         return value
     write = _WRITERS.get(kind)
@@ -82,14 +85,23 @@ def _wire(value: Any, encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
     return write(value, encoder)
 
 
+def _wire_list(value: list[Any], encoder: msgspec.msgpack.Encoder, *, wide: bool) -> list[Any]:
+    changed: list[Any] | None = None
+    for index, item in enumerate(value):
+        if type(item) in _AS_IS and not wide:
+            continue
+        wired = _wire(item, encoder, wide=wide)
+        if wired is not item:
+            changed = list(value) if changed is None else changed
+            changed[index] = wired
+    return value if changed is None else changed
+
+
 def _wire_dict(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
-    if any(type(key) is not str for key in value) or wide:
-        pairs = [[key, item] for key, item in value.items()]
-        if encoder is _sorting_encoder:
-            pairs.sort(key=lambda pair: canonical(pair[0]))
-        return Ext(MAP, _encode(pairs, encoder))
     changed: dict[str, Any] | None = None
     for key, item in value.items():
+        if type(key) is not str or wide:
+            return _wire_pairs(value, encoder)
         if type(item) in _AS_IS:
             continue
         wired = _wire(item, encoder, wide=wide)
@@ -97,6 +109,14 @@ def _wire_dict(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, *, wide:
             changed = dict(value) if changed is None else changed
             changed[key] = wired
     return value if changed is None else changed
+
+
+def _wire_pairs(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder) -> Any:
+    """A dict with keys that msgpack's maps have not: its items as pairs."""
+    pairs = [[key, item] for key, item in value.items()]
+    if encoder is _sorting_encoder:
+        pairs.sort(key=lambda pair: canonical(pair[0]))
+    return Ext(MAP, _encode(pairs, encoder))
 
 
 def _wire_str(value: str) -> Any:

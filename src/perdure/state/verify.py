@@ -30,12 +30,21 @@ def verify_log(
     Raises:
         Corrupt: the first thing that does not hold, by agent and commit.
     """
-    total = reader.last_seq()
-    snapshotted = set(reader.snapshot_seqs())
+    # Others may commit meanwhile: the names and the log are compared as of one moment. Each commit
+    # moves a branch to itself, so the furthest head says how long the log was when they were read.
+    behind = reader.last_seq()
+    refs = backend.refs(reader.no)
+    total = max((ref.seq for ref in refs if ref.kind == "branch"), default=0)
+    if total < behind:
+        raise Corrupt(
+            f"its log goes to commit {behind}, its branches only to {total}",
+            target=reader.target(), hint=chain.HINT,
+        )  # fmt: skip
+    snapshotted = {seq for seq in reader.snapshot_seqs() if seq <= total}
     walk = _Walk(backend, reader)
     before: Commit | None = None
     anchored = anchor is None
-    for commit in reader.commits():
+    for commit in reader.commits(1, total):
         chain.check_link(commit, before)
         if commit.incarnation != reader.incarnation:
             raise Corrupt(
@@ -48,13 +57,18 @@ def verify_log(
             progress(commit.seq, total)
     if before is None:
         raise Corrupt("its log is empty", target=reader.target(), hint=chain.HINT)
+    if before.seq != total:
+        raise Corrupt(
+            f"its log ends at commit {before.seq}, a branch is at {total}",
+            target=reader.target(), hint=chain.HINT,
+        )  # fmt: skip
     if not anchored:
         raise Corrupt(
             f"the anchor {anchor} is not in its log: the log was cut off or rebuilt",
             target=reader.target(),
             hint="compare with a copy from the time of the anchor",
         )
-    _compare_refs(reader, walk, backend.refs(reader.no))
+    _compare_refs(reader, walk, refs)
     return Verified(reader.name, before.seq, len(snapshotted), before.id)
 
 

@@ -307,9 +307,8 @@ class WorkingCopy(Generic[T]):
     ) -> Committed:  # fmt: skip
         typed = self.typed
         plan = self.schema.plan(typed, root, delta, inverses) if delta else None
-        if delta:
-            after = view(self.schema, root)
-            self.schema.check_invariants(typed, after, touched)
+        if delta and self.schema.invariants:
+            self.schema.check_invariants(typed, view(self.schema, root), touched)
         before = self._plain
         self._plain = root
         if self._seq == 0 or self._migration_due:

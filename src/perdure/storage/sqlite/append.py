@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import apsw
 
 from perdure.storage.port import Append, Appended, Outcome, Refused
 from perdure.storage.sqlite.rows import (
+    do,
     find_ref,
     from_checkpoint,
     from_run,
@@ -16,7 +19,22 @@ from perdure.storage.sqlite.rows import (
 
 
 def append(db: apsw.Connection, item: Append) -> Outcome:
-    """Write one commit, or nothing of it (I2). Later ones of the transaction see it."""
+    """Write one commit with those that come along with it, or nothing of it (I2). Later ones of
+    the transaction see it."""
+    if not item.then:
+        return _append(db, item)
+    db.execute("SAVEPOINT whole")
+    outcome = _append(db, item)
+    for follower in item.then:
+        if isinstance(outcome, Appended):
+            outcome = _append(db, replace(follower, no=outcome.no))
+    if not isinstance(outcome, Appended):
+        db.execute("ROLLBACK TO whole")
+    db.execute("RELEASE whole")
+    return outcome
+
+
+def _append(db: apsw.Connection, item: Append) -> Outcome:
     refused = _refusal(db, item)
     if refused:
         return refused
@@ -24,17 +42,17 @@ def append(db: apsw.Connection, item: Append) -> Outcome:
     if no is None:
         no = int(run(db, "add_agent", (item.agent, item.incarnation))[0][0])
     at = place(no, item.seq)
-    values = {
-        "id": at, "before": at - 1, "header": item.header, "payload": item.payload, "no": no,
-        "branch": item.branch, "expected": item.expected, "epoch": item.epoch, "seq": item.seq,
-    }  # fmt: skip
-    run(db, "add_first_commit" if item.expected is None else "add_commit", values)
+    if item.expected is None:
+        do(db, "add_first_commit", (at, item.header, item.payload, item.seq))
+    else:
+        do(
+            db,
+            "add_commit",
+            (at, item.header, item.payload, no, item.branch, item.expected, item.epoch),
+        )
     if not db.changes():
         return _diagnose(db, item, no)
-    if item.expected is None:
-        run(db, "add_branch", (no, item.branch, item.seq))
-    else:
-        run(db, "move_head", (no, item.branch, item.seq))
+    do(db, "add_branch" if item.expected is None else "move_head", (no, item.branch, item.seq))
     _append_extras(db, item, no, at)
     return Appended(no)
 
@@ -94,21 +112,23 @@ def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
 
 def _append_extras(db: apsw.Connection, item: Append, no: int, at: int) -> None:
     if item.key is not None:
-        run(db, "add_key", (no, item.key[0], item.seq, item.key[1]))
+        do(db, "add_key", (no, item.key[0], item.seq, item.key[1]))
     if item.snapshot is not None:
         for leaf in item.snapshot.leaves.items():
-            run(db, "add_leaf", leaf)
+            do(db, "add_leaf", leaf)
         ids = pack_ids(item.snapshot.leaf_ids)
-        run(db, "add_snapshot", (at, item.snapshot.manifest, ids))
+        do(db, "add_snapshot", (at, item.snapshot.manifest, ids))
     if item.checkpoint is not None:
         point = item.checkpoint
-        run(db, "add_checkpoint", (no, point.name, point.seq, from_checkpoint(point)))
+        do(db, "add_checkpoint", (no, point.name, point.seq, from_checkpoint(point)))
     if item.drop_branch is not None:
-        run(db, "drop_branch", (no, item.drop_branch))
+        do(db, "drop_branch", (no, item.drop_branch))
     for row in item.runs:
-        run(db, "put_run", from_run(row, no))
+        do(db, "put_run", from_run(row, no))
+    if item.epoch_min:
+        do(db, "raise_epoch", (no, item.branch, item.epoch_min))
     if item.release:
-        run(db, "release", (no, item.branch))
+        do(db, "release", (no, item.branch))
     if item.delete_agent:
-        run(db, "end_agent", (no,))
-        run(db, "end_refs", (no,))
+        do(db, "end_agent", (no,))
+        do(db, "end_refs", (no,))

@@ -4,18 +4,18 @@
 -- I2, I4: one statement takes the log's next place if the branch stands where the writer saw it and
 -- is held by nobody else. Nothing is inserted where any of it is not so.
 INSERT OR IGNORE INTO commits (id, header, payload)
-SELECT :id, :header, :payload
+SELECT ?1, ?2, ?3
 WHERE EXISTS (
     SELECT 1 FROM refs
-    WHERE agent_no = :no AND name = :branch AND kind = 'branch' AND deleted = 0
-      AND seq = :expected AND held IS :epoch
-) AND EXISTS (SELECT 1 FROM commits WHERE id = :before);
+    WHERE agent_no = ?4 AND name = ?5 AND kind = 'branch' AND deleted = 0
+      AND seq = ?6 AND held IS ?7
+) AND EXISTS (SELECT 1 FROM commits WHERE id = ?1 - 1);
 
 -- name: add_first_commit
 -- For a branch that is new: the log's next place, if its previous one is there.
 INSERT OR IGNORE INTO commits (id, header, payload)
-SELECT :id, :header, :payload
-WHERE :seq = 1 OR EXISTS (SELECT 1 FROM commits WHERE id = :before);
+SELECT ?1, ?2, ?3
+WHERE ?4 = 1 OR EXISTS (SELECT 1 FROM commits WHERE id = ?1 - 1);
 
 -- name: move_head
 UPDATE refs SET seq = ?3 WHERE agent_no = ?1 AND name = ?2;

@@ -24,6 +24,11 @@ def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
     return db.execute(_sql[name], values).fetchall()
 
 
+def do(db: apsw.Connection, name: str, values: Any) -> None:
+    """Execute a named statement that has no rows."""
+    db.execute(_sql[name], values)
+
+
 def place(no: int, seq: int) -> int:
     """The key of a commit or snapshot: one b-tree, clustered by agent."""
     return (no << SEQ_BITS) | seq
