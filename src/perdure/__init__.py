@@ -48,7 +48,7 @@ from perdure.errors import (
 from perdure.model import MISSING, AgentInfo, Branch, Cause, Change, Checkpoint, Commit, RunInfo
 from perdure.state.moves import Moved
 from perdure.state.policy import SnapshotPolicy
-from perdure.store import Store, open
+from perdure.store import Store, open, repair
 
 __version__ = "0.1.0"
 
@@ -100,6 +100,7 @@ __all__ = [
     "invariant",
     "move",
     "open",
+    "repair",
     "step",
     "tool",
     "transitions",

@@ -1,4 +1,4 @@
-"""The worst nights of a SQLite file: each test opens with the story that it keeps from repeating."""
+"""The worst nights of a SQLite file: each test opens with the story that it keeps in mind."""
 
 import multiprocessing
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+import perdure
 from perdure.errors import (
     Corrupt,
     NotAStore,
@@ -181,7 +182,7 @@ def test_i1_a_second_sqlite_in_the_process_drops_our_locks(path: str) -> None:
     other.close()
     subprocess.run([sys.executable, "-c", CHECKPOINT_ELSEWHERE, path], check=True)
     lost = not os.path.exists(path + "-wal")
-    append, tail = pen.make()
+    append, _ = pen.make()
     (outcome,) = backend.append([append])
     if lost:
         assert isinstance(outcome, Corrupt)
@@ -191,10 +192,29 @@ def test_i1_a_second_sqlite_in_the_process_drops_our_locks(path: str) -> None:
     backend.close()
     # A SQLite without our file layer moves pages without their checksums, so the store is refused
     # until it is repaired; what was acknowledged is in it.
+    repaired = perdure.repair(path)
+    assert [one.commits for one in repaired] == [1 if lost else 2]
+    assert len(read_all(path)) == (1 if lost else 2)
+
+
+def test_i11_a_repair_refuses_data_that_is_damaged(path: str) -> None:
+    """A changed payload: rebuilding the checksums over it would have hidden it for ever."""
+    with perdure.open(path) as store, store.agent("a").edit("x") as draft:
+        draft["text"] = "a sentence that is long enough to be found in the file " * 3
     raw = apsw.Connection(path, vfs="unix")
-    assert raw.execute("PRAGMA integrity_check").get == "ok"
-    assert raw.execute("SELECT count(*) FROM commits").get == (1 if lost else 2)
+    raw.execute("UPDATE commits SET payload = CAST(substr(payload, 1, 60) || x'00' AS BLOB)")
     raw.close()
+    before = Path(path).read_bytes()
+    with pytest.raises(Corrupt):
+        perdure.repair(path)
+    assert Path(path).read_bytes() == before
+
+
+def test_looking_does_not_fill_an_empty_file(path: str) -> None:
+    Path(path).touch()
+    with pytest.raises(NotAStore):
+        perdure.open(path, create=False)
+    assert Path(path).read_bytes() == b""
 
 
 def test_i1_a_deleted_wal_is_not_written_to_in_silence(path: str) -> None:
@@ -258,7 +278,7 @@ def test_a_full_disk_leaves_all_as_it_was(path: str) -> None:
             raise apsw.FullError("disk full")
 
     files.fault = full
-    append, tail = pen.make()
+    append, _ = pen.make()
     (outcome,) = backend.append([append])
     assert isinstance(outcome, StoreUnavailable), outcome
     assert outcome.retry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit
 
 from perdure.errors import NotFound, StoreUnavailable
@@ -47,6 +48,17 @@ def locate(
     raise ValueError(
         f"{text!r}: no backend for {scheme}:// yet; there are a path, sqlite:///path and memory://"
     )
+
+
+def rebuild_checksums(url: str | os.PathLike[str], prove: Callable[[Backend], None]) -> None:
+    """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
+    from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
+
+    text = os.fspath(url)
+    scheme, colon, _ = text.partition("://")
+    if colon and scheme != "sqlite":
+        raise ValueError(f"{text!r}: only SQLite stores have page checksums to repair")
+    rebuild(urlsplit(text).path[1:] if colon else text, prove)
 
 
 def _sqlite(path: str, durability: Durability, *, create: bool) -> Backend:

@@ -50,7 +50,7 @@ class SqliteBackend:
 
     def __init__(
         self, path: str, *, durability: Durability = "sync", create: bool = True,
-        vfs: str | None = None,
+        vfs: str | None = None, checked: bool = True,
     ) -> None:  # fmt: skip
         if not create and not os.path.exists(path):
             raise NotFound(
@@ -61,6 +61,7 @@ class SqliteBackend:
         self.url = f"sqlite:///{self.path}"
         self._durability: Durability = durability
         self._vfs = vfs
+        self._checked = checked
         self._locks = ExecutorLocks(self.path)
         self._closed = False
         self._start(create=create)
@@ -69,7 +70,9 @@ class SqliteBackend:
     def _start(self, *, create: bool) -> None:
         self._pid = os.getpid()
         self._readers: list[apsw.Connection] = []
-        self._writer = Writer(self.path, self._durability, self._vfs, create=create)
+        self._writer = Writer(
+            self.path, self._durability, self._vfs, create=create, checked=self._checked
+        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -213,6 +216,12 @@ class SqliteBackend:
             case "flush":
                 self._writer.flush()
         return Sizes()
+
+    def rewrite_pages(self) -> None:
+        """Write every page anew, with its checksum; for `perdure.repair`."""
+        self._check_open()
+        with self._writer.lock:
+            self._writer.rewrite()
 
     def _check_pages(self) -> None:
         with self._reading() as db:

@@ -89,9 +89,12 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def connect(
-    path: str, *, synchronous: str, create: bool, vfs: str | None = None
+    path: str, *, synchronous: str, create: bool, vfs: str | None = None, checked: bool = True
 ) -> apsw.Connection:
     """Open the file as a store, creating it if asked, and bring its schema up to date.
+
+    Args:
+        checked: False: read pages whose checksum is wrong, too; only for their repair.
 
     Raises:
         StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say. A file
@@ -105,7 +108,9 @@ def connect(
         raise translate(error, path) from error
     try:
         connection.set_busy_timeout(BUSY_MS)
-        _adopt(connection, path)
+        if not checked:
+            connection.pragma("checksum_verification", "OFF")
+        _adopt(connection, path, create=create, checked=checked)
         connection.pragma("synchronous", synchronous)
         connection.wal_autocheckpoint(0)
         # Closing must not checkpoint by itself: from a WAL that another program truncated under us
@@ -121,15 +126,15 @@ def connect(
     return connection
 
 
-def _adopt(connection: apsw.Connection, path: str) -> None:
+def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: bool) -> None:
     """Make sure that the file is a store of a known format; create the schema in an empty one."""
     application, version = _marks(connection)
-    if (application, version) == (0, 0):
+    if (application, version) == (0, 0) and create:
         _create(connection, path)
         application, version = _marks(connection)
     if application != APPLICATION_ID:
         raise NotAStore(
-            "is a SQLite database, but not a Perdure store",
+            "is not a Perdure store",
             target=f"store {path}",
             hint="check the path; nothing was changed",
         )
@@ -142,8 +147,10 @@ def _adopt(connection: apsw.Connection, path: str) -> None:
         )
     if connection.pragma("journal_mode") != "wal":
         connection.pragma("journal_mode", "wal")
-    checked = connection.pragma("checksum_verification")  # answers as text
-    if checked not in (1, "1") or connection.reserve_bytes("main", -1) != CHECKSUM_SIZE:
+    verifying = connection.pragma("checksum_verification")  # answers as text
+    if (checked and verifying not in (1, "1")) or (
+        connection.reserve_bytes("main", -1) != CHECKSUM_SIZE
+    ):
         # The byte that switches checksums on is itself in the file: without this check, one
         # flipped bit there would switch them off in silence.
         raise Corrupt("its pages carry no checksums", target=f"store {path}", hint=RESTORE)

@@ -11,6 +11,11 @@ IOERR_DATA = 8202
 
 RESTORE = "run `perdure verify`, and restore the store from a copy; do not write to it"
 
+RESTORE_OR_REPAIR = (
+    "do not write to it. If another SQLite had it open after a crash, `perdure repair` proves the "
+    "data and rebuilds the checksums; if that refuses, restore the store from a copy"
+)
+
 
 class ReplacedError(Exception):
     """The files behind the open store are no longer at their paths."""
@@ -35,8 +40,11 @@ def translate(error: BaseException, path: str) -> PerdureError:
             "is not a Perdure store", target=target, hint="check the path; nothing was changed"
         )
     if isinstance(error, apsw.CorruptError) or extended == IOERR_DATA:
-        what = "a page of the file fails its checksum" if extended == IOERR_DATA else str(error)
-        return Corrupt(what, target=target, hint=RESTORE)
+        if extended == IOERR_DATA:
+            return Corrupt(
+                "a page of the file fails its checksum", target=target, hint=RESTORE_OR_REPAIR
+            )
+        return Corrupt(str(error), target=target, hint=RESTORE)
     problem, hint = _UNAVAILABLE.get(type(error), (str(error), "see the system's log"))
     return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint)
 

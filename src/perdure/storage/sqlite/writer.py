@@ -27,10 +27,19 @@ GROUP_MS = 20
 class Writer:
     """See the module. `lock` orders its users."""
 
-    def __init__(self, path: str, durability: Durability, vfs: str | None, *, create: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        durability: Durability,
+        vfs: str | None,
+        *,
+        create: bool,
+        checked: bool = True,
+    ) -> None:
         self._path = path
         self._durability = durability
         self._vfs = vfs
+        self._checked = checked
         self._unsynced = 0
         self.lock = threading.RLock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
@@ -46,7 +55,13 @@ class Writer:
     def connect(self, *, create: bool = False) -> apsw.Connection:
         """Another connection to the same file."""
         synchronous = "FULL" if self._durability == "sync" else "NORMAL"
-        return connect(self._path, synchronous=synchronous, create=create, vfs=self._vfs)
+        return connect(
+            self._path,
+            synchronous=synchronous,
+            create=create,
+            vfs=self._vfs,
+            checked=self._checked,
+        )
 
     def _connect_to_checkpoint(self) -> apsw.Connection:
         self._files.check()
@@ -204,6 +219,14 @@ class Writer:
             self.ready().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as error:
             raise self.translate(error) from error
+
+    def rewrite(self) -> None:
+        """Write every page anew, with its checksum. Nobody else may have the file open."""
+        try:
+            self.ready().execute("VACUUM")
+        except apsw.Error as error:
+            raise self.translate(error) from error
+        self.tidy()
 
     def flush(self) -> None:
         self.ready()
