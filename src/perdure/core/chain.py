@@ -171,6 +171,8 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
             raise Corrupt(
                 f"its header is that of agent {name!r}, commit {at_seq}", target=target, hint=HINT
             )
+        if not all(type(parent) is int and 0 < parent < seq for parent in parents):
+            raise Corrupt(f"names {parents} as its parents", target=target, hint=HINT)
         delta, records = read_payload(payload, payload_digest, target)
         return Commit(
             name, incarnation, seq, commit_id(header), prev, branch, tuple(parents), schema[0],

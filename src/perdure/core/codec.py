@@ -135,7 +135,9 @@ def _zone(zone: dt.tzinfo | None) -> Any:
     offset = zone.utcoffset(None)
     if offset is None:
         raise TypeError(f"a time zone without an offset: {zone!r}")
-    return [offset.days, offset.seconds, offset.microseconds]
+    fields = [offset.days, offset.seconds, offset.microseconds]
+    own_name = zone.tzname(None) != dt.timezone(offset).tzname(None)
+    return [*fields, zone.tzname(None)] if own_name else fields
 
 
 def _read_zone(zone: Any) -> dt.tzinfo | None:
@@ -143,7 +145,8 @@ def _read_zone(zone: Any) -> dt.tzinfo | None:
         return None
     if isinstance(zone, str):
         return ZoneInfo(zone)
-    return dt.timezone(dt.timedelta(*zone))
+    days, seconds, microseconds, *name = zone
+    return dt.timezone(dt.timedelta(days, seconds, microseconds), *name)
 
 
 def _raw(data: bytes) -> Any:

@@ -7,7 +7,7 @@ stretch of a list is one splice; only if it has as many items as before are they
 from __future__ import annotations
 
 from perdure.core.ops import Append, Delete, Op, Set, SetAdd, SetRemove, Splice, TextSplice
-from perdure.core.values import Path, Plain, copy, same
+from perdure.core.values import Path, Plain, copy, mark, marks, same
 
 TEXT_MIN = 64
 """Shorter texts are set whole: the op would cost more than the text."""
@@ -41,14 +41,22 @@ def _diff(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
 
 
 def _diff_dicts(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
+    exact = all(type(key) is str for key in old) or all(type(key) is str for key in new)
+    kept = old.keys() & new.keys() if exact else _same_keys(old, new)
     for key in old:
-        if key not in new:
+        if key not in kept:
             ops.append(Delete((*path, key)))
     for key, item in new.items():
-        if key in old:
+        if key in kept:
             _diff(old[key], item, (*path, key), ops)
         else:
             ops.append(Set((*path, key), copy(item)))
+
+
+def _same_keys(old: Plain, new: Plain) -> set[Plain]:
+    """The keys of both, where 1 and 1.0 are two keys."""
+    before = marks(old)
+    return {key for key in new if mark(key) in before}
 
 
 def _diff_lists(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
@@ -73,10 +81,10 @@ def _diff_lists(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
 
 def _diff_sets(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
     # By type too: {1} and {True} are equal to Python and not to us.
-    before = {(type(item), item) for item in old}
-    after = {(type(item), item) for item in new}
-    gone = [item for kind, item in before - after]
-    come = [item for kind, item in after - before]
+    before = {mark(item): item for item in old}
+    after = {mark(item): item for item in new}
+    gone = [item for key, item in before.items() if key not in after]
+    come = [item for key, item in after.items() if key not in before]
     if any(item in come for item in gone):
         ops.append(Set(path, copy(new)))
         return

@@ -216,13 +216,17 @@ def invert(root: Plain, op: Op) -> Op:
             text = look_up(root, op.path)[op.index : op.index + op.removed]
             return TextSplice(op.path, op.index, len(op.text), text)
         case Increment():
-            return Increment(op.path, -op.by)
+            number = look_up(root, op.path)
+            if type(number) is int and type(op.by) is int:
+                return Increment(op.path, -op.by)
+            return Set(op.path, number)  # (0.1 + 0.2) - 0.2 is not 0.1
         case SetAdd():
             before = look_up(root, op.path)
             return SetRemove(op.path, [item for item in op.members if item not in before])
         case SetRemove():
             before = look_up(root, op.path)
-            return SetAdd(op.path, [item for item in op.members if item in before])
+            gone = set(op.members)
+            return SetAdd(op.path, [item for item in before if item in gone])
         case Move():
             return Move(op.path, op.target, op.source)
 

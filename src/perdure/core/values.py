@@ -80,9 +80,10 @@ class Taker:
             self.enter(value, at)
             taken = {self.key(key, at): self.take(item, (*at, key)) for key, item in value.items()}
         elif kind is tuple:
-            taken = tuple(self.take(item, (*at, index)) for index, item in enumerate(value))
-            return taken
+            self._check_depth(at)
+            return tuple(self.take(item, (*at, index)) for index, item in enumerate(value))
         elif kind is set or kind is frozenset:
+            self._check_depth(at)
             return kind(self.member(item, at) for item in value)
         else:
             return self.other(value, at)
@@ -116,13 +117,16 @@ class Taker:
                     hint="a state is a tree; store a copy (copy.deepcopy) or an id",
                 )
             self._seen[mark] = at
+        self._check_depth(at)
+        self._open[mark] = at
+
+    def _check_depth(self, at: Path) -> None:
         if len(at) > DEPTH_MAX:
             raise Unstorable(
                 f"nested more than {DEPTH_MAX} levels deep",
                 target=format_path(at[:8], self._root) + "…",
                 hint="flatten it, or store it as text",
             )
-        self._open[mark] = at
 
     def leave(self, container: Any) -> None:
         del self._open[id(container)]
@@ -142,7 +146,19 @@ class Taker:
         """A set member or a dict key: a scalar, or a tuple or frozenset of them."""
         if type(item) not in SCALARS and type(item) not in (tuple, frozenset):
             return self.other(item, (*at, item))
+        if not _equals_itself(item):
+            raise Unstorable(
+                "a set member or dict key that is not equal to itself, NaN",
+                target=format_path(at, self._root),
+                hint="once stored it could never be found again; use None or a text",
+            )
         return self.take(item, (*at, item))
+
+
+def _equals_itself(item: Any) -> bool:
+    if type(item) in (tuple, frozenset):
+        return all(map(_equals_itself, item))
+    return bool(item == item)
 
 
 def check_zone(value: dt.datetime | dt.time, at: Path, root: str) -> None:
@@ -167,16 +183,49 @@ def same(a: Plain, b: Plain) -> bool:
     if kind is not type(b):
         return False
     if kind is dict:
-        return len(a) == len(b) and all(key in b and same(item, b[key]) for key, item in a.items())
+        return _same_dicts(a, b)
     if kind is list or kind is tuple:
         return len(a) == len(b) and all(map(same, a, b))
-    if kind is float or kind is Decimal:
-        return bool(a == b and str(a) == str(b)) or (a != a and b != b)
+    if kind is float:
+        return (a == b and str(a) == str(b)) or (a != a and b != b)
+    if kind is Decimal:
+        return str(a) == str(b)
     if kind is dt.datetime or kind is dt.time:
         return a == b and repr(a) == repr(b)
     if kind is set or kind is frozenset:
-        return a == b and {(type(x), x) for x in a} == {(type(x), x) for x in b}
+        return len(a) == len(b) and marks(a) == marks(b)
     return bool(a == b)
+
+
+def _same_dicts(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
+    if len(a) != len(b):
+        return False
+    texts = True
+    for key, item in a.items():
+        if key not in b or not same(item, b[key]):
+            return False
+        texts = texts and type(key) is str
+    return texts or marks(a) == marks(b)
+
+
+def marks(keys: Iterable[Any]) -> set[Any]:
+    """Of dict keys or set members, what tells 1, 1.0, True and (1.0,) apart, as `==` does not."""
+    return set(map(mark, keys))
+
+
+def mark(key: Any) -> Any:
+    kind = type(key)
+    if kind is tuple:
+        return kind, tuple(map(mark, key))
+    if kind is frozenset:
+        return kind, frozenset(map(mark, key))
+    if kind in _BY_REPR:
+        return kind, repr(key)
+    return kind, key
+
+
+_BY_REPR = frozenset({float, Decimal, dt.datetime, dt.time})
+"""Kinds with values that are equal and not the same: 0.0 and -0.0, two spellings of a moment."""
 
 
 def copy(value: Plain) -> Plain:

@@ -1,0 +1,128 @@
+"""Reading annotations: what is wrapped around a type, and the marks and limits that it carries."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class EphemeralMark:
+    """Marks a field that is never stored; see `Ephemeral`."""
+
+
+Ephemeral = Annotated[T, EphemeralMark()]
+"""A field that lives in memory only: never stored, its default after rehydration.
+
+``client: Ephemeral[Client | None] = None``. It needs a default.
+"""
+
+_WRAPPERS = (Required, NotRequired, Final)
+
+
+@dataclass(slots=True)
+class Bare:
+    """An annotation with its wrappers taken off."""
+
+    type: Any
+    metadata: list[Any] = field(default_factory=list)
+
+    @property
+    def ephemeral(self) -> bool:
+        return any(isinstance(mark, EphemeralMark) for mark in self.metadata)
+
+
+def unwrap(annotation: Any) -> Bare:
+    """Take off Annotated, NewType, Required, Final, type aliases and type variables."""
+    metadata: list[Any] = []
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            metadata = [*annotation.__metadata__, *metadata]
+            annotation = annotation.__origin__
+        elif origin in _WRAPPERS or getattr(origin, "__name__", "") == "ReadOnly":
+            annotation = get_args(annotation)[0]
+        elif hasattr(annotation, "__supertype__"):  # NewType
+            annotation = annotation.__supertype__
+        elif type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        elif origin is not None and type(origin).__name__ == "TypeAliasType":
+            names = dict(zip(origin.__type_params__, get_args(annotation), strict=True))
+            annotation = substitute(origin.__value__, names)
+        elif isinstance(annotation, TypeVar):
+            bound = annotation.__bound__
+            annotation = Any if bound is None else bound
+        elif annotation is None:
+            return Bare(type(None), metadata)
+        else:
+            return Bare(annotation, metadata)
+
+
+def substitute(annotation: Any, names: Mapping[Any, Any]) -> Any:
+    """An annotation with its type variables replaced."""
+    if not names:
+        return annotation
+    if isinstance(annotation, TypeVar):
+        return names.get(annotation, annotation)
+    parameters = getattr(annotation, "__parameters__", ())
+    if parameters and get_origin(annotation) is not None:
+        return annotation[tuple(names.get(one, one) for one in parameters)]
+    return annotation
+
+
+def is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, types.UnionType)
+
+
+def is_literal(annotation: Any) -> bool:
+    return get_origin(annotation) is Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many items a container may have."""
+
+    least: int = 0
+    most: int | None = None
+
+    def problem(self, count: int) -> str | None:
+        if count < self.least:
+            return f"has {count} items; at least {self.least} are needed"
+        if self.most is not None and count > self.most:
+            return f"has {count} items; at most {self.most} are allowed"
+        return None
+
+
+def limits(metadata: Iterable[Any]) -> Limits:
+    """The limits that annotated_types, pydantic and msgspec write as min_length and max_length."""
+    least, most = 0, None
+    for mark in metadata:
+        nested = getattr(mark, "metadata", None)  # pydantic's FieldInfo keeps its marks there
+        marks = [mark, *nested] if isinstance(nested, list | tuple) else [mark]
+        for one in marks:
+            low, high = getattr(one, "min_length", None), getattr(one, "max_length", None)
+            least = low if isinstance(low, int) else least
+            most = high if isinstance(high, int) else most
+    return Limits(least, most)
+
+
+def has_validators(metadata: Iterable[Any]) -> bool:
+    """Whether functions of the user's run when a value of this annotation is validated."""
+    return any(
+        type(mark).__module__.startswith("pydantic.functional_validators") for mark in metadata
+    )

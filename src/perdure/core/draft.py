@@ -1,0 +1,355 @@
+"""Drafts: what `edit()` hands out. Changes go into the plain tree at once, and are recorded as ops.
+
+Recording costs what changed, never what is there (I9). An op holds a value that was brought in by
+reference, so it carries what that value is in the end; changes inside of it are not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from perdure.core import ops as ops_module
+from perdure.core.diff import text_splice
+from perdure.core.draft_dict import DraftDict
+from perdure.core.draft_list import DraftList
+from perdure.core.draft_object import make_object
+from perdure.core.draft_set import DraftSet
+from perdure.core.ops import (
+    Append,
+    Delete,
+    Increment,
+    Move,
+    Op,
+    Set,
+    SetAdd,
+    SetRemove,
+    Splice,
+    TextSplice,
+)
+from perdure.core.place import Place, Proxy, Session, place_of
+from perdure.core.schema import Schema
+from perdure.core.values import Path, Plain, copy, same
+from perdure.errors import SchemaError
+from perdure.model import MISSING
+
+Session.kinds.update({"object": make_object, "dict": DraftDict, "list": DraftList, "set": DraftSet})
+
+
+class Recording(Session):
+    """A draft of a state, and everything that is done to it.
+
+    Args:
+        schema: of the state.
+        plain: its plain tree; changed in place.
+        root_name: what paths in messages start with.
+        typed: the live typed object, for reading Ephemeral fields only.
+
+    Attributes:
+        draft: what the user works with.
+        ops: what was done, coalesced, in order.
+        inverses: of each op, computed before it.
+        plain: the root.
+    """
+
+    def __init__(
+        self, schema: Schema[Any], plain: Plain, *, root_name: str = "state", typed: Any = None
+    ) -> None:
+        super().__init__(schema, plain, root_name, typed)
+        self.ops: list[Op] = []
+        self.inverses: list[Op] = []
+        self._count = 0  # of our own ops; planning may add more
+        self._undo: list[tuple[Any, ...]] = []
+        self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
+        self._appends: dict[int, int] = {}
+        self._ordered: set[int] = set()
+
+    @property
+    def touched(self) -> list[Path]:
+        """The paths of the ops."""
+        return [op.path for op in self.ops]
+
+    def close(self) -> None:
+        """End it: from now on every use of a proxy raises SchemaError."""
+        self.closed = True
+
+    def rollback(self) -> Plain:
+        """Put the plain tree back exactly as it was, in the order of its keys, too."""
+        for inverse in reversed(self.inverses[self._count :]):
+            self.plain = ops_module.apply(self.plain, inverse)
+        while self._undo:
+            kind, target, *rest = self._undo.pop()
+            _UNDO[kind](target, *rest)
+        for kept in (self.ops, self.inverses, self._puts, self._appends, self._live, self.fresh):
+            kept.clear()
+        self._count = 0
+        return self.plain
+
+    def begin(self, place: Place) -> tuple[Path, bool]:
+        self.check_open()
+        if place.frozen:
+            raise SchemaError(
+                "it is inside a tuple, which cannot change",
+                target=place.text(),
+                hint="assign a whole new tuple",
+            )
+        if place.pending and place.parent is not None:
+            place.locate()
+            place.pending = False
+            self.put(place.parent, place.key, place.plain)
+        return place.locate()
+
+    # Dicts and objects, and single items of lists
+
+    def put(self, place: Place, key: Any, value: Plain) -> None:
+        """Set a key of a dict, or replace an item of a list."""
+        path, fresh = self.begin(place)
+        target = place.plain
+        old = target.get(key, MISSING) if type(target) is dict else target[key]
+        if old is not MISSING and same(old, value):
+            return
+        self._undo.append(("put", target, key, old))
+        target[key] = value
+        self._bring_in(value)
+        self.waiting.pop((id(target), key), None)
+        if not fresh:
+            self._log_put(target, (*path, key), old, value)
+
+    def _log_put(self, target: Plain, path: Path, old: Plain, value: Plain) -> None:
+        puts = self._puts.setdefault(id(target), {})
+        key = path[-1]
+        earlier = puts.get(key)
+        if type(target) is list:
+            self._appends.pop(id(target), None)
+        if earlier is None:
+            puts[key] = (self._count, old)
+            op, inverse = _put_op(path, old, value)
+            self._log(op, inverse)
+            return
+        index, first = earlier
+        op, inverse = _put_op(self.ops[index].path, first, value)
+        self.ops[index] = op
+        self.inverses[index] = inverse
+
+    def drop(self, place: Place, key: Any) -> None:
+        """Delete a key of a dict."""
+        path, fresh = self.begin(place)
+        target = place.plain
+        old = target[key]
+        order = None
+        if id(target) not in self._ordered and next(reversed(target)) != key:
+            self._ordered.add(id(target))
+            order = list(target)
+        self._undo.append(("drop", target, key, old, order))
+        del target[key]
+        if not fresh:
+            self._puts.get(id(target), {}).pop(key, None)
+            self._log(Delete((*path, key)), Set((*path, key), copy(old)))
+
+    def increment(self, place: Place, key: Any, by: Any) -> None:
+        path, fresh = self.begin(place)
+        target = place.plain
+        old = target[key]
+        self._undo.append(("put", target, key, old))
+        target[key] = old + by
+        if not fresh:
+            self._puts.get(id(target), {}).pop(key, None)
+            exact = type(old) is int and type(by) is int  # (0.1 + 0.2) - 0.2 is not 0.1
+            place_path = (*path, key)
+            inverse: Op = Increment(place_path, -by) if exact else Set(place_path, old)
+            self._log(Increment(place_path, by), inverse)
+
+    # Lists
+
+    def append(self, place: Place, values: list[Plain]) -> None:
+        path, fresh = self.begin(place)
+        target = place.plain
+        if not values:
+            return
+        length = len(target)
+        last = self._undo[-1] if self._undo else None
+        if last and last[0] == "cut" and last[1] is target and last[2] + last[3] == length:
+            self._undo[-1] = (*last[:3], last[3] + len(values), last[4])
+        else:
+            self._undo.append(("cut", target, length, len(values), []))
+        target.extend(values)
+        for value in values:
+            self._bring_in(value)
+        if fresh:
+            return
+        index = self._appends.get(id(target))
+        if index is None:
+            self._appends[id(target)] = self._count
+            self._log(Append(path, list(values)), Splice(path, length, len(values), []))
+            return
+        op, inverse = self.ops[index], self.inverses[index]
+        assert isinstance(op, Append) and isinstance(inverse, Splice)
+        op.values.extend(values)
+        inverse.removed += len(values)
+
+    def splice(self, place: Place, index: int, removed: int, values: list[Plain]) -> None:
+        """Replace `removed` items from `index` on by `values`."""
+        if not removed and index == len(place.plain):
+            self.append(place, values)
+            return
+        path, fresh = self.begin(place)
+        target = place.plain
+        old = target[index : index + removed]
+        if not removed and not values:
+            return
+        self._undo.append(("cut", target, index, len(values), old))
+        if not fresh:
+            inverse = Splice(path, index, len(values), copy(old))
+            self._forget_indexes(target)
+            self._log(Splice(path, index, removed, list(values)), inverse)
+        target[index : index + removed] = values
+        for value in values:
+            self._bring_in(value)
+
+    def move(self, place: Place, source: int, target: int) -> None:
+        path, fresh = self.begin(place)
+        items = place.plain
+        if source == target:
+            return
+        self._undo.append(("move", items, source, target))
+        items.insert(target, items.pop(source))
+        if not fresh:
+            self._forget_indexes(items)
+            self._log(Move(path, source, target), Move(path, target, source))
+
+    # Sets
+
+    def change_set(self, place: Place, gone: list[Plain], come: list[Plain]) -> None:
+        """Remove and add members. Pass only what is there, or is not."""
+        path, fresh = self.begin(place)
+        members = place.plain
+        if gone:
+            self._undo.append(("add", members, gone))
+            members.difference_update(gone)
+            if not fresh:
+                self._log(SetRemove(path, list(gone)), SetAdd(path, list(gone)))
+        if come:
+            self._undo.append(("remove", members, come))
+            members.update(come)
+            if not fresh:
+                self._log(SetAdd(path, list(come)), SetRemove(path, list(come)))
+
+    # Bookkeeping
+
+    def _log(self, op: Op, inverse: Op) -> None:
+        self.ops.append(op)
+        self.inverses.append(inverse)
+        self._count += 1
+
+    def _bring_in(self, value: Plain) -> None:
+        if type(value) in (dict, list, set):
+            self.fresh[id(value)] = value
+
+    def _forget_indexes(self, items: Plain) -> None:
+        self._puts.pop(id(items), None)
+        self._appends.pop(id(items), None)
+
+
+def _put_op(path: Path, old: Plain, new: Plain) -> tuple[Op, Op]:
+    if type(old) is str and type(new) is str:
+        splice = text_splice(old, new, path)
+        if splice is not None:
+            gone = old[splice.index : splice.index + splice.removed]
+            return splice, TextSplice(path, splice.index, len(splice.text), gone)
+    inverse: Op = Delete(path) if old is MISSING else Set(path, copy(old))
+    return Set(path, new), inverse
+
+
+def _undo_put(target: Any, key: Any, old: Plain) -> None:
+    if old is MISSING:
+        del target[key]
+    else:
+        target[key] = old
+
+
+def _undo_drop(target: Any, key: Any, old: Plain, order: list[Any] | None) -> None:
+    target[key] = old
+    if order is not None:
+        items = dict(target)
+        target.clear()
+        target.update((one, items[one]) for one in order)
+
+
+def _undo_cut(target: Any, index: int, count: int, old: list[Plain]) -> None:
+    target[index : index + count] = old
+
+
+_UNDO: dict[str, Callable[..., None]] = {
+    "put": _undo_put,
+    "drop": _undo_drop,
+    "cut": _undo_cut,
+    "move": lambda items, source, target: items.insert(source, items.pop(target)),
+    "add": lambda members, gone: members.update(gone),
+    "remove": lambda members, come: members.difference_update(come),
+}
+
+
+def view(schema: Schema[Any], plain: Plain, *, root_name: str = "state") -> Any:
+    """A read-only proxy of a plain tree, which looks like the typed object. Nothing is copied."""
+    return Session(schema, plain, root_name, None).draft
+
+
+def increment(holder: Any, field: Any, by: Any = 1) -> None:
+    """Add to a number in a draft, as an op that says so: two increments merge, two values clash.
+
+    Args:
+        holder: the draft, or an object or dict in it; anything else is simply changed.
+        field: the name or key of the number.
+        by: what is added; negative to take away.
+
+    Raises:
+        SchemaError: the draft is closed, or there is no such number.
+    """
+    if isinstance(holder, dict | list):
+        old, text = holder[field], f"[{field!r}]"
+    else:
+        old, text = getattr(holder, field), str(field)
+    place = place_of(holder) if isinstance(holder, Proxy) else None
+    if type(old) not in _NUMBERS or type(by) not in _NUMBERS:
+        raise SchemaError(
+            f"{by!r} cannot be added to {old!r}",
+            target=text if place is None else place.text(field),
+        )
+    if place is None:
+        if isinstance(holder, dict | list):
+            holder[field] = old + by
+        else:
+            setattr(holder, field, old + by)
+        return
+    session = place.session
+    session.begin(place)
+    if isinstance(holder, DraftDict):
+        field = holder._key(field)
+    elif isinstance(holder, DraftList):
+        field = holder._at(field)
+    new = place.take(field, old + by)
+    if type(place.plain) is dict and field not in place.plain:
+        session.put(place, field, new)  # it had its default: what it becomes is stored
+    else:
+        session.increment(place, field, by)
+
+
+_NUMBERS = frozenset({int, float, Decimal})
+
+
+def move(items: Any, source: int, target: int) -> None:
+    """Move an item of a list in a draft, as one op: take it out at `source`, insert at `target`.
+
+    Raises:
+        IndexError: there is no such place. SchemaError: the draft is closed.
+    """
+    length = len(items)
+    source, target = (at + length if at < 0 else at for at in (source, target))
+    if not (0 <= source < length and 0 <= target < length):
+        raise IndexError("move index out of range")
+    if isinstance(items, Proxy):
+        place = place_of(items)
+        place.session.move(place, source, target)
+    else:
+        items.insert(target, items.pop(source))

@@ -1,0 +1,207 @@
+"""What planning stands on: the live object, ops and plain tree, and how they are compared and kept.
+
+The live object is only looked at. Ops and plain tree may change, and `undo` says how to go back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.core import ops as ops_module
+from perdure.core.drift import compare
+from perdure.core.objects import ObjectNode, is_default, reconcile
+from perdure.core.ops import Delete, Op, Set
+from perdure.core.shadow import ObjectShadow, Shadow
+from perdure.core.shift import Paths
+from perdure.core.types import AnyNode, Node, Walker, isolate
+from perdure.core.values import SCALARS, Path, Plain, format_path, look_up, same
+from perdure.errors import Drifted, Unstorable
+from perdure.model import MISSING
+
+
+class Ground:
+    """The state of one plan in the making."""
+
+    def __init__(
+        self, node: Node, typed: Any, plain: Plain, ops: list[Op], inverses: list[Op], root: str
+    ) -> None:
+        self.node = node
+        self.plain = plain
+        self.ops = ops
+        self.inverses = inverses
+        self.name = root
+        self.typed = typed
+        self.paths = Paths(list(ops))
+        self.shadows: dict[int, Shadow] = {}
+        self.built: dict[int, Any] = {}  # what this plan built: it cannot have drifted
+        self.settled: set[int] = set()  # built from the final plain tree: later ops are in it
+        self.numbers: list[tuple[Shadow, Any, Path, int]] = []
+        self.undo: list[tuple[Any, Any, Any]] = []
+        self.replaced_root = False
+
+    def value(self, node: Node, plain: Plain, path: Path) -> tuple[Any, Plain]:
+        """The typed value, and the plain one in normal form: `plain` itself where it is so."""
+        if isinstance(node, AnyNode):
+            value = isolate(plain)
+            self.own(value)
+            return value, plain
+        value = node.build(plain, path, self.name)
+        self.own(value)
+        taken = node.plain(value, path, Walker(root=self.name))
+        if same(taken, plain):
+            return value, plain
+        fixed = reconcile(node, plain, taken)
+        if same(fixed, plain):
+            return value, plain
+        again = node.plain(node.build(fixed, path, self.name), path, Walker(root=self.name))
+        if not same(reconcile(node, fixed, again), fixed):
+            raise Unstorable(
+                "validating it once more changes it once more",
+                target=self.text(path),
+                hint="make the validator leave its own result as it is",
+            )
+        return value, fixed
+
+    def own(self, value: Any) -> None:
+        if type(value) not in SCALARS:  # small ints and such are the same object everywhere
+            self.built[id(value)] = value
+
+    def forget(self, value: Any) -> None:
+        """What is replaced need not be legal any more."""
+        shadow = self.shadows.pop(id(value), None)
+        if shadow is not None:
+            for kid in shadow.kids.values():
+                self.forget(kid.value)
+
+    def fix_attribute(self, op: Set, value: Plain) -> None:
+        self.undo.append((op, "value", op.value))
+        op.value = value
+
+    def fix_plain(self, path: Path, index: int, value: Plain) -> None:
+        final = self.paths.final(path, index)
+        if final:
+            parent = look_up(self.plain, final[:-1])
+            self.undo.append((parent, final[-1], parent.get(final[-1], MISSING)
+                              if isinstance(parent, dict) else parent[final[-1]]))  # fmt: skip
+            parent[final[-1]] = value
+
+    def write(self, shadow: Shadow, name: Any, index: int, value: Plain) -> None:
+        """Bring ops and plain tree in step with what validation made of a field."""
+        op = self.ops[index] if index >= 0 else None
+        if isinstance(op, Set) and op.path[-1] == name:
+            self.fix_attribute(op, value)
+            self.fix_plain(op.path, index, value)
+            return
+        base = self.paths.final(shadow.path, shadow.at)
+        if base is None:
+            return
+        extra = Set((*base, name), value)
+        self.ops.append(extra)
+        self.inverses.append(ops_module.invert(self.plain, extra))
+        parent = look_up(self.plain, base)
+        self.undo.append((parent, name, parent.get(name, MISSING)))
+        parent[name] = value
+
+    # Drift
+
+    def get(self, shadow: Shadow, key: Any, path: Path) -> Any:
+        try:
+            return shadow.get(key)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise self.drifted(path) from error
+
+    def expect(self, shadow: Shadow, node: Node, key: Any, inverse: Op) -> None:
+        """The live value must be what the log says, or somebody changed it outside `edit`."""
+        value = self.get(shadow, key, inverse.path)
+        if isinstance(inverse, Delete):
+            fixed = True
+            if isinstance(shadow.node, ObjectNode) and value is not MISSING:
+                field = shadow.node.fields.get(key)
+                fixed = field is None or field.default_is_fixed
+                if field is not None and value is not MISSING and id(value) not in self.built:
+                    taken = node.plain(self.final(value), inverse.path, Walker(root=self.name))
+                    if not fixed or is_default(shadow.node, key, taken):
+                        return
+            if value is not MISSING and id(value) not in self.built:
+                raise self.drifted(inverse.path)
+        elif isinstance(inverse, Set):
+            self.same(node, value, inverse.value, inverse.path)
+
+    def same(self, node: Node, typed: Any, plain: Plain, path: Path) -> None:
+        if id(typed) in self.built:
+            return
+        shadow = self.shadows.get(id(typed))
+        if shadow is not None and shadow.dirty:
+            return  # ops in front of this one changed it, and looked at what they touched
+        if typed is MISSING or next(
+            compare(node, typed, plain, path, deep=False, root=self.name), None
+        ):
+            raise self.drifted(path)
+
+    def final(self, value: Any) -> Any:
+        """A live container as it will be; itself where nothing in it changes."""
+        shadow = self.shadows.get(id(value))
+        if shadow is None or not shadow.dirty:
+            return value
+        preview = shadow.preview()
+        if not any(kid.dirty for kid in shadow.kids.values()):
+            return preview
+        if isinstance(shadow, ObjectShadow):
+            for name in shadow.node.fields:
+                item = shadow.get(name)
+                if id(item) in shadow.kids:
+                    shadow.node.face.put(preview, name, self.final(item))
+        elif type(preview) is list:
+            return [self.final(item) if id(item) in shadow.kids else item for item in preview]
+        elif type(preview) is dict:
+            return {key: self.final(item) for key, item in preview.items()}
+        return preview
+
+    def drifted(self, path: Path) -> Drifted:
+        return Drifted(
+            "it was changed outside edit",
+            target=self.text(path),
+            hint="agent.state was changed outside edit; call agent.refresh() to drop it, "
+            "or make the change inside agent.edit()",
+        )
+
+    def text(self, path: Path) -> str:
+        return format_path(path, self.name)
+
+    def normalise(self, shadow: ObjectShadow, name: str, new: Any) -> None:
+        """A validator gave a field another value than it was set to: log that one."""
+        final = self.paths.final(shadow.path, shadow.at)
+        child = shadow.node.child(name)
+        if final is None or child is None:
+            return
+        path = (*final, name)
+        taken = child.plain(new, path, Walker(root=self.name))
+        stored = look_up(self.plain, final).get(name, MISSING)
+        if stored is MISSING and is_default(shadow.node, name, taken):
+            return
+        fixed = taken if stored is MISSING else reconcile(child, stored, taken)
+        if stored is not MISSING and same(fixed, stored):
+            return
+        index = shadow.ops.get(name, -1)
+        self.write(shadow, name, index, fixed)
+        shadow.put(name, new, index)
+
+
+def put_back(target: Any, key: Any, value: Any) -> None:
+    if isinstance(target, dict | list):
+        if value is MISSING:
+            del target[key]
+        else:
+            target[key] = value
+    else:
+        setattr(target, key, value)
+
+
+def replace_content(target: Plain, value: Plain) -> None:
+    """Give a plain root other content in place, so that whoever holds it sees it."""
+    if type(target) is dict and type(value) is dict:
+        kept = dict(value)
+        target.clear()
+        target.update(kept)
+    elif type(target) is list and type(value) is list:
+        target[:] = list(value)

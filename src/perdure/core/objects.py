@@ -1,0 +1,316 @@
+"""Nodes of classes and of unions, and what a stored object says that its class does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.core.classes import Face, Field, PydanticFace
+from perdure.core.types import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
+from perdure.core.validation import Engine
+from perdure.core.values import Path, Plain, format_path, same
+from perdure.errors import SchemaError, Unstorable
+from perdure.model import MISSING
+
+
+class ObjectNode(Node):
+    """A class with fields."""
+
+    def __init__(self, annotation: Any, engine: Engine, face: Face, registry: Any) -> None:
+        super().__init__(annotation, engine, None)
+        self.face = face
+        self._registry = registry
+        self._fields: dict[str, Node] = {}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return self.face.fields
+
+    def child(self, key: Any) -> Node | None:
+        node = self._fields.get(key)
+        if node is None:
+            node = self._make_child(key)
+            if node is not None:
+                self._fields[key] = node
+        return node
+
+    def _make_child(self, key: Any) -> Node | None:
+        found = self.face.fields.get(key)
+        if found is not None:
+            made: Node = self._registry.node(found.annotation, getattr(self.face, "config", None))
+            return made
+        if self.face.keeps_extra and key not in self.face.live and isinstance(key, str):
+            extra: Node = self._registry.any
+            return extra
+        return None
+
+    def knows(self, key: Any) -> bool:
+        """Whether the class has a stored place of this name."""
+        face = self.face
+        return (
+            key in face.fields
+            or (face.tag is not None and key == face.tag[0])
+            or (face.keeps_extra and key not in face.live)
+        )
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        face = self.face
+        if type(value) is dict:
+            return self._raw(value, at, walker)
+        if not face.is_instance(value):
+            if isinstance(value, face.cls) and not hasattr(type(value), "__perdure_place__"):
+                raise walker.lost(
+                    f"a {type(value).__qualname__} would come back as a {face.name}", at,
+                    "declare the field with that type, or with a union of both",
+                )  # fmt: skip
+            return walker.take(value, at)
+        walker.enter(value, at)
+        taken: dict[str, Any] = dict([face.tag]) if face.tag else {}
+        for name in face.fields:
+            item = face.get(value, name)
+            if item is not MISSING:
+                taken[name] = self._field(name).plain(item, (*at, name), walker)
+        for name, item in face.extras(value).items():
+            taken[name] = walker.take(item, (*at, name))
+        strays = face.strays(value)
+        if strays:
+            name = next(iter(strays))
+            raise walker.lost(
+                f"{face.name} declares no such field", (*at, name),
+                "declare it, as perdure.Ephemeral if it need not be stored",
+            )  # fmt: skip
+        walker.classes[at] = face.cls
+        walker.leave(value)
+        return taken
+
+    def _field(self, name: str) -> Node:
+        node = self.child(name)
+        assert node is not None
+        return node
+
+    def _raw(self, value: dict[Any, Any], at: Path, walker: Walker) -> Plain:
+        """A dict where an instance belongs; validation comes later."""
+        face = self.face
+        walker.enter(value, at)
+        taken: dict[str, Any] = dict([face.tag]) if face.tag else {}
+        for key, item in value.items():
+            name = face.aliases.get(key, key) if key not in face.fields else key
+            node = self.child(name)
+            if node is not None:
+                taken[name] = node.plain(item, (*at, name), walker)
+            elif face.tag is not None and key == face.tag[0]:
+                taken[key] = item
+            elif face.opaque_input:
+                taken[key] = walker.take(item, (*at, key))
+            else:
+                raise walker.lost(
+                    f"{face.name} declares no such field", (*at, key),
+                    "it would be lost; declare it or leave it out",
+                )  # fmt: skip
+        walker.leave(value)
+        return taken
+
+    def prepare(self, plain: Plain) -> Any:
+        if type(plain) is not dict:
+            return isolate(plain)
+        face = self.face
+        renames = {} if self.engine.by_name else face.renames
+        prepared = {}
+        for key, item in plain.items():
+            node = self.child(key)
+            if node is not None:
+                prepared[renames.get(key, key)] = node.prepare(item)
+            elif self.knows(key) or (face.opaque_input and not face.forbids):
+                prepared[key] = isolate(item)
+        return prepared
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        face = self.face
+        if type(plain) is not dict:
+            raise self.unfit(plain, face.name, at, root)
+        made = {
+            key: node.build(item, (*at, key), root)
+            for key, item in plain.items()
+            if (node := self.child(key)) is not None
+        }
+        if face.tag is not None and plain.get(face.tag[0], face.tag[1]) != face.tag[1]:
+            raise SchemaError(f"not a {face.name}", target=format_path((*at, face.tag[0]), root))
+        absent = [
+            name
+            for name, field in face.fields.items()
+            if name not in made and field.default is None and field.required_key
+        ]
+        if absent:
+            raise SchemaError(
+                "a required field is missing", target=format_path((*at, absent[0]), root)
+            )
+        if isinstance(face, PydanticFace):
+            return self.engine.validate(self, made, at, root)
+        try:
+            return made if face.is_dict else face.cls(**made)
+        except Exception as error:  # the class's own checks
+            raise self.engine.explain(error, at, root) from error
+
+    def default(self, name: str) -> Any:
+        """A field's default, typed; MISSING where it has none."""
+        found = self.face.fields.get(name) or self.face.live.get(name)
+        return MISSING if found is None or found.default is None else found.default()
+
+    def takes(self, kind: type) -> bool:
+        return kind is dict
+
+
+class UnionNode(Node):
+    def __init__(self, annotation: Any, engine: Engine, config: Any, options: list[Node]) -> None:
+        super().__init__(annotation, engine, config)
+        self.options = options
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        option = self.pick_typed(value)
+        if option is not self:
+            return option.plain(value, at, walker)
+        kind = type(value)
+        derived = [one for one in self._objects() if isinstance(value, one.face.cls)]
+        if derived:
+            return derived[0].plain(value, at, walker)  # refuses it, saying why
+        if kind is dict and any(isinstance(one, ObjectNode) for one in self.options):
+            option = self.guess(value)
+            if option is not self:
+                return option.plain(value, at, walker)
+        for one in self.options:
+            if isinstance(one, LeafNode) and not one.as_is and kind not in (list, dict, set):
+                try:
+                    return one.plain(value, at, walker)
+                except Unstorable:
+                    continue
+        return walker.take(value, at)
+
+    def _objects(self) -> list[ObjectNode]:
+        return [one for one in self.options if isinstance(one, ObjectNode)]
+
+    def pick_typed(self, value: Any) -> Node:
+        kind = type(value)
+        for one in self.options:
+            if isinstance(one, ObjectNode) and not one.face.is_dict and kind is one.face.cls:
+                return one
+            if isinstance(one, TupleNode) and one.cls is kind:
+                return one
+        fitting = [one for one in self.options if one.takes(kind)]
+        fitting = [one for one in fitting if not _wants_object(one)]
+        if kind is dict and len(fitting) != 1:
+            return self.guess(value)
+        return fitting[0] if len(fitting) == 1 else self
+
+    def pick(self, plain: Plain) -> Node:
+        fitting = [one for one in self.options if one.takes(type(plain))]
+        if len(fitting) == 1:
+            return fitting[0].pick(plain)
+        try:
+            option = self.pick_typed(self.build(plain))
+        except SchemaError:
+            return self.guess(plain)
+        return self.guess(plain) if option is self else option
+
+    def guess(self, plain: Plain) -> Node:
+        """The member that a plain value most likely has, by kind, tag, literals and fields."""
+        fitting = [one for one in self.options if one.takes(type(plain))]
+        if type(plain) is not dict or len(fitting) < 2:
+            return fitting[0] if len(fitting) == 1 else self
+        scored = [(score(one, plain), -place) for place, one in enumerate(fitting)]
+        best = max(scored)
+        return self if best[0] <= IMPOSSIBLE else fitting[-best[1]]
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        fitting = [one for one in self.options if one.takes(type(plain))]
+        if type(plain) is dict:
+            fitting = [one for one in fitting if score(one, plain) > IMPOSSIBLE] or fitting
+            fitting.sort(key=lambda one: -score(one, plain))
+        problem = self.unfit(plain, "member of the union", at, root)
+        for place, one in enumerate(fitting):
+            try:
+                return one.build(plain, at, root)
+            except SchemaError as error:
+                problem = error if place == 0 else problem
+        raise problem
+
+    def prepare(self, plain: Plain) -> Any:
+        option = self.guess(plain)
+        return isolate(plain) if option is self else option.prepare(plain)
+
+    def takes(self, kind: type) -> bool:
+        return any(one.takes(kind) for one in self.options)
+
+
+def _wants_object(node: Node) -> bool:
+    return isinstance(node, ObjectNode) and not node.face.is_dict
+
+
+IMPOSSIBLE = -(10**6)
+
+
+def score(node: Node, plain: dict[Any, Any]) -> int:
+    """How well a dict fits a member of a union; IMPOSSIBLE where it cannot."""
+    if not isinstance(node, ObjectNode):
+        return 0
+    face = node.face
+    if face.tag is not None and plain.get(face.tag[0], face.tag[1]) != face.tag[1]:
+        return IMPOSSIBLE
+    names = {face.aliases.get(key, key): item for key, item in plain.items()}
+    points = 0
+    for name, item in names.items():
+        allowed = getattr(node.child(name), "literals", None)
+        if allowed is not None and item not in allowed:
+            return IMPOSSIBLE
+        points += (2 if allowed is None else 1000) if node.knows(name) else -1
+    for name, one in face.fields.items():
+        required = one.default is None and one.required_key
+        if name not in names and required and not face.opaque_input:
+            return IMPOSSIBLE
+    return points
+
+
+def reconcile(node: Node, stored: Plain, taken: Plain) -> Plain:
+    """`taken` (what a typed value gives), with what `stored` says that types do not.
+
+    Kept are keys that the class does not know, and a field that is missing in `stored` stays so
+    while it has its default.
+    """
+    node = node.pick(taken)
+    if isinstance(node, AnyNode) or type(stored) is not type(taken):
+        return taken
+    if type(taken) is dict:
+        return _reconcile_dicts(node, stored, taken)
+    if type(taken) is list and len(stored) == len(taken):
+        item = node.child(0)
+        if item is None or (isinstance(item, LeafNode) and item.as_is):
+            return taken
+        return [reconcile(item, *pair) for pair in zip(stored, taken, strict=True)]
+    return taken
+
+
+def _reconcile_dicts(node: Node, stored: dict[Any, Any], taken: dict[Any, Any]) -> Plain:
+    result = {}
+    for key, item in stored.items():
+        child = node.child(key)
+        if key in taken:
+            result[key] = taken[key] if child is None else reconcile(child, item, taken[key])
+        elif isinstance(node, ObjectNode) and not node.knows(key):
+            result[key] = item
+    for key, item in taken.items():
+        if key not in stored and not is_default(node, key, item):
+            result[key] = item
+    return result
+
+
+def is_default(node: Node, name: Any, plain: Plain) -> bool:
+    """Whether a plain value is what a field has where nothing is stored."""
+    if not isinstance(node, ObjectNode):
+        return False
+    default = node.default(name)
+    child = node.child(name)
+    if default is MISSING or child is None:
+        return False
+    try:
+        return same(child.plain(default, (name,), Walker()), plain)
+    except SchemaError:
+        return False

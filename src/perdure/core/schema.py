@@ -1,0 +1,374 @@
+"""State schemas: what type a state has, in which version, and which rules it keeps."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from perdure.core.annotations import Ephemeral, EphemeralMark
+from perdure.core.drift import Drift, compare
+from perdure.core.invariants import Invariant, invariant, transitions
+from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.ops import Op
+from perdure.core.registry import Registry
+from perdure.core.typed import Planner, TypedPlan
+from perdure.core.types import AnyNode, Node, Walker, isolate
+from perdure.core.values import Path, Plain, copy, format_path, same
+from perdure.errors import Drifted, SchemaError, Unstorable
+from perdure.model import MISSING
+
+__all__ = [
+    "ROOT", "Drift", "Ephemeral", "EphemeralMark", "Schema", "TypedPlan", "invariant",
+    "transitions",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+
+ROOT: Any = object()
+"""Stands for the schema's own type where an annotation is asked for."""
+
+
+class Schema(Generic[T]):
+    """The type of a state, its version, its migrations and its invariants.
+
+    Args:
+        type: a pydantic model or dataclass, a dataclass, a TypedDict, a msgspec Struct, or a
+            container of such; ``dict`` for a state without a type.
+        id: names the schema in the log; the class's name by default.
+        version: major and minor, or the major alone. A new minor version only adds fields that
+            have defaults; anything else is a new major version and needs a migration.
+        migrations: ``{1: fn}`` turns plain states of major version 1 into those of 2.
+        invariants: functions ``(after)`` or ``(before, after)`` that return False or raise where a
+            commit must not be made; see `invariant` and `transitions`.
+    """
+
+    @overload
+    def __init__(
+        self,
+        type: type[T],
+        *,
+        id: str | None = None,
+        version: int | tuple[int, int] = (1, 0),
+        migrations: Mapping[int, Migration] = {},
+        invariants: Sequence[Callable[..., Any]] = (),
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Schema[Any],
+        type: Any = dict,
+        *,
+        id: str | None = None,
+        version: int | tuple[int, int] = (1, 0),
+        migrations: Mapping[int, Migration] = {},
+        invariants: Sequence[Callable[..., Any]] = (),
+    ) -> None: ...
+
+    def __init__(
+        self,
+        type: Any = dict,
+        *,
+        id: str | None = None,
+        version: int | tuple[int, int] = (1, 0),
+        migrations: Mapping[int, Migration] = {},
+        invariants: Sequence[Callable[..., Any]] = (),
+    ) -> None:
+        self.type = type
+        self.id = id if id is not None else _name(type)
+        self.version = version if isinstance(version, tuple) else (version, 0)
+        self.migrations = dict(migrations)
+        self.invariants = [Invariant(one) for one in invariants]
+        self._made: Registry | None = None
+
+    @staticmethod
+    def of(spec: Any) -> Schema[Any]:
+        """The schema that a caller means: one as it is, a type's, or for None that of a dict."""
+        if isinstance(spec, Schema):
+            return spec
+        return Schema(dict, id="dict") if spec is None else Schema(spec)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.id!r}, version={self.version})"
+
+    @property
+    def registry(self) -> Registry:
+        """The nodes of the type. Made when first used, so that forward references are known."""
+        if self._made is None:
+            self._made = Registry(self.type)
+        return self._made
+
+    @property
+    def root(self) -> Node:
+        return self.registry.root
+
+    def take(
+        self, value: Any, path: Path = (), annotation: Any = ROOT, *, aliases_refused: bool
+    ) -> Plain:
+        """A user's value as a fresh plain tree, in the form in which it will come back (I12).
+
+        Args:
+            value: typed or plain; a dict passes where an object belongs.
+            path: where it will stand.
+            annotation: the type of that place (or its node); by default looked up by the path.
+            aliases_refused: whether a container that stands in it twice is refused.
+
+        Raises:
+            SchemaError: it does not fit the type. Unstorable: it would not come back as it is.
+            Alias: a container at two places, or a part of the state itself.
+        """
+        if annotation is ROOT:
+            annotation = self.node_at(path)
+        node = annotation if isinstance(annotation, Node) else self.registry.node(annotation, None)
+        return take_at(node, value, path, {} if aliases_refused else None)
+
+    def node_at(self, path: Path) -> Node:
+        """The node of a path, as far as the types alone decide it.
+
+        Raises:
+            SchemaError: the type has no such place.
+        """
+        node = self.root
+        for depth, key in enumerate(path):
+            options = node.options if isinstance(node, UnionNode) else [node]
+            found = [child for one in options if (child := one.child(key)) is not None]
+            if not found:
+                raise SchemaError("there is no such field", target=format_path(path[: depth + 1]))
+            node = found[0]
+        return node
+
+    def build(self, plain: Plain, *, tolerate_unknown: bool = True) -> T:
+        """The whole typed value, validated; it shares nothing with `plain`.
+
+        Args:
+            tolerate_unknown: ignore fields that the class does not know (a newer minor version
+                wrote them), even where the class forbids them.
+
+        Raises:
+            SchemaError: it does not fit; names each path.
+        """
+        root = self.root
+        if self.type is dict and type(plain) is not dict:
+            raise SchemaError(f"the state is a {type(plain).__name__}, not a dict", target="state")
+        if not tolerate_unknown:
+            unknown = next(_unknown(root, plain, ()), None)
+            if unknown is not None:
+                raise SchemaError("there is no such field", target=format_path(unknown))
+        built: T = root.build(plain)
+        return built
+
+    def migrate(self, plain: Plain, stored: tuple[int, int]) -> Plain:
+        """The state as this program's major version has it; `plain` is left as it is.
+
+        Raises:
+            SchemaError: a newer program wrote it, a migration is missing, or one failed.
+        """
+        major = stored[0]
+        if major > self.version[0]:
+            raise SchemaError(
+                f"version {stored[0]}.{stored[1]} was written by a newer program; "
+                f"this one has {self.version[0]}.{self.version[1]}",
+                target=f"schema {self.id!r}",
+                hint="deploy the newer program here, too",
+            )
+        for step in range(major, self.version[0]):
+            function = self.migrations.get(step)
+            if function is None:
+                raise SchemaError(
+                    f"no migration from major version {step} to {step + 1}",
+                    target=f"schema {self.id!r}",
+                    hint=f"Schema(…, migrations={{{step}: fn}})",
+                )
+            try:
+                plain = take_at(self.registry.any, function(isolate(plain)), ())
+            except Exception as error:
+                raise SchemaError(
+                    f"the migration from major version {step} failed: {error}",
+                    target=f"schema {self.id!r}",
+                ) from error
+        return plain
+
+    def plan(
+        self, typed: T, plain: Plain, ops: list[Op], inverses: list[Op], *, root_name: str = "state"
+    ) -> TypedPlan:
+        """Check what ops touch, and prepare the same change of the live typed object.
+
+        Where validation normalises a value, `ops`, `inverses` and `plain` are brought in step; a
+        field that a validator of the class computes gets an op of its own at the end.
+
+        Args:
+            typed: the live object, as before the ops; left unchanged until `TypedPlan.apply`.
+            plain: the plain tree, with all ops applied.
+            inverses: of each op, computed before it (`ops.invert`).
+
+        Raises:
+            SchemaError: the new state does not fit, with its path.
+            Drifted: the live object was changed outside `edit` at a touched path.
+        """
+        return Planner(self.root, typed, plain, ops, inverses, root_name).run()
+
+    def check_invariants(self, before: T | None, after: Any, touched: Sequence[Path]) -> None:
+        """Run the invariants that concern the touched paths.
+
+        Args:
+            before: the state that was, None at creation.
+            after: the state to be; a draft or a view will do, because it is only read.
+
+        Raises:
+            SchemaError: one does not hold; names it.
+        """
+        for one in self.invariants:
+            if one.concerns(touched):
+                one.check(before, after)
+
+    def drift(self, typed: T, plain: Plain) -> list[Drift]:
+        """Everything in which the live object differs from the plain truth. Costs O(state)."""
+        return list(compare(self.root, typed, plain))
+
+    def check_touched(self, typed: T, plain: Plain, paths: Sequence[Path]) -> None:
+        """Compare the live object with a plain tree at some paths only.
+
+        Raises:
+            Drifted: it was changed outside `edit` there.
+        """
+        for path in paths:
+            node, memory, log = self.root, typed, plain
+            for key in path:
+                node = node.pick_typed(memory)
+                child = node.child(key)
+                if child is None:
+                    break
+                node, memory, log = child, _part(node, memory, key), _item(log, key)
+            nothing = memory is MISSING and log is MISSING
+            if not nothing and next(compare(node, memory, log, path, deep=False), None):
+                raise Drifted(
+                    "it was changed outside edit",
+                    target=format_path(path),
+                    hint="call agent.refresh() to drop the change, or make it inside agent.edit()",
+                )
+
+    def merge_unknown(self, old_plain: Plain, new_plain: Plain) -> Plain:
+        """`new_plain`, with the keys of `old_plain` that the classes at their places do not know.
+
+        For whole values that this program saves over what a newer one wrote. Items of lists are
+        aligned by index where the lists are of one length or begin alike.
+        """
+        return _merge(self.root, old_plain, new_plain)
+
+
+def take_at(
+    node: Node,
+    value: Any,
+    path: Path,
+    seen: dict[int, Path] | None = None,
+    root: str = "state",
+) -> Plain:
+    """See `Schema.take`. `seen`: containers met so far, where meeting one twice is refused."""
+    walker = Walker(seen, root)
+    plain = node.plain(value, path, walker)
+    if isinstance(node, AnyNode):
+        return plain
+    previous, classes = plain, walker.classes
+    for attempt in range(2):
+        typed = node.build(previous, path, root)
+        again = Walker(None, root)
+        plain = node.plain(typed, path, again)
+        for at, cls in again.classes.items():
+            if classes.get(at, cls) is not cls:
+                raise Unstorable(
+                    f"a {classes[at].__qualname__} would come back as a {cls.__qualname__}",
+                    target=format_path(at, root),
+                    hint="give both a field that tells them apart (a Literal, or a tag)",
+                )
+        if same(plain, previous):
+            return plain
+        if attempt == 1:
+            break
+        previous, classes = plain, again.classes
+    difference = _first_difference(previous, plain, path)
+    raise Unstorable(
+        "it would not come back as it is: validating it once more changes it once more",
+        target=format_path(difference, root),
+        hint="make the validator leave its own result as it is",
+    )
+
+
+def _first_difference(a: Plain, b: Plain, at: Path) -> Path:
+    if type(a) is dict and type(b) is dict:
+        for key in [*a, *b]:
+            if key not in a or key not in b:
+                return (*at, key)
+            if not same(a[key], b[key]):
+                return _first_difference(a[key], b[key], (*at, key))
+    if type(a) is list and type(b) is list and len(a) == len(b):
+        for index, (one, other) in enumerate(zip(a, b, strict=True)):
+            if not same(one, other):
+                return _first_difference(one, other, (*at, index))
+    return at
+
+
+def _unknown(node: Node, plain: Plain, at: Path) -> typing.Iterator[Path]:
+    node = node.pick(plain)
+    if isinstance(node, AnyNode):
+        return
+    if type(plain) is dict:
+        for key, item in plain.items():
+            child = node.child(key)
+            if child is not None:
+                yield from _unknown(child, item, (*at, key))
+            elif isinstance(node, ObjectNode) and not node.knows(key):
+                yield (*at, key)
+    elif type(plain) is list:
+        for index, item in enumerate(plain):
+            child = node.child(index)
+            if child is not None:
+                yield from _unknown(child, item, (*at, index))
+
+
+def _merge(node: Node, old: Plain, new: Plain) -> Plain:
+    if type(old) is not type(new):
+        return new
+    node = node.pick(new)
+    if isinstance(node, AnyNode):
+        return new
+    if type(new) is dict:
+        merged = dict(new)
+        for key, item in old.items():
+            child = node.child(key)
+            if key in new:
+                merged[key] = new[key] if child is None else _merge(child, item, new[key])
+            elif isinstance(node, ObjectNode) and not node.knows(key):
+                merged[key] = copy(item)
+        return merged
+    if type(new) is list:
+        item_node = node.child(0)
+        if item_node is None or isinstance(item_node, AnyNode):
+            return new
+        merged_items = [_merge(item_node, *pair) for pair in zip(old, new, strict=False)]
+        if len(old) != len(new):
+            # In the common prefix an item differs from the old one in nothing but the unknown.
+            alike = 0
+            while alike < len(merged_items) and same(merged_items[alike], old[alike]):
+                alike += 1
+            merged_items = merged_items[:alike]
+        return [*merged_items, *new[len(merged_items) :]]
+    return new
+
+
+def _part(node: Node, value: Any, key: Any) -> Any:
+    return node.face.get(value, key) if isinstance(node, ObjectNode) else _item(value, key)
+
+
+def _item(value: Any, key: Any) -> Any:
+    try:
+        return value[key]
+    except (LookupError, TypeError):
+        return MISSING
+
+
+def _name(type_: Any) -> str:
+    name = getattr(type_, "__name__", None)
+    plain = typing.get_origin(type_) is None and isinstance(name, str)
+    return name if plain and name is not None else str(type_)

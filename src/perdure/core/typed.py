@@ -1,0 +1,360 @@
+"""Keeps a live typed object in step with ops: checks them, prepares the change, applies it.
+
+Planning leaves the live object alone; applying cannot fail. Both cost what changed (I9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.core.classes import PydanticFace
+from perdure.core.ground import Ground, put_back, replace_content
+from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.ops import (
+    Append,
+    Delete,
+    Increment,
+    Move,
+    Op,
+    Set,
+    SetAdd,
+    SetRemove,
+    Splice,
+    TextSplice,
+)  # fmt: skip
+from perdure.core.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
+from perdure.core.types import LeafNode, Node, Walker
+from perdure.core.values import Path, look_up
+from perdure.errors import Drifted, SchemaError
+from perdure.model import MISSING
+
+
+class TypedPlan:
+    """The prepared change of a live typed object."""
+
+    def __init__(self, root: Any, shadows: Sequence[Shadow]) -> None:
+        self._root = root
+        self._shadows = shadows
+
+    def apply(self) -> Any:
+        """Bring the live object in step; returns the root, a new one only where it was replaced."""
+        for shadow in self._shadows:
+            shadow.apply()
+        return self._root
+
+
+class _UnseenError(Exception):
+    """The op is at a place that the type does not know, or that is settled already."""
+
+
+class _OpaqueError(Exception):
+    """The type has no parts where the op goes in: it is built anew from this depth on."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+
+class Planner(Ground):
+    """Makes one plan. `ops` and `inverses` are changed where validation normalises values."""
+
+    def run(self) -> TypedPlan:
+        """Plan everything.
+
+        Raises:
+            SchemaError, Drifted: see `Schema.plan`. Ops and plain tree are put back.
+        """
+        count = len(self.ops)
+        try:
+            for index in range(count):
+                self._one(index, self.ops[index])
+            self._finish()
+        except BaseException:
+            for target, key, old in reversed(self.undo):
+                put_back(target, key, old)
+            del self.ops[count:], self.inverses[count:]
+            raise
+        return TypedPlan(self.typed, list(self.shadows.values()))
+
+    # One op
+
+    def _one(self, index: int, op: Op) -> None:
+        if not op.path and isinstance(op, Set):
+            self._replace_root(op)
+            return
+        if not op.path and isinstance(op, TextSplice | Increment | Delete):
+            self._rebuild((), index)
+            return
+        at_parent = isinstance(op, Set | Delete | TextSplice | Increment) and bool(op.path)
+        place = op.path[:-1] if at_parent else op.path
+        try:
+            shadow = self._resolve(place, index)
+            if at_parent and self._must_rebuild(shadow, op.path[-1]):
+                raise _OpaqueError(len(place))
+            try:
+                self._change(shadow, index, op)
+            except Drifted:
+                raise
+            except SchemaError:
+                if not shadow.ambiguous:
+                    raise
+                raise _OpaqueError(len(place)) from None
+        except _UnseenError:
+            return
+        except _OpaqueError as opaque:
+            self._rebuild(op.path[: opaque.depth], index)
+
+    def _change(self, shadow: Shadow, index: int, op: Op) -> None:
+        match op:
+            case Set():
+                self._set(shadow, index, op)
+            case Delete():
+                self._delete(shadow, index, op)
+            case TextSplice() | Increment():
+                self._edit_scalar(shadow, index, op)
+            case Append() | Splice() | Move():
+                if not isinstance(shadow, ListShadow):
+                    raise self.drifted(op.path)
+                self._change_list(shadow, index, op)
+            case SetAdd() | SetRemove():
+                if not isinstance(shadow, SetShadow):
+                    raise self.drifted(op.path)
+                self._change_set(shadow, index, op)
+
+    def _resolve(self, path: Path, index: int) -> Shadow:
+        """The shadow of the container at a path, as it is before op number `index`."""
+        shadow = self._shadow(self.typed, self.node, None, (), index)
+        for depth, key in enumerate(path):
+            node = shadow.node.child(key)
+            if node is None:
+                if shadow.ambiguous:
+                    raise _OpaqueError(depth)
+                raise _UnseenError
+            value = self.get(shadow, key, path[: depth + 1])
+            if value is MISSING:
+                raise self.drifted(path[: depth + 1])
+            shadow = self._shadow(value, node, shadow, path[: depth + 1], index)
+        return shadow
+
+    def _shadow(
+        self, value: Any, node: Node, parent: Shadow | None, path: Path, index: int
+    ) -> Shadow:
+        if id(value) in self.settled:
+            raise _UnseenError
+        shadow = self.shadows.get(id(value))
+        if shadow is None:
+            picked = node.pick_typed(value)
+            made = shadow_of(value, picked)
+            if made is None:
+                if not isinstance(picked, LeafNode | UnionNode) or parent is None:
+                    raise self.drifted(path)
+                raise _OpaqueError(len(path))
+            shadow = self.shadows[id(value)] = made
+            shadow.ambiguous = isinstance(node, UnionNode) and isinstance(picked, ObjectNode)
+            if parent is not None:
+                parent.kids[id(value)] = shadow
+        shadow.path, shadow.at = path, index - 1
+        return shadow
+
+    def _must_rebuild(self, shadow: Shadow, key: Any) -> bool:
+        """Whether the op may turn a member of a union into another."""
+        if not shadow.ambiguous:
+            return False
+        child = shadow.node.child(key)
+        return child is None or (isinstance(child, LeafNode) and child.literals is not None)
+
+    def _rebuild(self, path: Path, index: int) -> None:
+        """Build what stands at a path from the final plain tree."""
+        final = self.paths.final(path, index)
+        if final is None:
+            return
+        if not path:
+            self._replace_root(Set((), self.plain))
+            self.settled.add(id(self.typed))
+            return
+        shadow = self._resolve(path[:-1], index)
+        node = shadow.node.child(path[-1])
+        if node is None:
+            return
+        value = self.value(node, look_up(self.plain, final), path)[0]
+        self.settled.add(id(value))
+        self.forget(shadow.get(path[-1]))
+        shadow.put(path[-1], value, index)
+
+    def _replace_root(self, op: Set) -> None:
+        old, value = self.typed, self.value(self.node, op.value, ())
+        self.typed, fixed = value
+        if fixed is not op.value:
+            self.fix_attribute(op, fixed)
+            replace_content(self.plain, fixed)
+        self.shadows.clear()
+        node = self.node.pick_typed(self.typed)
+        if isinstance(node, ObjectNode) and node.face.is_instance(old):
+            for name in node.face.live:
+                kept = node.face.get(old, name)
+                if kept is not MISSING:
+                    node.face.put(self.typed, name, kept)
+
+    def _set(self, shadow: Shadow, index: int, op: Set) -> None:
+        key = op.path[-1]
+        node = shadow.node.child(key)
+        if node is None:
+            raise _UnseenError
+        self.expect(shadow, node, key, self.inverses[index])
+        value, fixed = self.value(node, op.value, op.path)
+        if fixed is not op.value:
+            self.fix_attribute(op, fixed)
+            self.fix_plain(op.path, index, fixed)
+        self.forget(shadow.get(key))
+        shadow.put(key, value, index)
+
+    def _delete(self, shadow: Shadow, index: int, op: Delete) -> None:
+        key = op.path[-1]
+        node = shadow.node.child(key)
+        if node is None:
+            raise _UnseenError
+        self.expect(shadow, node, key, self.inverses[index])
+        value = MISSING
+        if isinstance(shadow.node, ObjectNode) and key in shadow.node.fields:
+            field = shadow.node.fields[key]
+            if field.default is not None:
+                value = shadow.node.default(key)
+                self.own(value)
+            elif field.required_key:
+                raise SchemaError("a required field cannot be deleted", target=self.text(op.path))
+        self.forget(shadow.get(key))
+        shadow.put(key, value, index)
+
+    def _edit_scalar(self, shadow: Shadow, index: int, op: TextSplice | Increment) -> None:
+        key = op.path[-1]
+        node = shadow.node.child(key)
+        if node is None:
+            raise _UnseenError
+        value = self.get(shadow, key, op.path)
+        try:
+            old = node.plain(value, op.path, Walker(root=self.name))
+            if isinstance(op, Increment):
+                new = old + op.by
+            else:
+                end = op.index + op.removed
+                gone = getattr(self.inverses[index], "text", None)
+                if type(old) is not str or (gone is not None and old[op.index : end] != gone):
+                    raise self.drifted(op.path)
+                new = old[: op.index] + op.text + old[end:]
+        except (TypeError, ArithmeticError) as error:
+            raise self.drifted(op.path) from error
+        typed, fixed = self.value(node, new, op.path)
+        shadow.put(key, typed, index)
+        if fixed is new:
+            self.numbers.append((shadow, key, op.path, index))
+        else:
+            self.write(shadow, key, index, fixed)
+
+    def _change_list(self, shadow: ListShadow, index: int, op: Append | Splice | Move) -> None:
+        item = shadow.node.child(0)
+        assert item is not None
+        if isinstance(op, Move):
+            value = shadow.get(op.source)
+            if value is MISSING or not 0 <= op.target < shadow.count:
+                raise self.drifted(op.path)
+            shadow.splice(op.source, 1, [])
+            shadow.splice(op.target, 0, [value])
+            return
+        start, removed = (shadow.count, 0) if isinstance(op, Append) else (op.index, op.removed)
+        inverse = self.inverses[index]
+        if start + removed > shadow.count:
+            raise self.drifted(op.path)
+        if isinstance(inverse, Splice):
+            if inverse.index != start:
+                raise self.drifted(op.path)
+            for offset, old in enumerate(inverse.values):
+                current = shadow.get(start + offset)
+                self.same(item, current, old, (*op.path, start + offset))
+        values = []
+        for offset, plain in enumerate(op.values):
+            path = (*op.path, start + offset)
+            value, fixed = self.value(item, plain, path)
+            if fixed is not plain:
+                self.undo.append((op.values, offset, plain))
+                op.values[offset] = fixed
+                self.fix_plain(path, index, fixed)
+            values.append(value)
+        for gone in shadow.items(start, removed):
+            self.forget(gone)
+        shadow.splice(start, removed, values)
+
+    def _change_set(self, shadow: SetShadow, index: int, op: SetAdd | SetRemove) -> None:
+        item = shadow.node.child(0) or shadow.node
+        adding = isinstance(op, SetAdd)
+        known = getattr(self.inverses[index], "members", [])
+        for plain in known:
+            if shadow.has(item.build(plain, op.path, self.name)) is adding:
+                raise self.drifted(op.path)
+        for plain in op.members:
+            shadow.overlay[item.build(plain, op.path, self.name)] = adding
+
+    # The whole
+
+    def _finish(self) -> None:
+        for shadow, key, path, index in self.numbers:
+            self._check_scalar(shadow, key, path, index)
+        deepest_first = sorted(self.shadows.values(), key=lambda one: -len(one.path))
+        for shadow in deepest_first:
+            size = shadow.size()
+            problem = None if size is None else shadow.node.limits.problem(size)
+            if problem is not None and shadow.changed_itself:
+                raise SchemaError(problem, target=self.text(shadow.path))
+            if isinstance(shadow, ListShadow):
+                self._check_list(shadow)
+            elif isinstance(shadow, ObjectShadow):
+                self._check_object(shadow)
+
+    def _check_scalar(self, shadow: Shadow, key: Any, path: Path, index: int) -> None:
+        final = self.paths.final(path, index)
+        if final is not None:
+            self.built.pop(id(shadow.get(key)), None)
+            self.same(shadow.node.child(key) or self.node, shadow.get(key),
+                       look_up(self.plain, final), path)  # fmt: skip
+
+    def _check_list(self, shadow: ListShadow) -> None:
+        """Its length, and the last item in front of all changes, must be as the log says."""
+        final = self.paths.final(shadow.path, shadow.at)
+        if final is None or not shadow.changed_itself:
+            return
+        plain = look_up(self.plain, final)
+        if type(plain) is not list or len(plain) != shadow.count:
+            raise self.drifted(shadow.path)
+        items, start, stop = shadow.pieces[0] if shadow.pieces else (None, 0, 0)
+        item = shadow.node.child(0)
+        if items is shadow.value and start == 0 and stop and item is not None:
+            self.same(item, items[stop - 1], plain[stop - 1], (*shadow.path, stop - 1))
+
+    def _check_object(self, shadow: ObjectShadow) -> None:
+        """Run the class's own validation where something that it looks at has changed."""
+        face, node = shadow.node.face, shadow.node
+        changed = [name for name, value in shadow.changes.items() if value is not MISSING]
+        inside = [
+            name
+            for name in node.fields
+            if name not in shadow.changes
+            and (kid := shadow.kids.get(id(face.get(shadow.value, name))))
+            and kid.dirty
+        ]
+        if not isinstance(face, PydanticFace) or face.checks_whole:
+            checked = changed + inside if face.checks_whole else []
+        else:
+            checked = changed + [name for name in inside if node.fields[name].validated]
+        if not checked:
+            return
+        clone = face.clone(shadow.value)
+        for name in {*changed, *inside}:
+            face.put(clone, name, self.final(shadow.get(name)))
+        before = {name: face.get(clone, name) for name in node.fields}
+        try:
+            clone = face.check(clone, checked)
+        except Exception as error:
+            raise node.engine.explain(error, shadow.path, self.name) from error
+        for name, old in before.items():
+            new = face.get(clone, name)
+            if new is not old:
+                self.normalise(shadow, name, new)

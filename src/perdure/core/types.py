@@ -1,0 +1,344 @@
+"""The types of a state as a tree of nodes: each takes typed values apart and puts them together.
+
+A node is made once for each annotation. `plain` walks a typed value into a plain one; `build` lets
+the engine validate a plain value into a typed one; `child` and `pick` find the node further down.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from perdure.core.annotations import Limits, is_union, unwrap
+from perdure.core.validation import Engine
+from perdure.core.values import SCALARS, Path, Plain, Taker, check_zone, format_path
+from perdure.errors import Alias, SchemaError, Unstorable
+
+
+class Walker(Taker):
+    """One walk over a typed value. `classes`: which class was met where a union leaves a choice."""
+
+    def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
+        super().__init__(seen, root)
+        self.root = root
+        self.classes: dict[Path, Any] = {}
+
+    def other(self, value: Any, at: Path) -> Plain:
+        place = getattr(type(value), "__perdure_place__", None)
+        if place is not None:
+            raise Alias(
+                f"it already stands at {place(value)}",
+                target=format_path(at, self.root),
+                hint="a state is a tree; assign a copy: copy.deepcopy(…)",
+            )
+        return super().other(value, at)
+
+    def lost(self, what: str, at: Path, hint: str) -> Unstorable:
+        return Unstorable(what, target=format_path(at, self.root), hint=hint)
+
+
+def isolate(value: Plain) -> Plain:
+    """A deep copy that shares no mutable container, not even one inside a tuple."""
+    kind = type(value)
+    if kind is dict:
+        return {key: isolate(item) for key, item in value.items()}
+    if kind is list:
+        return [isolate(item) for item in value]
+    if kind is set:
+        return set(value)
+    if kind is tuple:
+        return tuple(isolate(item) for item in value)
+    return value
+
+
+class Node:
+    """The type of one place."""
+
+    as_is = False  # a plain scalar here is its own typed value
+    limits = Limits()
+
+    def __init__(self, annotation: Any, engine: Engine, config: Mapping[str, Any] | None) -> None:
+        self.annotation = annotation
+        self.engine = engine
+        self.config = config
+        self.prepared: Any = None
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        """A typed (or raw) value as a fresh plain one; checks kinds, not constraints.
+
+        Raises:
+            Unstorable, Alias: see `values.take`.
+        """
+        raise NotImplementedError
+
+    def build(self, plain: Plain, at: Path = (), root: str = "state") -> Any:
+        """The typed value of a plain one; shares nothing with it.
+
+        Raises:
+            SchemaError: it does not fit; names each path.
+        """
+        if self.engine.piecewise:
+            return self.assemble(plain, at, root)
+        return self.engine.validate(self, self.prepare(plain), at, root)
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        """`build` from the parts up, for types that no library validates as a whole."""
+        return self.engine.validate(self, isolate(plain), at, root)
+
+    def unfit(self, plain: Plain, wanted: str, at: Path, root: str) -> SchemaError:
+        found = type(plain).__name__
+        return SchemaError(f"a {found} where a {wanted} should be", target=format_path(at, root))
+
+    def check_limits(self, plain: Any, at: Path, root: str) -> None:
+        problem = self.limits.problem(len(plain))
+        if problem is not None:
+            raise SchemaError(problem, target=format_path(at, root))
+
+    def prepare(self, plain: Plain) -> Any:
+        """What the engine is given: a copy without unknown fields, under the names it wants."""
+        return isolate(plain)
+
+    def child(self, key: Any) -> Node | None:
+        """The node of an item; None where the type has no such place."""
+        return None
+
+    def pick(self, plain: Plain) -> Node:
+        """The node that this plain value has: a union's member, else this one."""
+        return self
+
+    def pick_typed(self, value: Any) -> Node:
+        """The same for a typed value."""
+        return self
+
+    def takes(self, kind: type) -> bool:
+        """Whether a plain value of this kind may stand here; a guess on the generous side."""
+        return True
+
+
+class AnyNode(Node):
+    """Plain kinds only: an object here would not come back as what it is."""
+
+    as_is = True
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        return walker.take(value, at)
+
+    def build(self, plain: Plain, at: Path = (), root: str = "state") -> Any:
+        return isolate(plain)
+
+    def child(self, key: Any) -> Node | None:
+        return self
+
+
+class LeafNode(Node):
+    """A value without parts of its own, as far as we are concerned."""
+
+    def __init__(self, annotation: Any, engine: Engine, config: Any, kinds: Any) -> None:
+        super().__init__(annotation, engine, config)
+        self.kinds: frozenset[type] | None = kinds
+        self.literals: list[Any] | None = None
+        self.as_is = kinds is not None
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        kind = type(value)
+        if kind in SCALARS:
+            if kind is dt.datetime or kind is dt.time:
+                value = _fixed_zone(value)
+                check_zone(value, at, walker.root)
+            return value
+        if isinstance(value, Enum) and not hasattr(kind, "__perdure_place__"):
+            return walker.take(value.value, at)
+        if self.as_is or hasattr(kind, "__perdure_place__"):
+            return walker.take(value, at)
+        return self._dump(value, at, walker)
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        if self.as_is and is_union(unwrap(self.annotation).type) and self.takes(type(plain)):
+            return plain  # msgspec refuses unions of kinds that JSON cannot tell apart
+        return super().assemble(plain, at, root)
+
+    def _dump(self, value: Any, at: Path, walker: Walker) -> Plain:
+        """By the library's own dump, accepted only where it comes back equal (I12)."""
+        try:
+            plain = walker.take(self.engine.dump(self, value), at)
+            back = self.engine.validate(self, isolate(plain), at, walker.root)
+            equal = type(back) is type(value) and bool(back == value)
+        except Alias:
+            raise
+        except Exception as error:
+            raise walker.lost(
+                f"a {type(value).__module__}.{type(value).__qualname__} has no plain form: {error}",
+                at, _LEAF_HINT,
+            ) from error  # fmt: skip
+        if not equal:
+            raise walker.lost(f"a {type(value).__qualname__} would not come back", at, _LEAF_HINT)
+        return plain
+
+    def takes(self, kind: type) -> bool:
+        return kind in self.kinds if self.kinds is not None else kind not in (list, dict, set)
+
+
+_LEAF_HINT = "store what it is made of, or mark the field perdure.Ephemeral"
+
+
+def _fixed_zone(value: Any) -> Any:
+    """Pydantic's own UTC-offset zone, which storage does not know, as datetime.timezone."""
+    zone = value.tzinfo
+    if zone is not None and type(zone).__module__.startswith("pydantic_core"):
+        return value.replace(tzinfo=dt.timezone(zone.utcoffset(None)))
+    return value
+
+
+class ListNode(Node):
+    def __init__(self, annotation: Any, engine: Engine, config: Any, item: Node) -> None:
+        super().__init__(annotation, engine, config)
+        self.item = item
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        if type(value) not in (list, tuple):
+            return walker.take(value, at)
+        walker.enter(value, at)
+        item = self.item
+        taken = [item.plain(one, (*at, index), walker) for index, one in enumerate(value)]
+        walker.leave(value)
+        return taken
+
+    def prepare(self, plain: Plain) -> Any:
+        if type(plain) is not list:
+            return isolate(plain)
+        return [self.item.prepare(one) for one in plain]
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        if type(plain) is not list:
+            raise self.unfit(plain, "list", at, root)
+        self.check_limits(plain, at, root)
+        return [self.item.build(one, (*at, index), root) for index, one in enumerate(plain)]
+
+    def child(self, key: Any) -> Node | None:
+        return self.item
+
+    def takes(self, kind: type) -> bool:
+        return kind is list
+
+
+class DictNode(Node):
+    def __init__(self, annotation: Any, engine: Engine, config: Any, key: Node, item: Node) -> None:
+        super().__init__(annotation, engine, config)
+        self.key = key
+        self.item = item
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        if type(value) is not dict:
+            return walker.take(value, at)
+        walker.enter(value, at)
+        taken = {}
+        for key, one in value.items():
+            plain_key = self.plain_key(key, at, walker)
+            taken[plain_key] = self.item.plain(one, (*at, plain_key), walker)
+        walker.leave(value)
+        return taken
+
+    def plain_key(self, key: Any, at: Path, walker: Walker) -> Any:
+        if type(key) is str:
+            return key
+        return walker.key(self.key.plain(key, (*at, key), walker), at)
+
+    def typed_key(self, key: Any) -> Any:
+        return key if self.key.as_is else self.key.build(key)
+
+    def prepare(self, plain: Plain) -> Any:
+        if type(plain) is not dict:
+            return isolate(plain)
+        return {key: self.item.prepare(one) for key, one in plain.items()}
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        if type(plain) is not dict:
+            raise self.unfit(plain, "dict", at, root)
+        self.check_limits(plain, at, root)
+        return {
+            self.key.build(key, (*at, key), root): self.item.build(one, (*at, key), root)
+            for key, one in plain.items()
+        }
+
+    def child(self, key: Any) -> Node | None:
+        return self.item
+
+    def takes(self, kind: type) -> bool:
+        return kind is dict
+
+
+class SetNode(Node):
+    def __init__(self, annotation: Any, engine: Engine, config: Any, item: Node, kind: Any) -> None:
+        super().__init__(annotation, engine, config)
+        self.item = item
+        self.kind = kind
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        if type(value) not in (set, frozenset, list, tuple):
+            return walker.take(value, at)
+        return self.kind(self.member(one, at, walker) for one in value)
+
+    def child(self, key: Any) -> Node | None:
+        return self.item
+
+    def member(self, value: Any, at: Path, walker: Walker) -> Any:
+        return walker.member(self.item.plain(value, (*at, value), walker), at)
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        if type(plain) is not self.kind:
+            raise self.unfit(plain, self.kind.__name__, at, root)
+        self.check_limits(plain, at, root)
+        return self.kind(self.item.build(one, (*at, one), root) for one in plain)
+
+    def takes(self, kind: type) -> bool:
+        return kind is self.kind
+
+
+class TupleNode(Node):
+    """A tuple, a variadic one, or a NamedTuple (`cls`)."""
+
+    def __init__(
+        self, annotation: Any, engine: Engine, config: Any, items: list[Node], rest: Node | None,
+        cls: Any = tuple,
+    ) -> None:  # fmt: skip
+        super().__init__(annotation, engine, config)
+        self.items = items
+        self.rest = rest
+        self.cls = cls
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        if type(value) not in (tuple, list, self.cls):
+            return walker.take(value, at)
+        return tuple(
+            node.plain(one, (*at, index), walker)
+            if (node := self.child(index)) is not None
+            else walker.take(one, (*at, index))
+            for index, one in enumerate(value)
+        )
+
+    def prepare(self, plain: Plain) -> Any:
+        if type(plain) is not tuple:
+            return isolate(plain)
+        return tuple(
+            node.prepare(one) if (node := self.child(index)) is not None else isolate(one)
+            for index, one in enumerate(plain)
+        )
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        fits = type(plain) is tuple and (self.rest is not None or len(plain) == len(self.items))
+        if not fits:
+            raise self.unfit(plain, f"tuple of {len(self.items)}", at, root)
+        items = [
+            node.build(one, (*at, index), root)
+            for index, one in enumerate(plain)
+            if (node := self.child(index)) is not None
+        ]
+        return tuple(items) if self.cls is tuple else self.cls(*items)
+
+    def child(self, key: Any) -> Node | None:
+        return self.items[key] if key < len(self.items) else self.rest
+
+    def takes(self, kind: type) -> bool:
+        return kind is tuple

@@ -1,0 +1,156 @@
+"""Validation by the library that the user's types belong to: msgspec, or pydantic where it is used.
+
+The only module that imports pydantic, and it does so only for a schema that mentions a type of it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any, Protocol
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from perdure.core.values import Path, format_path
+from perdure.errors import SchemaError
+
+BY_TEXT = (
+    PurePath, Fraction, complex, ZoneInfo,
+    ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
+    ipaddress.IPv4Interface, ipaddress.IPv6Interface,
+)  # fmt: skip
+"""Standard types that `str` writes and their constructor reads."""
+
+PLAIN_BUILTINS = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
+
+
+class Place(Protocol):
+    """What is validated: an annotation, with room for what the library prepares for it."""
+
+    annotation: Any
+    config: Mapping[str, Any] | None
+    prepared: Any
+
+
+class Engine:
+    """Validates plain values into typed ones, and takes types of its own apart."""
+
+    by_name = False  # whether fields go by their names; else by what the class renames them to
+    piecewise = False  # whether types are mixed that the library cannot validate as a whole
+
+    def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
+        """A typed value.
+
+        Raises:
+            SchemaError: it does not fit; names each path.
+        """
+        raise NotImplementedError
+
+    def dump(self, place: Place, value: Any) -> Any:
+        """The value in terms of plain kinds. Raises whatever the library raises."""
+        raise NotImplementedError
+
+    def explain(self, error: Exception, at: Path, root: str) -> SchemaError:
+        """The SchemaError for what a class's own validation raised."""
+        return SchemaError(str(error) or type(error).__name__, target=format_path(at, root))
+
+
+class MsgspecEngine(Engine):
+    def supports(self, annotation: Any) -> bool:
+        """Whether msgspec can validate it as a whole. Most unions of classes it cannot."""
+        try:
+            msgspec.msgpack.Decoder(annotation, dec_hook=_from_text)
+        except (TypeError, NameError):
+            return False
+        return True
+
+    def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
+        try:
+            return msgspec.convert(value, place.annotation, dec_hook=_from_text)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            raise self.explain(error, at, root) from error
+
+    def dump(self, place: Place, value: Any) -> Any:
+        return msgspec.to_builtins(value, builtin_types=PLAIN_BUILTINS, enc_hook=_to_text)
+
+    def explain(self, error: Exception, at: Path, root: str) -> SchemaError:
+        problem, found, inside = str(error).partition(" - at `$")
+        if not found:
+            problem, found, inside = str(error).partition(" - at `key` in `$")
+        target = format_path(at, root) + inside.rstrip("`")
+        return SchemaError(problem or type(error).__name__, target=target)
+
+
+def _from_text(kind: type, value: Any) -> Any:
+    if issubclass(kind, BY_TEXT) and isinstance(value, str):
+        return kind(value)
+    if isinstance(value, kind):
+        return value
+    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+def _to_text(value: Any) -> Any:
+    if isinstance(value, BY_TEXT):
+        return str(value)
+    raise NotImplementedError(f"no plain form of a {type(value).__name__}")
+
+
+class PydanticEngine(Engine):
+    by_name = True
+
+    def __init__(self) -> None:
+        import pydantic
+        import pydantic_core
+
+        self._pydantic = pydantic
+        self._core = pydantic_core
+
+    def _adapter(self, place: Place) -> Any:
+        if place.prepared is None:
+            adapter = self._pydantic.TypeAdapter
+            try:
+                config: Any = place.config
+                place.prepared = adapter(place.annotation, config=config or None)
+            except self._pydantic.PydanticUserError as error:
+                if error.code != "type-adapter-config-unused":
+                    raise self._unusable(place, error) from error
+                place.prepared = adapter(place.annotation)
+        return place.prepared
+
+    def _unusable(self, place: Place, error: Exception) -> SchemaError:
+        return SchemaError(
+            f"pydantic cannot validate {place.annotation!r}: {str(error).splitlines()[0]}",
+            hint="use types that pydantic knows, or mark the field perdure.Ephemeral",
+        )
+
+    def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
+        adapter = self._adapter(place)
+        try:
+            # Stored are field names, whatever aliases the class reads from others.
+            return adapter.validate_python(value, by_name=True, by_alias=False)
+        except self._core.ValidationError as error:
+            try:  # a strict class refuses the plain form of an Enum, say
+                return adapter.validate_python(value, strict=False, by_name=True, by_alias=False)
+            except self._core.ValidationError:
+                raise self.explain(error, at, root) from error
+        except Exception as error:
+            raise self.explain(error, at, root) from error
+
+    def dump(self, place: Place, value: Any) -> Any:
+        return self._adapter(place).dump_python(value, mode="json", warnings=False)
+
+    def explain(self, error: Exception, at: Path, root: str) -> SchemaError:
+        if not isinstance(error, self._core.ValidationError):
+            return super().explain(error, at, root)
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        places = [(format_path((*at, *one["loc"]), root), one["msg"]) for one in found]
+        if len(places) == 1:
+            return SchemaError(places[0][1], target=places[0][0])
+        listed = "".join(f"\n  {place}: {message}" for place, message in places)
+        return SchemaError(f"{len(places)} problems:{listed}", target=format_path(at, root))

@@ -1,0 +1,66 @@
+"""The benchmarks run: each row at tiny sizes. What they measure, `make bench` says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import report
+from bench.__main__ import main
+from bench.corpus import texts
+from bench.harness import Samples, interleave, ratio
+from bench.registry import rows
+from bench.report import Figure, Line, Target
+from bench.workplace import TINY, Workplace
+
+
+@pytest.mark.parametrize("name", rows())
+def test_row(name: str, tmp_path: Path) -> None:
+    lines = list(rows()[name].measure(Workplace(TINY, tmp_path)))
+    assert lines
+    assert rows()[name].about
+    for line in lines:
+        assert line.ours.value >= 0
+        assert line.what in report.table({name: [line]})
+    target = tmp_path / "results" / "bench.json"
+    report.write_json(target, {name: lines}, report.machine(tmp_path))
+    assert json.loads(target.read_text())["rows"][name][0]["what"] == lines[0].what
+
+
+def test_contestants_take_turns_in_changing_order() -> None:
+    done: list[str] = []
+    contestants = {name: lambda _, name=name: done.append(name) for name in "ab"}
+    samples = interleave(contestants, 4, turn=2, warm_up=0)
+    assert "".join(done) == "aabb" + "bbaa"
+    assert len(samples["a"].values) == 4
+
+
+def test_statistics() -> None:
+    ours = Samples([float(number) for number in range(1, 301)])
+    assert (ours.median, ours.p99) == (150.5, 297.0)
+    found = ratio(ours, Samples([1.0] * 300))
+    assert (found.low, found.value, found.high) == (50.5, 150.5, 250.5)
+
+
+@pytest.mark.parametrize(
+    ("target", "reached"),
+    [(Target(2.0), True), (Target(1.0), False), (Target(2.0, at_least=True), False),
+     (Target(3.0, of="ours"), True), (None, None)],
+)  # fmt: skip
+def test_target(target: Target | None, reached: bool | None) -> None:
+    assert Line("x", Figure(3.0), Figure(2.0), 1.5, target).reached is reached
+
+
+def test_corpus_is_the_same_everywhere() -> None:
+    first, second = texts(2)
+    assert (len(first), len(second)) == (500, 500)
+    assert first.isascii()
+    assert first.startswith("Looxriemer chutfourdme we ")
+    assert texts(1, seed=2) != [first]
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    assert "commit" in capsys.readouterr().out
+    assert main(["nonsense"]) == 2
+    assert "no such row: nonsense" in capsys.readouterr().err
