@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.core.diff import diff
 from perdure.core.drift import Drift
+from perdure.core.names import check_name
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
 from perdure.errors import Conflict, GuardMismatch, NotFound
@@ -109,9 +110,13 @@ class Agent(Generic[T]):
             return self._working.typed
 
     def refresh(self) -> T:
-        """Read what others have committed since; returns the state."""
+        """Read what others have committed since; returns the state.
+
+        What was changed in `state` outside `edit` is dropped.
+        """
         with self._working.lock:
             self._working.refresh()
+            self._working.drop_drift()
             return self._working.typed
 
     def edit(
@@ -187,6 +192,7 @@ class Agent(Generic[T]):
         working = self._working
         cause = Cause("save", what, key=key, tags=tuple(tags))
         with working.lock:
+            working.refuse_inside_edit()
             working.load()
             new = working.schema.take(state, (), aliases_refused=False)
             working.schema.build(new)
@@ -196,6 +202,7 @@ class Agent(Generic[T]):
             new = working.schema.merge_unknown(working.plain, new)
             delta = diff(working.plain, new)
             extras = key_extras(cause, declared)
+            working.drop_drift()  # a value handed over whole may be the live one, changed
             if not delta and working.seq and extras.key is None:
                 return None
             return self._commit(lambda: working.commit_delta(delta, cause, extras).seq)
@@ -309,12 +316,13 @@ class Agent(Generic[T]):
 
         Raises:
             Conflict: the name is taken by a branch or checkpoint, or was.
+            ValueError: no name that can be.
             SchemaError: the state does not fit its schema.
         """
         working = self._working
         with working.lock:
             working.refresh()
-            working.create()
+            self._check_new(name)
             working.schema.build(working.plain)
             run = next(iter(moves.unfinished_runs(self._working)), None)
             point = Checkpoint(
@@ -329,6 +337,7 @@ class Agent(Generic[T]):
                 "run": point.run, "position": point.position,
             }  # fmt: skip
             cause = Cause("checkpoint", name)
+            working.create()
             made = working.commit_delta([], cause, Extras(records=[record], checkpoint=point))
             return replace(point, seq=made.seq)
 
@@ -375,15 +384,25 @@ class Agent(Generic[T]):
         """A new branch at any commit (default: this branch's head): O(1), copies nothing.
 
         Raises:
-            Conflict: the name is taken, or was.
+            Conflict: the name is taken, or was. ValueError: no name that can be.
         """
         working = self._working
         with working.lock:
             working.refresh()
+            self._check_new(name)
+            target = None if at is None else self._resolve(at)
             working.create()
-            target = working.seq if at is None else self._resolve(at)
+            target = working.seq if target is None else target
             working.commit_move(target, Cause("fork", name, refers=(target,)), branch=name)
         return self._on_branch(name)
+
+    def _check_new(self, name: str) -> None:
+        check_name(name, "a branch or checkpoint")
+        if name == self.branch_name:
+            raise Conflict(
+                f"the name {name!r} is taken", target=f"agent {self.id!r}",
+                hint="choose another name",
+            )  # fmt: skip
 
     def delete_branch(self, name: str) -> Commit:
         """Delete a branch. Its commits stay in the log, its name stays taken.

@@ -16,6 +16,9 @@ or with no fsync (survives the process, not the machine)."""
 
 RunStatus = Literal["pending", "running", "needs_attention", "done", "failed", "cancelled"]
 
+MAIN = "main"
+"""The branch that an agent's first commit makes."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from perdure.agent import Agent
+from perdure.core.names import check_name
 from perdure.core.schema import Schema
 from perdure.engine.handle import RunHandle
+from perdure.engine.liveness import LEASE_TTL
 from perdure.engine.run import Fakes, Run
 from perdure.engine.runner import Command, Runner
 from perdure.errors import NotFound
-from perdure.model import MISSING, AgentInfo, Cause, Durability, RunInfo, Verified
+from perdure.model import MAIN, MISSING, AgentInfo, Cause, Durability, RunInfo, Verified
 from perdure.state.context import Context
 from perdure.state.policy import SnapshotPolicy
-from perdure.state.transfer import LogEntry, Progress, export_log, import_log
+from perdure.state.transfer import LogEntry as LogEntry
+from perdure.state.transfer import Progress, export_log, import_log
 from perdure.state.working import Extras, WorkingCopy
-from perdure.storage.committer import Committer
-from perdure.storage.locate import locate
+from perdure.storage.committer import HERE, Committer
+from perdure.storage.locate import locate, rebuild_checksums
 from perdure.storage.port import Backend, Sizes
 
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
-MAIN = "main"
-NAME_MAX = 200
 
 
 def open(
     url: str | os.PathLike[str], *, durability: Durability = "sync",
     snapshots: SnapshotPolicy | None = None, create: bool = True,
+    lease_ttl: timedelta = LEASE_TTL,
 ) -> Store:  # fmt: skip
     """Open a store, making it if it is not there.
 
@@ -42,21 +46,54 @@ def open(
             What tools did is always recorded at ``"sync"``.
         snapshots: when whole states are stored; the default weighs deltas.
         create: False: refuse a store that is not there, e.g. for tools that only look.
+        lease_ttl: how long this process counts as alive after its last sign of life (it gives one
+            every third of that), where it is paused or cut off. A process that ended is known to
+            be dead at once, whatever this is.
 
     Raises:
         NotFound: it is not there and `create` is False.
         NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: as they say; nothing was changed.
     """
     backend = locate(url, durability=durability, create=create)
-    return Store(backend, snapshots or SnapshotPolicy())
+    return Store(backend, snapshots or SnapshotPolicy(), lease_ttl)
+
+
+def repair(url: str | os.PathLike[str]) -> list[Verified]:
+    """Give a SQLite store its page checksums back, after another SQLite moved pages without them.
+
+    Every log is verified first; if one does not, nothing is changed. Nobody else may have the store
+    open.
+
+    Returns:
+        What was verified, agent by agent.
+
+    Raises:
+        Corrupt: the data itself is damaged: restore the store from a copy.
+        StoreUnavailable: another process has it open.
+        NotFound: it is not there.
+    """
+    proved: list[Verified] = []
+
+    def prove(backend: Backend) -> None:
+        store = Store(backend)
+        after = ""
+        while page := store.agents(after=after):
+            proved.extend(store.agent_of(info).verify() for info in page)
+            after = page[-1].name
+
+    rebuild_checksums(url, prove)
+    return proved
 
 
 class Store:
     """An open store. Safe to share between threads; close it, or use it in a ``with``."""
 
-    def __init__(self, backend: Backend, snapshots: SnapshotPolicy | None = None) -> None:
+    def __init__(
+        self, backend: Backend, snapshots: SnapshotPolicy | None = None,
+        lease_ttl: timedelta = LEASE_TTL,
+    ) -> None:  # fmt: skip
         self._context = Context(backend, Committer(backend), snapshots or SnapshotPolicy())
-        self._runner = Runner(self._context)
+        self._runner = Runner(self._context, lease_ttl)
 
     def __repr__(self) -> str:
         return f"<perdure store {self.url}>"
@@ -109,10 +146,7 @@ class Store:
         Raises:
             ValueError: an empty or overlong name.
         """
-        if not name or len(name) > NAME_MAX or "\0" in name:
-            raise ValueError(
-                f"an agent's name has 1 to {NAME_MAX} characters, no NUL: {name!r:.60}"
-            )
+        _check_name(name)
         working = WorkingCopy(self._context, name, Schema.of(schema), branch, initial)
         return Agent(self._context, working)
 
@@ -135,26 +169,37 @@ class Store:
         info = self._context.backend.agent(name)
         if info is None or info.deleted:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
-        last = self.agent_of(info).commit(info.seq)
-        schema: Schema[Any] = Schema(dict, id=last.schema_id, version=last.schema_version)
-        working = WorkingCopy(self._context, name, schema, MAIN, incarnation=info.incarnation)
+        working = self._working(info, self._any_branch(info))
         with working.lock:
-            working.load()
-            extras = Extras(records=[{"t": "agent-deleted"}], delete_agent=True)
+            runs = self._context.backend.runs(agent=name, unfinished=True)
+            cancelled = [
+                replace(run, status="cancelled", ended=HERE, problem="its agent was deleted")
+                for run in runs if run.agent_no == info.no
+            ]  # fmt: skip
+            records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
+            extras = Extras([*records, {"t": "agent-deleted"}], runs=cancelled, delete_agent=True)
             working.commit_delta([], Cause("delete"), extras)
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
         """A handle on one incarnation of an agent with its state as a plain dict, whatever its
         schema: for tools that look around."""
+        return Agent(self._context, self._working(info, branch))
+
+    def _working(self, info: AgentInfo, branch: str) -> WorkingCopy[Any]:
+        """A branch with its state as it was written, of whatever schema."""
         from perdure.storage.reader import LogReader
 
         reader = LogReader(self._context.backend, info)
-        last = reader.commit(reader.last_seq())
-        schema: Schema[Any] = Schema(dict, id=last.schema_id, version=last.schema_version)
-        working = WorkingCopy(
-            self._context, info.name, schema, branch, incarnation=info.incarnation
-        )
-        return Agent(self._context, working)
+        ref = self._context.backend.ref(info.no, branch)
+        head = reader.commit(ref.seq if ref is not None else reader.last_seq())
+        schema: Schema[Any] = Schema(Any, id=head.schema_id, version=head.schema_version)
+        return WorkingCopy(self._context, info.name, schema, branch, incarnation=info.incarnation)
+
+    def _any_branch(self, info: AgentInfo) -> str:
+        """Main, or where that was deleted another branch."""
+        refs = self._context.backend.refs(info.no)
+        names = [ref.name for ref in refs if ref.kind == "branch" and not ref.deleted]
+        return MAIN if MAIN in names or not names else names[0]
 
     def export_log(self, info: AgentInfo) -> Iterator[LogEntry]:
         """The whole log of one incarnation of an agent as exact bytes, oldest first; commits that
@@ -269,5 +314,10 @@ class Options:
         *args: P.args, **kwargs: P.kwargs,
     ) -> R:  # fmt: skip
         """As `Store.run`."""
+        _check_name(agent)
         command = Command(function, agent, self._key, args, kwargs, self._fakes)
         return self._runner.run(command)  # type: ignore[no-any-return]
+
+
+def _check_name(agent: str) -> None:
+    check_name(agent, "an agent")

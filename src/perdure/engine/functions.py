@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -12,7 +11,7 @@ from perdure.core.schema import Schema
 from perdure.engine.current import Frame, current, driving, inside
 from perdure.engine.replay import CrashPolicy
 from perdure.engine.run import Run
-from perdure.engine.values import Results
+from perdure.engine.values import Results, label, refuse_async
 from perdure.errors import OutsideRun, PerdureError
 
 P = ParamSpec("P")
@@ -49,8 +48,8 @@ def step(function: Any = None, /, *, name: str | None = None, returns: Any = Non
     """
 
     def decorate(target: Callable[P, R]) -> Callable[P, R]:
-        _refuse_async(target)
-        label = name or _label(target)
+        refuse_async(target)
+        title = name or label(target)
         results = _LazyResults(target, returns)
 
         @functools.wraps(target)
@@ -58,7 +57,9 @@ def step(function: Any = None, /, *, name: str | None = None, returns: Any = Non
             frame = current()
             if frame is None or frame.run is None or frame.inside in ("step", "tool"):
                 return target(*args, **kwargs)
-            return frame.run.call_step(target, label, results.get(), args, kwargs)  # type: ignore[no-any-return]
+            return frame.run.call_step(  # type: ignore[no-any-return]
+                call, target, title, results.get(), args, kwargs
+            )
 
         setattr(call, MARK, "step")
         return call
@@ -98,27 +99,27 @@ def tool(
         raise ValueError('on_crash="probe" needs probe=, a function that looks whether it was done')
 
     def decorate(target: Callable[P, R]) -> Callable[P, R]:
-        _refuse_async(target)
-        label = name or _label(target)
+        refuse_async(target)
+        title = name or label(target)
         results = _LazyResults(target, returns)
 
         @functools.wraps(target)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             frame = current()
             if frame is None:
-                _refuse_unrecorded(label)
+                _refuse_unrecorded(title)
                 return target(*args, **kwargs)
             if frame.run is None:
                 return target(*args, **kwargs)
             if frame.inside != "function":
                 raise PerdureError(
                     f"a tool call inside a{'n' if frame.inside == 'edit' else ''} {frame.inside}",
-                    target=f"tool {label}",
+                    target=f"tool {title}",
                     hint="call it from the agent function itself, or wrap it in "
                     "perdure.unrecorded(…) if it must not be recorded",
                 )
             return frame.run.call_tool(  # type: ignore[no-any-return]
-                call, target, label, results.get(), args, kwargs, on_crash, probe
+                call, target, title, results.get(), args, kwargs, on_crash, probe
             )
 
         setattr(call, MARK, "tool")
@@ -143,8 +144,8 @@ def agent(
     def decorate(
         function: Callable[Concatenate[Run[T], P], R],
     ) -> Callable[Concatenate[Run[T], P], R]:
-        _refuse_async(function)
-        setattr(function, MARK, AgentSpec(name or _label(function), Schema.of(schema)))
+        refuse_async(function)
+        setattr(function, MARK, AgentSpec(name or label(function), Schema.of(schema)))
         return function
 
     return decorate
@@ -159,7 +160,7 @@ def spec_of(function: Callable[..., Any]) -> AgentSpec[Any]:
     spec = getattr(function, MARK, None)
     if not isinstance(spec, AgentSpec):
         raise TypeError(
-            f"{_label(function)} is not an agent function: decorate it with @perdure.agent(…)"
+            f"{label(function)} is not an agent function: decorate it with @perdure.agent(…)"
         )
     return spec
 
@@ -215,21 +216,11 @@ class _LazyResults:
         return self._results
 
 
-def _label(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return str(name).rsplit("<locals>.", 1)[-1]
-
-
-def _refuse_async(function: Callable[..., Any]) -> None:
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{_label(function)} is async; runs of async functions are not there yet")
-
-
-def _refuse_unrecorded(label: str) -> None:
+def _refuse_unrecorded(title: str) -> None:
     if driving():
         raise OutsideRun(
             "called where no run can be seen, while this process is driving runs",
-            target=f"tool {label}",
+            target=f"tool {title}",
             hint="a bare thread loses the run's context: call tools from the agent function, or "
             "say perdure.unrecorded(tool)(…) if it must not be recorded",
         )

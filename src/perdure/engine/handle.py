@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -21,6 +21,7 @@ from perdure.storage.reader import SEQ_END, LogReader
 
 R = TypeVar("R")
 POLL_S = 0.02
+FINISHED = ("done", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,13 @@ class RunHandle(Generic[R]):
             outcome["not_done"] = True
         else:
             outcome["value"] = take(done, root="done")
-        row = replace(self.info, status="pending", problem=None)
-        return self._record(Cause("settle", call, run=self._id, step=call), outcome, row)
+
+        def settled(info: RunInfo) -> RunInfo:
+            if info.status in FINISHED:  # only the ledger learns of it
+                return info
+            return replace(info, status="pending", problem=None)
+
+        return self._record(Cause("settle", call, run=self._id, step=call), outcome, settled)
 
     def cancel(self, why: str = "") -> Commit:
         """End a run that nobody executes; its tool calls stay in the ledger.
@@ -136,29 +142,36 @@ class RunHandle(Generic[R]):
         Raises:
             Conflict: it is finished, or an executor is running it.
         """
-        info = self.info
-        if info.status in ("done", "failed", "cancelled"):
-            raise Conflict(f"is {info.status} already", target=f"run {self._id}")
-        row = replace(info, status="cancelled", ended=HERE, problem=why or "by request")
-        record = {"t": "run-cancelled", "run": self._id, "why": why}
-        return self._record(Cause("run-cancelled", why, run=self._id), record, row)
 
-    def _record(self, cause: Cause, record: Mapping[str, Any], row: RunInfo) -> Commit:
+        def cancelled(info: RunInfo) -> RunInfo:
+            if info.status in FINISHED:
+                raise Conflict(f"is {info.status} already", target=f"run {self._id}")
+            return replace(info, status="cancelled", ended=HERE, problem=why or "by request")
+
+        record = {"t": "run-cancelled", "run": self._id, "why": why}
+        return self._record(Cause("run-cancelled", why, run=self._id), record, cancelled)
+
+    def _record(
+        self, cause: Cause, record: Mapping[str, Any], row_after: Callable[[RunInfo], RunInfo]
+    ) -> Commit:
+        """Commit a record along with the run's new row; nothing can come in between."""
         reader = self._reader()
         last = reader.commit(reader.last_seq())
         schema: Schema[Any] = Schema(dict, id=last.schema_id, version=last.schema_version)
         working = WorkingCopy(
-            self._context, reader.name, schema, row.branch, incarnation=reader.incarnation
+            self._context, reader.name, schema, self.info.branch, incarnation=reader.incarnation
         )
         with working.lock:
             working.refresh()
+            row = row_after(self.info)  # as of this head: the commit is refused if it moves
             extras = Extras(records=[record], runs=[row], sync=True)
             return reader.commit(working.commit_delta([], cause, extras).seq)
 
     def _reader(self) -> LogReader:
         info = self.info
-        number = int(info.id.rpartition("~")[2]) if "~" in info.id.rsplit("/", 1)[-1] else 1
-        agent = self._context.backend.agent(info.agent, number)
+        agent = self._context.backend.agent(info.agent)
+        while agent is not None and agent.no != info.agent_no:
+            agent = self._context.backend.agent(info.agent, agent.incarnation - 1)
         if agent is None:
             raise NotFound("its agent is gone", target=f"run {self._id}")
         return LogReader(self._context.backend, agent)

@@ -73,16 +73,18 @@ class Journal:
         if entry is None:
             left = self.next_left()
             if left is not None:
-                raise NeedsAttention(
+                raise changed(
                     f"the function now calls {place}, where it had recorded {describe(left)}",
-                    target=f"run {self.run}", hint=CHANGED_HINT,
-                )  # fmt: skip
+                    self.run,
+                )
             return None
         self._consumed.add(place)
         return entry
 
     def next_left(self) -> Entry | None:
         """The first recorded entry that the function has not come to."""
+        if len(self._consumed) == len(self.entries):
+            return None  # asked for at every live call: must not cost O(journal)
         return next(
             (entry for place, entry in self.entries.items() if place not in self._consumed), None
         )
@@ -91,10 +93,7 @@ class Journal:
         """The function returned: everything that was recorded must have been come to."""
         left = self.next_left()
         if left is not None:
-            raise NeedsAttention(
-                f"the function ended, where it had recorded {describe(left)}",
-                target=f"run {self.run}", hint=CHANGED_HINT,
-            )  # fmt: skip
+            raise changed(f"the function ended, where it had recorded {describe(left)}", self.run)
 
     def check_call(self, entry: Entry, kind: str, args: Mapping[str, str], preview: str) -> None:
         """The call at a place must be the one that was recorded there.
@@ -104,10 +103,9 @@ class Journal:
         """
         recorded = entry.call.get("args", {})
         if entry.kind != kind:
-            raise NeedsAttention(
-                f"{entry.place} is a {kind} now and was recorded as a {entry.kind}",
-                target=f"run {self.run}", hint=CHANGED_HINT,
-            )  # fmt: skip
+            raise changed(
+                f"{entry.place} is a {kind} now and was recorded as a {entry.kind}", self.run
+            )
         names = [
             name for name in {**recorded, **args}
             if recorded.get(name) != args.get(name)
@@ -126,6 +124,10 @@ CHANGED_HINT = (
     "the function's code changed under the run; put the old code back and run it again, "
     "or cancel the run and start another with a new key"
 )
+
+
+def changed(problem: str, run: str) -> NeedsAttention:
+    return NeedsAttention(problem, target=f"run {run}", hint=CHANGED_HINT)
 
 
 def describe(entry: Entry) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import timedelta
 
 from perdure.errors import PerdureError
+from perdure.model import Lease
 from perdure.state.context import Context
 
-TTL_MS = 10_000
+LEASE_TTL = timedelta(seconds=10)
+"""How long after its last heartbeat an executor counts as alive, where its lock does not tell."""
+
 _log = logging.getLogger("perdure.engine")
 
 
@@ -18,9 +22,10 @@ class Liveness:
     The thread is its own, so that a busy agent function cannot make its owner look dead.
     """
 
-    def __init__(self, context: Context, ttl_ms: int = TTL_MS) -> None:
+    def __init__(self, context: Context, ttl: timedelta = LEASE_TTL) -> None:
         self._context = context
-        self._ttl_ms = ttl_ms
+        self._ttl_ms = round(ttl / timedelta(milliseconds=1))
+        self._owed: list[Lease] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -47,6 +52,24 @@ class Liveness:
             except PerdureError as error:
                 # Not fatal here: if it lasts, others take over, and our appends are fenced.
                 _log.warning("heartbeat: %s", error)
+            self.settle()
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back, now or as soon as the store takes it: while this process lives nobody
+        else could have the branch."""
+        self._owed.append(lease)
+        self.settle()
+
+    def settle(self) -> None:
+        """Give back what could not be given back before."""
+        for lease in list(self._owed):
+            try:
+                self._context.backend.lease(lease.agent_no, lease.branch, None, release=lease.epoch)
+            except PerdureError as error:
+                _log.warning("giving back the lease of %s: %s", lease.branch, error)
+                return
+            if lease in self._owed:
+                self._owed.remove(lease)
 
     def stop(self) -> None:
         """End; a standby may take over at once."""

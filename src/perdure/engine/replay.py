@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from perdure.engine.journal import Entry
 from perdure.engine.values import Results, error_record, rebuild_error
-from perdure.errors import CallFailed, InDoubt, NeedsAttention, PerdureError, Unstorable
+from perdure.errors import CallFailed, InDoubt, NeedsAttention, PerdureError
 
 CrashPolicy = Literal["retry", "probe", "ask", "fail"]
 """What to do with a tool call in doubt: call again with the same key; ask the outside world;
@@ -88,10 +89,10 @@ def step(call: Call, entry: Entry | None) -> Effects:
         return _outcome(call, entry.outcome or {})
     try:
         value = yield call.invoke("step")
-    except Exception as error:
+        plain = call.results.take(value)
+    except Exception as error:  # a result that cannot be stored, too: the caller may catch it
         yield Record((call.record("step", **call.described(), error=error_record(error)),))
         raise
-    plain = call.results.take(value)
     yield Record((call.record("step", **call.described(), value=plain),))
     # I5, and the same the first time as on replay: the caller gets what was stored.
     return call.results.build(plain)
@@ -126,7 +127,7 @@ def _act(call: Call) -> Effects:
 def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     try:
         plain = call.results.take(value)
-    except Unstorable as error:
+    except Exception as error:
         # It took effect: that must be known, even where its result cannot be kept.
         lost = CallFailed(f"took effect, but its result cannot be stored: {error}")
         yield Record((call.record("outcome", error=error_record(lost), by=by),), sync=True)
@@ -150,8 +151,7 @@ def _settle_doubt(call: Call) -> Generator[Effect, Any, Mapping[str, Any] | None
             ) from error  # fmt: skip
         if found is NOT_DONE:
             return None
-        plain = call.results.take(found)
-        outcome = call.record("outcome", value=plain, by="probe")
+        outcome = call.record("outcome", value=_take_found(call, found), by="probe")
         yield Record((outcome,), sync=True)
         return outcome
     if call.policy == "fail":
@@ -169,8 +169,19 @@ def _settle_doubt(call: Call) -> Generator[Effect, Any, Mapping[str, Any] | None
     )
 
 
+def _take_found(call: Call, found: Any) -> Any:
+    try:
+        return call.results.take(found)
+    except Exception as error:
+        raise NeedsAttention(
+            f"it is in doubt, and its probe returned neither NOT_DONE nor a result of the call: "
+            f"{found!r:.100} ({error})",
+            target=call.target, hint=settle_hint(call),
+        ) from error  # fmt: skip
+
+
 def settle_hint(call: Call) -> str:
-    agent = call.run.split("/")[0]
+    agent = unquote(call.run.split("/")[0])
     return (
         f"find out, then say so: perdure settle {agent} '{call.place}' --done JSON, or --not-done; "
         "then run it again"

@@ -14,19 +14,22 @@ from uuid import UUID, uuid4
 from perdure.core.draft import Recording
 from perdure.core.values import Plain
 from perdure.engine import replay
-from perdure.engine.current import Frame, inside
-from perdure.engine.journal import Journal
+from perdure.engine.current import Frame, Inside, current, inside
+from perdure.engine.journal import Entry, Journal, changed
 from perdure.engine.replay import Call, CrashPolicy, Effect, Effects, Invoke, Record
-from perdure.engine.values import Results, bind, digests, preview
-from perdure.errors import (
-    Conflict,
-    Fenced,
-    NeedsAttention,
-    PerdureError,
-    RunInterrupted,
-    StoreUnavailable,
+from perdure.engine.values import (
+    Results,
+    bind,
+    digests,
+    error_record,
+    label,
+    preview,
+    rebuild_error,
+    refuse_async,
 )
+from perdure.errors import NeedsAttention, PerdureError, RunInterrupted, SchemaError
 from perdure.model import Cause
+from perdure.state.context import Context
 from perdure.state.working import Extras, WorkingCopy
 from perdure.storage.reader import SEQ_END
 
@@ -66,6 +69,11 @@ class Run(Generic[T]):
         return self._working.name
 
     @property
+    def context(self) -> Context:
+        """For the engine: the open store that this runs in."""
+        return self._working.context
+
+    @property
     def epoch(self) -> int:
         """The fencing token of the lease that this executes under."""
         return self._working.epoch or 0
@@ -88,16 +96,18 @@ class Run(Generic[T]):
         """Record a call of any callable as a step; a step or tool is recorded as what it is."""
         if isinstance(getattr(function, "__perdure__", None), str):
             return function(*args, **kwargs)
-        name = getattr(function, "__qualname__", type(function).__qualname__)
-        label = name.rsplit("<locals>.", 1)[-1]
-        return self.call_step(function, label, Results(function), args, kwargs)  # type: ignore[no-any-return]
+        refuse_async(function)
+        if self._inside() in ("step", "tool"):
+            return function(*args, **kwargs)  # a step inside a step is plain
+        results = Results(function)
+        return self.call_step(function, function, label(function), results, args, kwargs)  # type: ignore[no-any-return]
 
     def call_step(
-        self, function: Callable[..., Any], name: str, results: Results,
+        self, decorated: Any, function: Callable[..., Any], name: str, results: Results,
         args: tuple[Any, ...], kwargs: Mapping[str, Any],
     ) -> Any:  # fmt: skip
         """For the decorators: a step at its place."""
-        call = self._place(name, function, results, args, kwargs)
+        call = self._place(name, decorated, function, results, args, kwargs)
         entry = self._consume(call, "step")
         return self._drive(replay.step(call, entry))
 
@@ -107,28 +117,43 @@ class Run(Generic[T]):
         probe: Callable[..., Any] | None,
     ) -> Any:  # fmt: skip
         """For the decorators: a tool call at its place."""
-        function = self._fakes.get(decorated, function)
-        call = self._place(name, function, results, args, kwargs, policy, probe)
+        call = self._place(name, decorated, function, results, args, kwargs, policy, probe)
         entry = self._consume(call, "tool")
         return self._drive(replay.tool(call, entry))
 
     def _place(
-        self, name: str, function: Callable[..., Any], results: Results, args: tuple[Any, ...],
-        kwargs: Mapping[str, Any], policy: CrashPolicy = "ask",
+        self, name: str, decorated: Any, function: Callable[..., Any], results: Results,
+        args: tuple[Any, ...], kwargs: Mapping[str, Any], policy: CrashPolicy = "ask",
         probe: Callable[..., Any] | None = None,
     ) -> Call:  # fmt: skip
         place = self._next_place(name)
         arguments = bind(function, args, kwargs)
         key = sha256(f"{self._id}\0{place}".encode()).hexdigest()[:32]
         return Call(
-            self._id, place, function, args, kwargs, digests(arguments), preview(arguments),
-            results, key, policy, probe,
+            self._id, place, self._fakes.get(decorated, function), args, kwargs,
+            digests(arguments), preview(arguments), results, key, policy, probe,
         )  # fmt: skip
 
-    def _next_place(self, name: str) -> str:
+    def _inside(self) -> Inside:
+        frame = current()
+        return frame.inside if frame is not None and frame.run is self else "function"
+
+    def _next_place(self, name: str, *, edit_too: bool = False) -> str:
         """A call's id: its name and which call of that name it is, so that independent calls may
-        change order. A task's path will stand in front when runs have tasks."""
+        change order. A task's path will stand in front when runs have tasks.
+
+        Raises:
+            PerdureError: inside a step or tool, whose body is not gone through on replay, or
+                inside an open edit.
+        """
         self._check()
+        where = self._inside()
+        if where != "function" and not (edit_too and where == "edit"):
+            raise PerdureError(
+                f"{name.partition(':')[0]} cannot be recorded inside "
+                f"a{'n open' if where == 'edit' else ''} {where}",
+                target=f"run {self._id}", hint="do it in the agent function, before or after it",
+            )  # fmt: skip
         number = self._occurrences.get(name, 0) + 1
         self._occurrences[name] = number
         return f"{name}#{number}"
@@ -141,20 +166,20 @@ class Run(Generic[T]):
                 self._catch_up(entry.seq)
             return entry
         except NeedsAttention as problem:
-            raise self._interrupt(problem) from None
+            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
 
     def _catch_up(self, seq: int) -> None:
         """Bring the state to where it was when this entry was recorded."""
         while self._behind and self._behind[-1].seq <= seq:
             commit = self._behind.pop()
             if commit.seq > self._working.seq:
-                self._working.advance(commit)
+                self._working.advance(commit, in_place=True)
 
     def _drive(self, effects: Effects) -> Any:
         try:
             return replay.drive(effects, self._perform)
         except NeedsAttention as problem:
-            raise self._interrupt(problem) from problem.__cause__
+            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
 
     def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, Record):
@@ -178,6 +203,7 @@ class Run(Generic[T]):
 
         Raises:
             RunInterrupted: the lease is lost, or the store did not take it.
+            SchemaError: the recording breaks the schema or an invariant.
         """
         self._catch_up(SEQ_END)  # what others wrote behind the last recorded entry
         extras = Extras(records=[*self._pending, *records], sync=sync, **more)
@@ -186,8 +212,10 @@ class Run(Generic[T]):
                 self._working.commit_delta([], cause, extras)
             else:
                 self._working.commit_recording(recording, cause, extras)
-        except (Fenced, Conflict, StoreUnavailable) as lost:
-            raise self._interrupt(lost) from None
+        except SchemaError:
+            raise
+        except PerdureError as lost:
+            raise self._interrupt(lost)  # noqa: B904 - its cause is the loss
         self._pending.clear()
 
     # -- state -----------------------------------------------------------------------------
@@ -214,11 +242,14 @@ class Run(Generic[T]):
         return self._value("uuid", uuid4)  # type: ignore[no-any-return]
 
     def _value(self, kind: str, make: Callable[[], Plain]) -> Plain:
-        place = self._next_place(f"run.{kind}")
+        if self._inside() in ("step", "tool"):
+            self._check()
+            return make()  # part of what the call's outcome records
+        place = self._next_place(f"run.{kind}", edit_too=True)
         try:
             entry = self._journal.consume(place)
         except NeedsAttention as problem:
-            raise self._interrupt(problem) from None
+            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
         if entry is not None:
             return entry.call["value"]
         value = make()
@@ -253,34 +284,67 @@ class Run(Generic[T]):
         try:
             self._journal.check_finished()
         except NeedsAttention as problem:
-            raise self._interrupt(problem) from None
+            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
 
-    def _open_edit(self, place: str) -> tuple[Recording, int | None]:
-        """A recording to work on, and the seq of what is recorded for it, if it is."""
+    def _open_edit(self, place: str) -> tuple[Recording, Entry | None]:
+        """A recording to work on, and what is recorded for it, if it is."""
         self._check()
         try:
             entry = self._journal.consume(place)
             if entry is not None and entry.kind != "edit":
                 self._journal.check_call(entry, "edit", {}, "")
         except NeedsAttention as problem:
-            raise self._interrupt(problem) from None
+            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
         if entry is None:
             self._catch_up(SEQ_END)
             return self._working.record(), None
-        return self._working.throwaway(), entry.seq
+        # Its body saw what others had written before it, and must see it again.
+        self._catch_up(int(entry.call.get("at", entry.seq - 1)))
+        return self._working.throwaway(), entry
 
     def _close_edit(
-        self, recording: Recording, recorded: int | None, place: str, what: str, *, failed: bool
-    ) -> None:
+        self, recording: Recording, recorded: Entry | None, place: str, what: str,
+        error: BaseException | None,
+    ) -> None:  # fmt: skip
         recording.close()
         if recorded is not None:
-            self._catch_up(recorded)
-        elif failed:
+            self._close_recorded(recorded, error)
+        elif error is not None:
             self._working.restore(recording)
+            if isinstance(error, Exception):
+                self._note_failed_edit(place, error)
         else:
             record = {"t": "edit", "run": self._id, "place": place}
             cause = Cause("edit", what, run=self._id, step=place)
-            self.commit(cause, (record,), recording=recording)
+            try:
+                self.commit(cause, (record,), recording=recording)
+            except SchemaError as refused:
+                self._note_failed_edit(place, refused)
+                raise
+
+    def _note_failed_edit(self, place: str, error: Exception) -> None:
+        """The function may catch it and go on: replay must find that it was here."""
+        self._pending.append(
+            {
+                "t": "edit", "run": self._id, "place": place, "error": error_record(error),
+                "at": self._working.seq,
+            }
+        )  # fmt: skip
+
+    def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:
+        failure = recorded.call.get("error")
+        if failure is not None:
+            if error is None:
+                raise rebuild_error(failure, f"run {self._id}, {recorded.place}")
+        elif isinstance(error, Exception):
+            raise self._interrupt(
+                changed(
+                    f"the block of {recorded.place} raises {error!r:.200}, where it had committed",
+                    self._id,
+                )
+            )
+        elif error is None:
+            self._catch_up(recorded.seq)
 
 
 class RunEdit(Generic[T]):
@@ -302,6 +366,4 @@ class RunEdit(Generic[T]):
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self._inside.__exit__(None, None, None)
-        self._run._close_edit(
-            self._recording, self._recorded, self._place, self._what, failed=kind is not None
-        )
+        self._run._close_edit(self._recording, self._recorded, self._place, self._what, error)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 from perdure.core.values import Plain
-from perdure.engine.current import Frame, counted, inside
+from perdure.engine.current import Frame, counted, current, inside
 from perdure.engine.functions import AgentSpec, spec_of
 from perdure.engine.journal import Journal
-from perdure.engine.liveness import Liveness
+from perdure.engine.liveness import LEASE_TTL, Liveness
 from perdure.engine.run import Fakes, Run
 from perdure.engine.values import Results, bind, digests, error_record, preview, rebuild_error
 from perdure.errors import Conflict, Fenced, NeedsAttention, PerdureError, RunFailed, RunInterrupted
@@ -49,37 +49,46 @@ class Command:
 
 
 def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
-    """A run is named by agent, function and key, and by the agent's incarnation after the first."""
-    return f"{agent}/{function}/{key}" + (f"~{incarnation}" if incarnation > 1 else "")
+    """A run is named by agent, function and key, and by the agent's incarnation after the first.
+
+    The id separates them by ``/`` and ``~``, which are escaped as in URLs where a name has them.
+    """
+    parts = (agent, function, key)
+    joined = "/".join(
+        part.replace("%", "%25").replace("/", "%2F").replace("~", "%7E") for part in parts
+    )
+    return joined + (f"~{incarnation}" if incarnation > 1 else "")
 
 
 class Runner:
     """Executes runs for one open store."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, lease_ttl: timedelta = LEASE_TTL) -> None:
         self._context = context
-        self._liveness = Liveness(context)
+        self._liveness = Liveness(context, lease_ttl)
 
     def close(self) -> None:
         self._liveness.stop()
 
     def run(self, command: Command) -> Any:
         """Start the run, resume it, or stand by while a living executor has it; see `Store.run`."""
+        self._refuse_waiting_for_itself(command)
         while True:
             working: WorkingCopy[Any] = WorkingCopy(
                 self._context, command.agent, command.spec.schema, "main"
             )
-            attempt = _Attempt(self._context, command, working)
+            attempt = _Attempt(self._context, command, working, self._liveness)
             info = attempt.find()
             if info is not None and info.status in FINISHED:
                 return attempt.recorded(info)
             attempt.refuse_other_arguments(info)
+            self._liveness.settle()
             if self._must_wait(attempt, info):
                 time.sleep(STANDBY_S)
                 continue
             self._liveness.start()
             try:
-                return attempt.execute(info)
+                return attempt.execute()
             except (HeldError, Fenced, _FinishedMeanwhileError):
                 continue  # another executor was faster, or took over: stand by for its result
 
@@ -96,27 +105,32 @@ class Runner:
         live = (
             ref is not None and ref.holder is not None and self._context.backend.alive(ref.holder)
         )
-        others = [
-            run for run in self._context.backend.runs(agent=attempt.working.name, unfinished=True)
-            if run.branch == "main" and run.id != attempt.id and run.agent_no == reader.no
-        ]  # fmt: skip
-        if others and not live and (info is None or info.started > others[0].started):
-            raise Conflict(
-                f"run {others[0].id} has the branch: it is not finished ({others[0].status}), and "
-                "nobody is running it",
-                target=f"agent {attempt.working.name!r}",
-                hint=others[0].problem or "run it again to finish it, or cancel it",
-            )
+        if not live:
+            attempt.refuse_while_another_is_unfinished(info)
         return live
+
+    def _refuse_waiting_for_itself(self, command: Command) -> None:
+        frame = current()
+        if frame is None or frame.run is None:
+            return
+        if frame.run.agent == command.agent and frame.run.context is self._context:
+            raise PerdureError(
+                f"run {frame.run.id} has the agent, and would wait for itself",
+                target=f"agent {command.agent!r}",
+                hint="call the function as it is, or run it on another agent",
+            )
 
 
 class _Attempt:
     """One try at executing a run in this process."""
 
-    def __init__(self, context: Context, command: Command, working: WorkingCopy[Any]) -> None:
+    def __init__(
+        self, context: Context, command: Command, working: WorkingCopy[Any], liveness: Liveness
+    ) -> None:
         self._context = context
         self._command = command
         self.working = working
+        self._liveness = liveness
         arguments = bind(command.function, command.args, command.kwargs, skip=1)
         self._digests = digests(arguments)
         self._preview = preview(arguments)
@@ -127,9 +141,8 @@ class _Attempt:
 
     @property
     def id(self) -> str:
-        reader = self.working.reader_if_created()
-        incarnation = reader.incarnation if reader else 1
-        return run_id(self.working.name, self._command.spec.name, self._command.key, incarnation)
+        spec, working = self._command.spec, self.working
+        return run_id(working.name, spec.name, self._command.key, working.incarnation)
 
     def find(self) -> RunInfo | None:
         found = self._context.backend.runs(run_id=self.id)
@@ -143,6 +156,25 @@ class _Attempt:
                 hint="another command needs another key: store.options(key=…).run(…), "
                 f"not {info.key!r}",
             )
+
+    def refuse_while_another_is_unfinished(self, info: RunInfo | None) -> None:
+        """For when nobody has the lease: what another run left must be finished first.
+
+        Raises:
+            Conflict: naming that run, and the way out.
+        """
+        reader = self.working.reader_if_created()
+        if reader is None:
+            return
+        for run in self._context.backend.runs(agent=self.working.name, unfinished=True):
+            ours = run.id == self.id or run.branch != "main" or run.agent_no != reader.no
+            if not ours and (info is None or info.started > run.started):
+                raise Conflict(
+                    f"run {run.id} has the branch: it is not finished ({run.status}), and nobody "
+                    "is running it",
+                    target=f"agent {self.working.name!r}",
+                    hint=run.problem or "run it again to finish it, or cancel it",
+                )
 
     def recorded(self, info: RunInfo) -> Any:
         """The result of a run that is finished.
@@ -158,7 +190,7 @@ class _Attempt:
             raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
         raise rebuild_error(info.result, f"run {info.id}")
 
-    def execute(self, info: RunInfo | None) -> Any:
+    def execute(self) -> Any:
         """Take the lease, replay, go on, and record how it ended.
 
         Raises:
@@ -168,23 +200,36 @@ class _Attempt:
         """
         working = self.working
         with working.lock:
-            working.load()
-            working.create()
+            self._create()
             lease = self._context.take_lease(working.reader.no, working.branch)
             working.epoch = lease.epoch
             try:
-                run = self._begin(info)
-                with counted(), inside(Frame(run, "function")):  # type: ignore[arg-type]
+                run = self._begin()
+                with counted(), inside(Frame(run, "function")):
                     return self._execute(run)
+            except RunInterrupted as interrupt:  # before the function was called
+                raise interrupt.reason from None
             finally:
-                self._release(lease.epoch)
+                self._liveness.release(lease)
 
-    def _begin(self, info: RunInfo | None) -> Run[Any]:
+    def _create(self) -> None:
+        working = self.working
+        working.load()
+        try:
+            working.create()
+        except Conflict:  # by another process, which was asked for the same at the same moment
+            working.reopen_if_created_meanwhile()
+            working.load()
+
+    def _begin(self) -> Run[Any]:
+        """The run, ready to go over what is recorded; all is looked up anew under the lease."""
         working = self.working
         working.refresh()
-        info = self.find()  # again, now that nobody else can change it
+        info = self.find()
         if info is not None and info.status in FINISHED:
             raise _FinishedMeanwhileError
+        self.refuse_other_arguments(info)
+        self.refuse_while_another_is_unfinished(info)
         if info is None:
             run = Run(working, self.id, Journal(self.id), self._command.fakes)
             record = {
@@ -194,6 +239,11 @@ class _Attempt:
             run.commit(self._cause("run-started"), (record,), runs=[self._row("running")])
             self._started = working.seq
             return run
+        self._started = info.started
+        if info.status != "running":  # it was stopped, and is not any more
+            row = [self._row("running")]
+            extras = Extras(records=[{"t": "run-resumed", "run": self.id}], runs=row)
+            working.commit_delta([], self._cause("run-resumed"), extras)
         commits = []
         for commit in working.reader.ancestors(working.seq):
             if commit.seq <= info.started:
@@ -201,7 +251,6 @@ class _Attempt:
             commits.append(commit)
         journal = Journal.read(self.id, reversed(commits))
         working.rewind(info.started)
-        self._started = info.started
         return Run(working, self.id, journal, self._command.fakes)
 
     def _execute(self, run: Run[Any]) -> Any:
@@ -212,7 +261,7 @@ class _Attempt:
             run.check_finished()
             plain = self._results.take(result)
         except RunInterrupted as interrupt:
-            raise self._stopped(run, interrupt.reason) from interrupt.__cause__
+            raise self._stopped(run, interrupt.reason) from interrupt.reason.__cause__
         except Exception as error:
             if run.interrupted:  # it caught what must not be caught, and raised something else
                 raise self._stopped(run, run.interrupted.reason) from error
@@ -249,8 +298,3 @@ class _Attempt:
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._command.spec.name, run=self.id)
-
-    def _release(self, epoch: int) -> None:
-        with suppress(PerdureError):  # it expires by itself, and its file lock ends with us
-            no = self.working.reader.no
-            self._context.backend.lease(no, self.working.branch, None, release=epoch)

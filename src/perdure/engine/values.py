@@ -15,6 +15,8 @@ from perdure.errors import CallFailed, PerdureError, Unstorable
 
 PREVIEW_MAX = 200
 DIGEST_SIZE = 8
+ATTRIBUTE_MAX = 1000
+"""Bytes of one attribute of an error; larger ones are not kept."""
 
 
 class Results:
@@ -40,6 +42,16 @@ class Results:
 
     def build(self, plain: Plain) -> Any:
         return plain if self._schema is None else self._schema.build(plain)
+
+
+def refuse_async(function: Callable[..., Any]) -> None:
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{label(function)} is async; runs of async functions are not there yet")
+
+
+def label(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name).rsplit("<locals>.", 1)[-1]
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -113,7 +125,26 @@ def error_record(error: BaseException) -> dict[str, Plain]:
         args = take(list(error.args))
     except PerdureError:
         args = [str(error)]
-    return {"type": f"{kind.__module__}:{kind.__qualname__}", "text": str(error), "args": args}
+    record: dict[str, Plain] = {
+        "type": f"{kind.__module__}:{kind.__qualname__}", "text": str(error), "args": args,
+    }  # fmt: skip
+    attributes = _plain_attributes(error)
+    if attributes:
+        record["attributes"] = attributes
+    return record
+
+
+def _plain_attributes(error: BaseException) -> dict[str, Plain]:
+    """What the error carries beside its arguments, e.g. a `retry_after`: as far as it is plain."""
+    found: dict[str, Plain] = {}
+    for name, value in getattr(error, "__dict__", {}).items():
+        try:
+            plain = take(value)
+            if not name.startswith("__") and len(codec.encode(plain)) <= ATTRIBUTE_MAX:
+                found[name] = plain
+        except PerdureError:
+            continue
+    return found
 
 
 def rebuild_error(record: Mapping[str, Any], target: str) -> Exception:
@@ -131,7 +162,9 @@ def rebuild_error(record: Mapping[str, Any], target: str) -> Exception:
             error.args = tuple(record["args"])
             if isinstance(error, PerdureError):
                 error.problem, error.target, error.hint = str(record["text"]), target, ""
+            for name, value in record.get("attributes", {}).items():
+                setattr(error, name, value)
             return error
-        except TypeError:
+        except Exception:  # not made to be rebuilt
             pass
     return CallFailed(f"{name}: {record['text']}", target=target)

@@ -37,11 +37,6 @@ class Edit(Generic[T]):
                 hint="open a handle per thread: store.agent(…)",
             )  # fmt: skip
         try:
-            if working.editing:
-                raise Conflict(
-                    "an edit inside an edit", target=f"agent {working.name!r}",
-                    hint="end the first block before the second",
-                )  # fmt: skip
             working.refresh()
             used = used_key(working, self._cause, self._declared)
             if used is not None:

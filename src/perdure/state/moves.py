@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,7 +59,7 @@ def _go_back(
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
         plan = make_plan(
-            reader.ancestors(working.seq), lambda seq: reader.fold(seq).state if seq else None
+            _path(working), lambda seq: reader.fold(seq).state if seq else None
         )
         if plan is None:
             raise NotFound(f"there is nothing to {kind}", target=_target(working))
@@ -76,10 +76,23 @@ def _go_back(
         return Moved(reader.commit(made.seq), _tool_calls(undone))
 
 
+def _path(working: WorkingCopy[Any]) -> Iterator[Commit]:
+    """The commits behind the state, newest first, and in front the migration that is due."""
+    path = working.reader.ancestors(working.seq)
+    migration = working.migration()
+    if migration:
+        head = working.reader.commit(working.seq)
+        yield replace(head, seq=head.seq + 1, cause=Cause("migrate"), delta=tuple(migration))
+    yield from path
+
+
 def unfinished_runs(working: WorkingCopy[Any]) -> list[RunInfo]:
     """The branch's runs that are not finished, oldest first."""
+    reader = working.reader_if_created()
+    if reader is None:
+        return []
     runs = working.context.backend.runs(agent=working.name, unfinished=True)
-    return [run for run in runs if run.branch == working.branch]
+    return [run for run in runs if run.branch == working.branch and run.agent_no == reader.no]
 
 
 def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:

@@ -15,7 +15,7 @@ from perdure.core import chain, ops
 from perdure.core.ops import OpError
 from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt
-from perdure.model import Cause, Checkpoint, Commit, RunInfo, Verified, id_text, to_micros
+from perdure.model import MAIN, Cause, Checkpoint, Commit, RunInfo, Verified, id_text, to_micros
 from perdure.state.context import Context
 from perdure.state.working import asked
 from perdure.storage import snapshots
@@ -25,7 +25,6 @@ from perdure.storage.reader import CHUNK_MAX, LogReader
 from perdure.storage.snapshots import Leaves
 
 Progress = Callable[[int, int], None]
-MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)

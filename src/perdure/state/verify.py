@@ -13,6 +13,9 @@ from perdure.storage import snapshots
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
 
+HEADS_MAX = 16
+"""States held at once; that of a branch which is left longer is folded anew."""
+
 Progress = Callable[[int, int], None]
 """Called with commits done and commits in all."""
 
@@ -78,29 +81,29 @@ class _Walk:
     def __init__(self, backend: Backend, reader: LogReader) -> None:
         self._backend = backend
         self._reader = reader
-        self._states: dict[int, Plain] = {}
+        self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
         self.refs: dict[str, tuple[str, int, bool]] = {}
 
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
-        state = self._state_of(commit.parent)
-        state = self._reader.apply(state, commit)
-        self._states[commit.seq] = state
+        state = self._reader.apply(self._state_before(commit), commit)
+        self._heads[commit.branch] = commit.seq, state
+        while len(self._heads) > HEADS_MAX:
+            del self._heads[next(iter(self._heads))]
         if check_snapshot:
             self._check_snapshot(commit, state)
         self.refs[commit.branch] = ("branch", commit.seq, False)
         for record in commit.records:
             self._note(record, commit)
 
-    def _state_of(self, seq: int) -> Plain:
-        if seq == 0:
-            return None
-        if seq in self._states:
-            heads = {at for _, at, _ in self.refs.values()}
-            # The next commit of a branch takes its state over; a fork works on a copy.
-            if seq in heads and len(heads) > 1:
-                return copy(self._states[seq])
-            return self._states.pop(seq)
-        return self._reader.fold(seq, snapshots_too=False).state
+    def _state_before(self, commit: Commit) -> Plain:
+        """The parent's state, to be changed: a branch hands its own on, a fork gets a copy."""
+        seq, state = self._heads.pop(commit.branch, (0, None))
+        if seq == commit.parent:
+            return state
+        for at, other in self._heads.values():
+            if at == commit.parent:
+                return copy(other)
+        return self._reader.fold(commit.parent, snapshots_too=False).state
 
     def _note(self, record: Any, commit: Commit) -> None:
         match record:
@@ -109,6 +112,7 @@ class _Walk:
             case {"t": "branch-deleted", "name": str(name)}:
                 kind, seq, _ = self.refs.get(name, ("branch", 0, False))
                 self.refs[name] = (kind, seq, True)
+                self._heads.pop(name, None)
             case {"t": "agent-deleted"}:
                 self.refs = {name: (kind, at, True) for name, (kind, at, _) in self.refs.items()}
 

@@ -7,7 +7,7 @@ checked, committed, and only then reach `typed`: a reader of the state sees comm
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
@@ -15,19 +15,12 @@ from typing import Any, Generic, TypeVar
 from perdure.core import chain, ops
 from perdure.core.diff import diff
 from perdure.core.draft import Recording, view
-from perdure.core.ops import Op
+from perdure.core.names import check_cause
+from perdure.core.ops import Op, OpError
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
-from perdure.errors import NotFound, SchemaError
-from perdure.model import (
-    MISSING,
-    AgentInfo,
-    Cause,
-    Checkpoint,
-    Commit,
-    RunInfo,
-    to_micros,
-)  # fmt: skip
+from perdure.errors import Conflict, Corrupt, Drifted, NotFound, SchemaError
+from perdure.model import MAIN, MISSING, AgentInfo, Cause, Checkpoint, Commit, RunInfo, to_micros
 from perdure.state.context import Context
 from perdure.storage import snapshots
 from perdure.storage.committer import Committed, Proposal
@@ -141,6 +134,7 @@ class WorkingCopy(Generic[T]):
 
     def refresh(self) -> None:
         """Move on to the branch's head as it is now."""
+        self.refuse_inside_edit()
         if self._plain is MISSING or self._seq == 0:
             self._load_anew()
             return
@@ -153,10 +147,32 @@ class WorkingCopy(Generic[T]):
         if ref.seq != self._seq and not self._follow(ref.seq):
             self._load_anew()
 
+    def refuse_inside_edit(self) -> None:
+        """An open draft stands on the head as it was; what moved the head would tear it loose.
+
+        Raises:
+            Conflict: a block of `edit` is open.
+        """
+        if self.editing:
+            raise Conflict(
+                "not inside an open edit", target=f"agent {self.name!r}",
+                hint="end the block first, or use another handle: store.agent(…)",
+            )  # fmt: skip
+
+    def drop_drift(self) -> None:
+        """Forget what was changed in the live typed object outside `edit`. Costs O(state)."""
+        if self._typed is MISSING or self._plain is MISSING:
+            return
+        try:
+            self.schema.check_touched(self._typed, self._plain, [()])
+        except Drifted:
+            self._typed = MISSING
+
     def reopen_if_created_meanwhile(self) -> None:
         """After a conflict on creating the agent: look again who is there."""
-        if self._seq == 0:
-            self.forget()
+        with self.lock:
+            if self._seq == 0 and not self.editing:
+                self.forget()
 
     def forget(self) -> None:
         """Drop what is in memory; the next look rehydrates it from the log."""
@@ -165,6 +181,11 @@ class WorkingCopy(Generic[T]):
     def _load_anew(self) -> None:
         reader = self.reader_if_created()
         if reader is None:
+            if self.branch != MAIN:
+                raise NotFound(
+                    "has no commits yet", target=f"agent {self.name!r}, branch {self.branch!r}",
+                    hint="its first commit makes the branch 'main'; fork from there",
+                )  # fmt: skip
             self._start_from_initial()
             return
         ref = reader.ref(self.branch)
@@ -217,21 +238,50 @@ class WorkingCopy(Generic[T]):
         """Whether the log's state is of an older major version than the one in memory."""
         return self._stored is not None and self._stored[1][0] < self.schema.version[0]
 
+    def migration(self) -> list[Op]:
+        """What the next commit has to write first: from the log's state to the migrated one."""
+        if not self._migration_due:
+            return []
+        return diff(self.reader.fold(self._seq).state, self._plain)
+
     def rewind(self, seq: int) -> None:
         """Go back, in memory only, to the state at an earlier commit: where a replay begins."""
         self._adopt(self.reader.fold(seq))
 
-    def advance(self, commit: Commit) -> None:
-        """Go on, in memory only, over a commit of the branch that is in the log already."""
+    def advance(self, commit: Commit, *, in_place: bool = False) -> None:
+        """Go on, in memory only, over a commit of the branch that is in the log already.
+
+        Args:
+            in_place: change the live typed object, as committing here would have.
+        """
         if self._migration_due or commit.cause.kind in MOVES:
             self._adopt(self.reader.fold(commit.seq))
             return
-        self._plain = self.reader.apply(self._plain, commit)
+        if in_place and self._typed is not MISSING:
+            self._typed = self._advance_typed(commit)
+        else:
+            self._plain = self.reader.apply(self._plain, commit)
+            self._typed = MISSING
         self._leaves.note(commit.delta)
         self._weight += commit.size + COMMIT_WEIGHT
         self._since_snapshot += 1
-        self._typed = MISSING
         self._seq = commit.seq
+
+    def _advance_typed(self, commit: Commit) -> Any:
+        """Both states over a commit; MISSING where the typed one must be built anew."""
+        delta, inverses = [ops.own(op) for op in commit.delta], []
+        try:
+            for op in commit.delta:
+                inverses.append(ops.invert(self._plain, op))
+                self._plain = ops.apply(self._plain, op)
+        except OpError as error:
+            raise Corrupt(
+                str(error), target=self.reader.target(commit.seq), hint=chain.HINT
+            ) from error
+        try:
+            return self.schema.plan(self._typed, self._plain, delta, inverses).apply()
+        except SchemaError:
+            return MISSING
 
     def _follow(self, head: int) -> bool:
         """Apply what others committed on top of our seq; False if they did not build on it."""
@@ -257,13 +307,13 @@ class WorkingCopy(Generic[T]):
         self, recording: Recording, cause: Cause, extras: Extras = NOTHING
     ) -> Committed:
         """Validate and commit what a draft recorded; on any failure all is as before it."""
+        seq = self._seq
         try:
             committed = self._commit_ops(
                 recording.plain, recording.ops, recording.inverses, recording.touched, cause, extras
             )
         except BaseException:
-            self._plain = recording.rollback()
-            self._leaves = Leaves()
+            self._put_back(recording.rollback, seq)
             raise
         recording.apply_ephemeral(self._typed)
         return committed
@@ -286,8 +336,12 @@ class WorkingCopy(Generic[T]):
         self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
     ) -> Committed:
         """Commit ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
+        self.refuse_inside_edit()
         _ = self.typed
-        root, applied, inverses = self._plain, [], []
+        seq, before = self._seq, self._plain
+        # Taking a deletion back would put the key last; the order of keys is part of the state.
+        spare = copy(before) if any(type(op) is ops.Delete for op in delta) else MISSING
+        root, applied, inverses = before, [], []
         try:
             for op in delta:
                 inverses.append(ops.invert(root, op))
@@ -297,14 +351,23 @@ class WorkingCopy(Generic[T]):
                 root, list(delta), inverses, [op.path for op in delta], cause, extras
             )
         except BaseException:
-            self._plain = ops.fold(root, reversed(inverses[: len(applied)]))
-            self._leaves = Leaves()
+            undone = reversed(inverses[: len(applied)])
+            self._put_back(lambda: spare if spare is not MISSING else ops.fold(root, undone), seq)
             raise
+
+    def _put_back(self, restore: Callable[[], Plain], seq: int) -> None:
+        """After a failure: the state as before. If a commit landed, the log knows better."""
+        self._leaves = Leaves()
+        if self._seq == seq:
+            self._plain = restore()
+        else:
+            self.forget()
 
     def _commit_ops(
         self, root: Plain, delta: list[Op], inverses: list[Op], touched: Sequence[Any],
         cause: Cause, extras: Extras,
     ) -> Committed:  # fmt: skip
+        check_cause(cause)
         typed = self.typed
         plan = self.schema.plan(typed, root, delta, inverses) if delta else None
         if delta and self.schema.invariants:
@@ -342,6 +405,8 @@ class WorkingCopy(Generic[T]):
         self, target: int, cause: Cause, extras: Extras = NOTHING, *, branch: str | None = None
     ) -> Committed:
         """A commit without delta whose state is that of `target`: rollback, fork, adoption."""
+        self.refuse_inside_edit()
+        check_cause(cause)
         reader = self.reader
         parent = reader.commit(target)
         draft = chain.Draft(
@@ -362,7 +427,7 @@ class WorkingCopy(Generic[T]):
         payload = chain.pack_payload(delta, extras.records)
         schema_id, version = self._schema_to_write()
         draft = chain.Draft(
-            self.name, self._next_incarnation(), self.branch, () if first else (self._seq,),
+            self.name, self.incarnation, self.branch, () if first else (self._seq,),
             schema_id, version, self.context.executor, self.epoch or 0, cause, payload,
         )  # fmt: skip
         self._leaves.note(delta)
@@ -377,6 +442,7 @@ class WorkingCopy(Generic[T]):
                 AgentInfo(self.name, committed.no, draft.incarnation, False, committed.seq),
             )
             self._incarnation = draft.incarnation
+            self._snapshot_at = to_micros(committed.at)  # ages from here until there is one
         self._seq = committed.seq
         self._stored = (schema_id, version)
         if stored is not None:
@@ -392,9 +458,12 @@ class WorkingCopy(Generic[T]):
             version = max(version, self._stored[1])
         return self.schema.id, version
 
-    def _next_incarnation(self) -> int:
-        if self._reader is not None:
-            return self._reader.incarnation
+    @property
+    def incarnation(self) -> int:
+        """Of the agent that is there, or of the one that a first commit would create."""
+        reader = self.reader_if_created()
+        if reader is not None:
+            return reader.incarnation
         info = self.context.backend.agent(self.name)
         return info.incarnation + 1 if info is not None and info.deleted else 1
 

@@ -212,7 +212,7 @@ class Committer:
             try:
                 tail = ends.get(log) or self._tail(proposal)
                 proposal.link(tail, now)
-            except PerdureError as error:
+            except Exception as error:  # its own: the others of the batch go on
                 proposal.error = error
                 continue
             ends[log] = proposal.tail

@@ -35,7 +35,8 @@ class Folded:
         schema_id, schema_version: under which the state was written.
         leaves: the sealed leaves that hold its lists' items.
         weight: bytes of deltas since the nearest snapshot, with `COMMIT_WEIGHT` for each commit.
-        commits: commits since it; `snapshot_at`: micros of that snapshot's commit, 0 without one.
+        commits: commits since it.
+        snapshot_at: micros of that snapshot's commit; without one, of the first commit.
     """
 
     seq: int
@@ -224,6 +225,8 @@ class LogReader:
             pending.append(commit)
         if newest is None:
             raise NotFound("there is no such commit", target=self.target(seq))
+        if not snapshot_at:
+            snapshot_at = to_micros(pending[-1].at)
         weight = 0
         for commit in reversed(pending):
             state = self.apply(state, commit)

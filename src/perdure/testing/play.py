@@ -56,7 +56,8 @@ def play(
     Args:
         state: the agent's initial state; default: its schema's type, called without arguments.
         answers: to the questions that the run asks, in order; one left over is an error.
-        tools: stand-ins by the decorated function: ``{refund: fake_refund}``.
+        tools: stand-ins for tools and steps by the function that is called: ``{refund: fake}``,
+            or for a callable recorded with `Run.call`, by itself.
 
     Raises:
         What the function raises.

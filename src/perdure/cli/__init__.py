@@ -1,0 +1,16 @@
+"""The command line `perdure`: operators' view of a store. It talks to the store only."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    from perdure.cli.app import app  # typer and all commands: only where they are needed
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a locale without "→" gets an escape, no crash
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="perdure")

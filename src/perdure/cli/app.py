@@ -1,0 +1,113 @@
+"""The command `perdure`: its root, and how errors leave it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import perdure
+from perdure.cli import (
+    checking,
+    failures,
+    history,
+    inspecting,
+    moving,
+    overview,
+    runs,
+    transfer,
+)  # fmt: skip
+from perdure.cli.session import JsonOption, Settings, StoreOption
+
+JSON_ASKED = "perdure.json"
+
+
+class Root(TyperGroup):
+    """Turns every error of a command into words or JSON on stderr, and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[JSON_ASKED] = failures.asks_for_json(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            made = super().invoke(ctx)
+            sys.stdout.flush()
+            return made
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt:
+            raise typer.Exit(failures.INTERRUPTED) from None
+        except BrokenPipeError:  # e.g. `perdure log … | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(failures.PIPE_CLOSED) from None
+        except failures.UsageError as error:
+            if not ctx.meta[JSON_ASKED]:
+                raise
+            raise typer.Exit(failures.report(error, as_json=True)) from None
+        except Exception as error:
+            code = failures.report(error, as_json=ctx.meta[JSON_ASKED])
+            raise typer.Exit(code) from None
+
+
+app = typer.Typer(
+    cls=Root, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    epilog=failures.HELP, context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"perdure {perdure.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say the version.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Look into a store of agents, go back in their history, and settle what needs a person.
+
+    It may be used while agents are at work: looking never blocks them, and nothing is created by
+    a mistyped name. WHERE, in all commands, is a commit's seq, the name of a checkpoint or branch,
+    or a moment with its zone (2026-08-12T14:03:22+02:00, …Z).
+    """
+    settings = ctx.ensure_object(Settings)
+    settings.store = settings.store or os.environ.get("PERDURE_STORE")
+
+
+COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
+    ("ls", overview.ls, "List the agents."),
+    ("show", overview.show, "One agent at a glance."),
+    ("log", history.log, "What happened, newest first."),
+    ("state", inspecting.state, "The state, now or at any commit."),
+    ("diff", inspecting.diff, "What differs between two states."),
+    ("branches", inspecting.branches, "Branches and checkpoints."),
+    ("stats", overview.stats, "Sizes and growth."),
+    ("fork", moving.fork, "Make a branch at any commit."),
+    ("checkpoint", moving.checkpoint, "Name a recovery point."),
+    ("undo", moving.undo, "Take back the latest change."),
+    ("redo", moving.redo, "Take back the latest undo."),
+    ("rollback", moving.rollback, "Go back to an earlier state."),
+    ("runs", runs.runs, "Runs, and which of them need a person."),
+    ("effects", runs.effects, "What an agent did to the world."),
+    ("settle", runs.settle, "Say what became of a tool call in doubt."),
+    ("cancel", runs.cancel, "End a run that cannot go on."),
+    ("verify", checking.verify, "Prove that no byte of a log changed."),
+    ("export", transfer.export, "Write an agent's history, or a state, to a file."),
+    ("import", transfer.import_, "Take in an agent that export wrote."),
+)
+for name, function, summary in COMMANDS:
+    app.command(name, short_help=summary)(function)
+
+run_app = typer.Typer(no_args_is_help=True, help="One run: show it, or cancel it.")
+run_app.command("show", short_help="Its status, tool calls and result.")(runs.show)
+run_app.command("cancel", short_help="End it.")(runs.cancel)
+app.add_typer(run_app, name="run")

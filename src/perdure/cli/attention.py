@@ -1,0 +1,107 @@
+"""Runs that a person must look at, and tool calls in doubt: what is wrong, and the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from perdure import Branch, EffectInfo, RunInfo
+from perdure.cli import plain
+from perdure.cli.session import Session
+from perdure.cli.words import STATUS_STYLES, clean, text
+
+UNFINISHED = ("pending", "running", "needs_attention")
+ON_RESUME = {
+    "retry": "run it again: the call is repeated, with the same idempotency key",
+    "probe": "run it again: its probe finds out whether it took effect",
+    "fail": "run it again: the call raises InDoubt in the agent function",
+}
+"""What becomes of a call in doubt by its own policy; under "ask" a person settles it."""
+
+
+def executor_of(session: Session, run: RunInfo) -> str | None:
+    """The living executor that has the run's branch, if one has."""
+    info = session.store.find(run.agent)
+    if info is None or info.no != run.agent_no:
+        return None
+    for branch in session.store.agent_of(info).branches():
+        if branch.name == run.branch and branch.holder and session.store.alive(branch.holder):
+            return branch.holder
+    return None
+
+
+def branch_json(session: Session, branch: Branch) -> dict[str, Any]:
+    alive = branch.holder is not None and session.store.alive(branch.holder)
+    return {**plain.of(branch), "executor_alive": alive}
+
+
+def run_status(session: Session, run: RunInfo) -> Text:
+    """The status in colour; a run whose executor died says so."""
+    words = run.status.replace("_", " ")
+    if run.status == "running" and executor_of(session, run) is None:
+        return text((words, STATUS_STYLES["running"]), (", its executor is gone", "yellow"))
+    return text((words, STATUS_STYLES[run.status]))
+
+
+def effect_state(effect: EffectInfo, executor: str | None) -> str:
+    """As the ledger says; a call without an outcome is only in doubt once nobody is at it."""
+    if effect.state == "in doubt" and executor is not None:
+        return "under way"
+    return effect.state
+
+
+def effect_style(state: str) -> str:
+    return {
+        "in doubt": "bold red", "under way": "cyan", "done": "green", "failed": "red",
+    }.get(state, "yellow")  # fmt: skip
+
+
+def in_doubt(session: Session, runs: list[RunInfo]) -> list[EffectInfo]:
+    """The tool calls of unfinished runs that nobody knows the outcome of."""
+    return [
+        effect
+        for run in runs
+        if run.status in UNFINISHED and executor_of(session, run) is None
+        for effect in session.store.handle(run.id).effects()
+        if effect.state == "in doubt"
+    ]
+
+
+def print_ways_out(console: Console, session: Session, runs: list[RunInfo]) -> None:
+    """For each run that stands still: why, and what a person can type."""
+    for run in runs:
+        if run.status not in UNFINISHED or executor_of(session, run) is not None:
+            continue
+        doubts = in_doubt(session, [run])
+        if not doubts and run.status != "needs_attention":
+            continue
+        console.print()
+        console.print(text(("! ", "bold red"), (f"run {clean(run.id)}", "bold")))
+        if run.problem and not doubts:
+            for line in run.problem.splitlines():
+                console.print(text(f"  {clean(line)}"))
+        for effect in doubts:
+            _print_doubt(console, session, run, effect)
+        cancel = session.command("cancel", run.id)
+        console.print(text("  or end the run: ", (cancel, "bold")))
+
+
+def _print_doubt(console: Console, session: Session, run: RunInfo, effect: EffectInfo) -> None:
+    console.print(
+        text(
+            "  ", (clean(effect.place), "bold red"), f"({clean(effect.preview)}) ",
+            ("is in doubt", "bold red"), ": its process ended before an outcome was recorded",
+        )
+    )  # fmt: skip
+    if effect.policy in ON_RESUME:
+        console.print(text(f"  {ON_RESUME[effect.policy]}; or settle it yourself:"))
+    else:
+        console.print("  find out whether it took effect, then say so, and run it again:")
+    settle = ("settle", run.agent, effect.place)
+    done = session.command(*settle, "--done", "JSON")
+    not_done = session.command(*settle, "--not-done")
+    width = max(len(done), len(not_done))
+    for command, words in ((done, "it did, with this result"), (not_done, "it did not")):
+        console.print(text("    ", (command.ljust(width), "bold"), (f"   {words}", "dim")))

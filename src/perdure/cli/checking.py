@@ -1,0 +1,122 @@
+"""`verify`: proves that logs are whole, and that every page of the store can be read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from perdure import AgentInfo, Corrupt, UnsupportedFormat
+from perdure.cli import plain
+from perdure.cli.failures import UsageError, code_of, report
+from perdure.cli.progress import Bar, bar
+from perdure.cli.session import JsonOption, Session, StoreOption, opened
+from perdure.cli.words import clean, count, stdout_console, text
+from perdure.model import Verified
+
+Outcome = Verified | Corrupt | UnsupportedFormat
+
+
+def verify(
+    ctx: typer.Context,
+    agent: Annotated[
+        str | None, typer.Argument(metavar="[AGENT]", help="Only its log; default: all.")
+    ] = None,
+    anchor: Annotated[
+        str | None,
+        typer.Option("--anchor", metavar="ROOT", help="A root that an earlier verify printed."),
+    ] = None,
+    pages: Annotated[bool, typer.Option(help="Read and check every page of the store.")] = True,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove that no byte of a log changed, and that all views of it agree with it.
+
+    Keep the root that it prints somewhere else: with --anchor, only it shows that an owner of the
+    file cut off the log's end and rebuilt it.
+    """
+    if anchor is not None and agent is None:
+        raise UsageError("--anchor is the root of one agent: name it")
+    with opened(ctx) as session:
+        if agent is not None:
+            infos = [session.find(agent, deleted_too=True)]
+        else:
+            infos = list(session.all_agents())
+        with bar() as progress:
+            damaged = _check_pages(session, progress) if pages else None
+            outcomes = [(info, _verify(session, info, anchor, progress)) for info in infos]
+        faults = [fault for _, fault in outcomes if not isinstance(fault, Verified)]
+        if session.json:
+            plain.put(_json(outcomes, damaged, pages=pages))
+        else:
+            _print(outcomes, damaged, pages=pages)
+        if damaged is not None or faults:
+            first = damaged or faults[0]
+            if not session.json:  # the faults were printed already
+                raise typer.Exit(code_of(first))
+            raise typer.Exit(report(first, as_json=True))
+
+
+def _check_pages(session: Session, progress: Bar) -> Corrupt | None:
+    progress.begin("reading every page")
+    try:
+        session.store.check_pages()
+    except Corrupt as error:
+        return error
+    return None
+
+
+def _verify(session: Session, info: AgentInfo, anchor: str | None, progress: Bar) -> Outcome:
+    progress.begin(f"verifying {info.name}", info.seq)
+    try:
+        return session.store.agent_of(info).verify(anchor=anchor, progress=progress.at)
+    except (Corrupt, UnsupportedFormat) as error:
+        return error
+
+
+def _print(
+    outcomes: list[tuple[AgentInfo, Outcome]], damaged: Corrupt | None, *, pages: bool
+) -> None:
+    console = stdout_console()
+    for info, outcome in outcomes:
+        if isinstance(outcome, Verified):
+            what = f"{count(outcome.commits, 'commit')}, {count(outcome.snapshots, 'snapshot')}"
+            console.print(text(("✓ ", "bold green"), (clean(info.name), "bold"), f"  {what}"))
+            console.print(text("  root ", outcome.root))
+        else:
+            console.print(text(("✗ ", "bold red"), (clean(info.name), "bold")))
+            for line in str(outcome).splitlines():
+                console.print(text(("  " + clean(line), "red")))
+    if damaged is not None:
+        console.print(text(("✗ ", "bold red"), "the store's pages"))
+        for line in str(damaged).splitlines():
+            console.print(text(("  " + clean(line), "red")))
+    elif pages:
+        console.print(text(("✓ ", "bold green"), "every page of the store"))
+    good = [outcome for _, outcome in outcomes if isinstance(outcome, Verified)]
+    if good and console.is_terminal:
+        hint = "keep the roots elsewhere; verify AGENT --anchor ROOT then shows a rebuilt log"
+        console.print(text((hint, "dim")))
+
+
+def _json(
+    outcomes: list[tuple[AgentInfo, Outcome]], damaged: Corrupt | None, *, pages: bool
+) -> dict[str, Any]:
+    agents = []
+    for info, outcome in outcomes:
+        if isinstance(outcome, Verified):
+            agents.append(
+                {
+                    "agent": info.name, "ok": True, "commits": outcome.commits,
+                    "snapshots": outcome.snapshots, "root": outcome.root,
+                }
+            )  # fmt: skip
+        else:
+            agents.append({"agent": info.name, "ok": False, "error": str(outcome)})
+    whole = damaged is None and all(agent["ok"] for agent in agents)
+    said: dict[str, Any] = {"ok": whole, "agents": agents}
+    if pages:
+        said["pages"] = {"ok": damaged is None}
+        if damaged is not None:
+            said["pages"]["error"] = str(damaged)
+    return said

@@ -1,0 +1,102 @@
+"""Errors as people and scripts get them: one exit code per kind, words or JSON on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from perdure import errors
+from perdure.cli.words import clean, stderr_console, text
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""The base of the errors that typer raises for a wrong command line; it has no public name."""
+
+OK, INTERNAL, USAGE, NOT_FOUND, CONFLICT, CORRUPT, UNAVAILABLE, ATTENTION, SCHEMA, FORMAT = range(
+    10
+)
+INTERRUPTED, PIPE_CLOSED = 130, 141
+
+CODES: tuple[tuple[type[errors.PerdureError], int], ...] = (
+    (errors.NotFound, NOT_FOUND),
+    (errors.Conflict, CONFLICT),
+    (errors.Fenced, CONFLICT),
+    (errors.Corrupt, CORRUPT),
+    (errors.StoreUnavailable, UNAVAILABLE),
+    (errors.NeedsAttention, ATTENTION),
+    (errors.InDoubt, ATTENTION),
+    (errors.SchemaError, SCHEMA),
+    (errors.GuardMismatch, SCHEMA),
+    (errors.NotAStore, FORMAT),
+    (errors.UnsupportedFormat, FORMAT),
+)
+
+HELP = (
+    "Exit codes: 0 done · 1 an unexpected error · 2 wrong command line · 3 not found · "
+    "4 conflict · 5 corrupt · 6 store unavailable · 7 needs a person · 8 does not fit the schema · "
+    "9 not a store, or of a newer format · 130 interrupted."
+)
+
+
+IN_THE_SHELL = {"cancel_run=True": "--cancel-run"}
+"""How the library's hints are said on a command line."""
+
+
+def code_of(error: BaseException) -> int:
+    if type(error) is ValueError or isinstance(error, UsageError):
+        return USAGE  # the library's word for an argument that cannot be, e.g. an overlong name
+    return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
+
+
+def report(error: Exception, *, as_json: bool) -> int:
+    """Say on stderr what went wrong; returns the exit code."""
+    code = code_of(error)
+    if code == INTERNAL and os.environ.get("PERDURE_DEBUG"):
+        raise error
+    problem, target, hint = _parts(error)
+    if as_json:
+        said: dict[str, object] = {
+            "error": "Usage" if code == USAGE else type(error).__name__, "exit_code": code,
+            "problem": problem, "target": target, "hint": hint,
+            "retry": isinstance(error, errors.PerdureError) and error.retry,
+        }  # fmt: skip
+        if isinstance(error, errors.StoreUnavailable):
+            said["outcome"] = error.outcome
+        sys.stderr.write(json.dumps(said) + "\n")
+        return code
+    console = stderr_console()
+    head = f"{clean(target)}: " if target else ""
+    console.print(text(("error: ", "bold red"), (head, "bold"), clean(problem)))
+    for line in hint.splitlines():
+        console.print(text(("  → ", "cyan"), clean(line)))
+    return code
+
+
+def _parts(error: Exception) -> tuple[str, str, str]:
+    if isinstance(error, errors.PerdureError):
+        hint = error.hint
+        for words, option in IN_THE_SHELL.items():
+            hint = hint.replace(words, option)
+        return error.problem, error.target, hint
+    if isinstance(error, UsageError):
+        message = getattr(error, "format_message", lambda: str(error))()
+        return str(message), "", ""
+    if code_of(error) == USAGE:
+        return str(error), "", ""
+    hint = "set PERDURE_DEBUG=1 for the traceback, and report it"
+    return f"unexpected: {type(error).__name__}: {error}", "", hint
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line that could not be understood asked for JSON."""
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in before
+
+
+def command_line(*parts: str) -> str:
+    """A command that a person can paste into a shell."""
+    return shlex.join(parts)

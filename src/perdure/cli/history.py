@@ -1,0 +1,117 @@
+"""`log`: an agent's commits, newest first, as people know it from git."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from perdure import Commit
+from perdure.agent import Agent
+from perdure.cli import plain
+from perdure.cli.attention import print_ways_out
+from perdure.cli.overview import heads_of
+from perdure.cli.session import (
+    AgentArgument,
+    BranchOption,
+    JsonOption,
+    Session,
+    StoreOption,
+    opened,
+)  # fmt: skip
+from perdure.cli.story import Changes, byline, headline, provenance, record_lines
+from perdure.cli.words import count, stdout_console, text
+
+LIMIT = 20
+CHUNK = 200
+"""Commits that are told together: newest first, their states are folded from the oldest."""
+
+
+def log(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    number: Annotated[
+        int | None,
+        typer.Option("-n", "--number", min=0, help="How many commits; 0: all. "
+                     f"Default: {LIMIT} for people, all with --json."),
+    ] = None,
+    oldest_first: Annotated[
+        bool, typer.Option("--oldest-first", help="From the beginning; -n counts from there.")
+    ] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Commits of all branches.")] = False,
+    patch: Annotated[
+        bool, typer.Option("-p", "--patch", help="Every change whole, with ids and executors.")
+    ] = False,
+    branch: BranchOption = "main",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """The commits of a branch, newest first: when, why, and what each changed.
+
+    Commits that were rolled back from are in it: it says what happened. The log of a deleted
+    agent is read with --all.
+    """
+    with opened(ctx) as session:
+        info = session.find(agent, deleted_too=every)
+        handle = session.agent(agent, branch, deleted_too=every)
+        found = handle.log(newest_first=not oldest_first, all_branches=every)
+        limit = number if number is not None else (0 if session.json else LIMIT)
+        chosen = islice(found, limit) if limit else found
+        if session.json:
+            plain.put_all(plain.commit_json(commit) for commit in chosen)
+            return
+        console = stdout_console()
+        printer = _Printer(console, handle, patch=patch, show_branch=every)
+        shown = 0
+        for commit in _told(chosen, printer, reverse=not oldest_first):
+            printer.print(commit, first=shown == 0)
+            shown += 1
+        left = info.seq - shown
+        if limit and shown == limit and left > 0 and next(found, None) is not None:
+            console.print(text((f"\n{count(shown, 'commit')}, and there are more: -n 0", "dim")))
+        _print_attention(console, session, agent)
+
+
+def _told(commits: Iterable[Commit], printer: _Printer, *, reverse: bool) -> Iterator[Commit]:
+    """The commits as they come, their changes told chunk by chunk, each from its oldest."""
+    source = iter(commits)
+    while chunk := list(islice(source, CHUNK)):
+        for commit in reversed(chunk) if reverse else chunk:
+            printer.tell(commit)
+        yield from chunk
+
+
+def _print_attention(console: Console, session: Session, agent: str) -> None:
+    info = session.store.find(agent)
+    runs = session.store.runs(agent, unfinished=True)
+    print_ways_out(console, session, [run for run in runs if info and run.agent_no == info.no])
+
+
+class _Printer:
+    def __init__(
+        self, console: Console, agent: Agent[Any], *, patch: bool, show_branch: bool
+    ) -> None:
+        self._console = console
+        self._patch = patch
+        self._show_branch = show_branch
+        self._heads = heads_of(agent)
+        self._changes = Changes(lambda seq: agent.at(seq).plain, whole=patch)
+        self._lines: dict[int, list[Any]] = {}
+
+    def tell(self, commit: Commit) -> None:
+        lines = record_lines(commit, whole=self._patch)
+        self._lines[commit.seq] = [*lines, *self._changes.of(commit)]
+
+    def print(self, commit: Commit, *, first: bool) -> None:
+        console = self._console
+        if not first and self._patch:
+            console.print()
+        console.print(headline(commit, heads=self._heads, show_branch=self._show_branch))
+        console.print(byline(commit))
+        if self._patch:
+            console.print(provenance(commit))
+        for line in self._lines.pop(commit.seq):
+            console.print(text(" " * 7, line))

@@ -1,0 +1,132 @@
+"""`state`, `diff` and `branches`: what an agent knew, and what differs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perdure.cli import plain
+from perdure.cli.attention import branch_json
+from perdure.cli.session import (
+    WHERE_HELP,
+    AgentArgument,
+    BranchOption,
+    JsonOption,
+    StoreOption,
+    opened,
+    where,
+)  # fmt: skip
+from perdure.cli.story import cause_words, difference
+from perdure.cli.words import clean, count, moment, stderr_console, stdout_console, table, text
+from perdure.model import id_text
+
+
+def state(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="WHERE", help=f"{WHERE_HELP}; default: the head.")
+    ] = None,
+    branch: BranchOption = "main",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The state at a commit, as it was written, as JSON; with --json also where and when it was."""
+    with opened(ctx) as session:
+        handle = session.agent(agent, branch)
+        past = handle.at(branch if at is None else where(handle, at))
+        commit = past.commit
+        value = plain.to_json(past.plain)
+        if session.json:
+            plain.put(
+                {
+                    "agent": agent, "seq": past.seq, "id": id_text(commit.id),
+                    "at": plain.time_json(commit.at), "branch": commit.branch,
+                    "schema": plain.schema_json(commit.schema_id, commit.schema_version),
+                    "mismatches": [str(mismatch) for mismatch in past.mismatches],
+                    "state": value,
+                }
+            )  # fmt: skip
+            return
+        notes = stderr_console()
+        if notes.is_terminal:
+            words = text(f"commit {past.seq}  ", cause_words(commit), f"  {moment(commit.at)}")
+            words.stylize("dim")
+            notes.print(words)
+        console = stdout_console()
+        if console.is_terminal:
+            console.print_json(plain.dumps(value), ensure_ascii=False)
+        else:
+            typer.echo(plain.dumps(value, indent=2))
+        for mismatch in past.mismatches:
+            notes.print(text(("guard does not hold: ", "yellow"), clean(str(mismatch))))
+
+
+def diff(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    a: Annotated[str, typer.Argument(metavar="A", help=WHERE_HELP + ".")],
+    b: Annotated[
+        str | None, typer.Argument(metavar="[B]", help="As A; default: the branch's head.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", "-p", help="Values at full length.")] = False,
+    branch: BranchOption = "main",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What differs between two states, path by path. It exits with 0 whether or not they differ."""
+    with opened(ctx) as session:
+        handle = session.agent(agent, branch)
+        old = where(handle, a)
+        new = branch if b is None else where(handle, b)
+        changes = handle.diff(old, new)
+        if session.json:
+            plain.put_all(plain.change_json(change) for change in changes)
+            return
+        console = stdout_console()
+        for change in changes:
+            console.print(difference(change, whole=whole))
+        if not changes:
+            console.print(text(("nothing differs", "dim")))
+        elif len(changes) > 1:
+            console.print(text((f"\n{count(len(changes), 'change')}", "dim")))
+
+
+def branches(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Deleted ones, too.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The agent's branches, and its checkpoints."""
+    with opened(ctx) as session:
+        handle = session.agent(agent)
+        found = [branch for branch in handle.branches() if every or not branch.deleted]
+        points = sorted(handle.checkpoints(), key=lambda point: point.seq)
+        if session.json:
+            plain.put(
+                {
+                    "branches": [branch_json(session, branch) for branch in found],
+                    "checkpoints": [plain.of(point) for point in points],
+                }
+            )
+            return
+        console = stdout_console()
+        rows = table("branch", "head", "last change", "", right=("head",))
+        for branch in found:
+            last = handle.commit(branch.head)
+            style = "dim strike" if branch.deleted else "green"
+            rows.add_row(
+                text((clean(branch.name), style)), str(branch.head), moment(last.at),
+                cause_words(last),
+            )  # fmt: skip
+        console.print(rows)
+        if points:
+            console.print()
+            rows = table("checkpoint", "commit", "made", right=("commit",))
+            for point in points:
+                made = moment(handle.commit(point.seq).at)
+                rows.add_row(text((clean(point.name), "green")), str(point.seq), made)
+            console.print(rows)

@@ -1,0 +1,292 @@
+"""`ls`, `show` and `stats`: what there is, how it is, and how big."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from perdure import AgentInfo, Commit, RunInfo
+from perdure.agent import Agent
+from perdure.cli import plain
+from perdure.cli.attention import branch_json, executor_of, in_doubt, print_ways_out, run_status
+from perdure.cli.progress import bar
+from perdure.cli.session import AgentArgument, JsonOption, Session, StoreOption, opened
+from perdure.cli.story import byline, cause_words, headline
+from perdure.cli.words import (
+    STATUS_STYLES,
+    ago,
+    clean,
+    count,
+    moment,
+    size,
+    stdout_console,
+    table,
+    text,
+)  # fmt: skip
+from perdure.model import id_text
+
+LAST_COMMITS = 5
+RUNS_SHOWN = 10
+
+
+def ls(
+    ctx: typer.Context,
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="How the names begin.")] = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the agents: their size in commits, their last change, and whether one needs a person."""
+    with opened(ctx) as session:
+        unfinished: dict[int, list[RunInfo]] = {}
+        for run in session.store.runs(unfinished=True):
+            unfinished.setdefault(run.agent_no, []).append(run)
+        found = ((info, _last(session, info)) for info in session.all_agents(prefix))
+        if session.json:
+            plain.put_all(_agent_json(*pair, unfinished.get(pair[0].no, [])) for pair in found)
+            return
+        console = stdout_console()
+        rows = table("agent", "commits", "last change", "", "runs", right=("commits",))
+        for info, last in found:
+            rows.add_row(
+                text((clean(info.name), "bold")), f"{info.seq:,}", moment(last.at),
+                _cut(cause_words(last)), _statuses(session, unfinished.get(info.no, [])),
+            )  # fmt: skip
+        if rows.row_count:
+            console.print(rows)
+        else:
+            console.print("no agents" + (f" that begin with {clean(prefix)}" if prefix else ""))
+
+
+def _last(session: Session, info: AgentInfo) -> Commit:
+    return session.store.agent_of(info).commit(info.seq)
+
+
+def _cut(words: Text, limit: int = 40) -> Text:
+    words.truncate(limit, overflow="ellipsis")
+    return words
+
+
+def _statuses(session: Session, runs: list[RunInfo]) -> Text:
+    """How many unfinished runs there are of each status; one that stands still says so."""
+    numbers: dict[tuple[str, str], int] = {}
+    for run in runs:
+        words, style = run.status.replace("_", " "), STATUS_STYLES[run.status]
+        if run.status == "running" and executor_of(session, run) is None:
+            words, style = "executor is gone", "yellow"
+        numbers[words, style] = numbers.get((words, style), 0) + 1
+    made = Text()
+    for (words, style), number in numbers.items():
+        times = f" ×{number}" if number > 1 else ""
+        made.append(f"{', ' if made else ''}{words}{times}", style)
+    return made
+
+
+def _agent_json(info: AgentInfo, last: Commit, runs: list[RunInfo]) -> dict[str, Any]:
+    return {
+        "agent": info.name, "incarnation": info.incarnation, "commits": info.seq,
+        "schema": plain.schema_json(last.schema_id, last.schema_version),
+        "root": id_text(last.id), "changed": plain.time_json(last.at),
+        "cause": plain.commit_json(last)["cause"],
+        "unfinished_runs": [{"id": run.id, "status": run.status} for run in runs],
+    }  # fmt: skip
+
+
+# -- show -----------------------------------------------------------------------------------
+
+
+def show(
+    ctx: typer.Context, agent: AgentArgument, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """One agent at a glance: schema, branches, checkpoints, runs, size, and its last commits."""
+    with opened(ctx) as session:
+        info = session.find(agent)
+        handle = session.agent(agent)
+        newest = list(islice(handle.log(newest_first=True, all_branches=True), LAST_COMMITS))
+        runs = [run for run in session.store.runs(agent) if run.agent_no == info.no]
+        if session.json:
+            plain.put(_show_json(session, info, handle, newest, runs))
+            return
+        console = stdout_console()
+        _print_head(console, session, info, newest[0], handle.commit(1))
+        _print_names(console, session, handle)
+        _print_runs(console, session, runs)
+        console.print(text(("\nlast commits", "dim")))
+        heads = heads_of(handle)
+        several = len({commit.branch for commit in newest}) > 1
+        for commit in newest:
+            console.print(headline(commit, heads=heads, show_branch=several))
+            console.print(byline(commit))
+        print_ways_out(console, session, runs)
+
+
+def heads_of(agent: Agent[Any]) -> dict[int, list[str]]:
+    """The names that stand at each commit."""
+    heads: dict[int, list[str]] = {}
+    for branch in agent.branches():
+        if not branch.deleted:
+            heads.setdefault(branch.head, []).append(branch.name)
+    for point in agent.checkpoints():
+        heads.setdefault(point.seq, []).append(point.name)
+    return heads
+
+
+def _print_head(
+    console: Console, session: Session, info: AgentInfo, last: Commit, first: Commit
+) -> None:
+    sizes = session.store.sizes(info.name)
+    log = sizes.header_bytes + sizes.payload_bytes
+    snapshots = sizes.snapshot_bytes + sizes.leaf_bytes
+    rows = table("", "")
+    rows.show_header = False
+    version = f"{last.schema_version[0]}.{last.schema_version[1]}"
+    again = f" (incarnation {info.incarnation})" if info.incarnation > 1 else ""
+    rows.add_row(text(("agent", "dim")), text((clean(info.name), "bold"), again))
+    rows.add_row(text(("schema", "dim")), f"{clean(last.schema_id)} {version}")
+    rows.add_row(text(("created", "dim")), f"{moment(first.at)} ({ago(first.at)})")
+    rows.add_row(text(("changed", "dim")), f"{moment(last.at)} ({ago(last.at)})")
+    rows.add_row(
+        text(("size", "dim")),
+        f"{count(sizes.commits, 'commit')} {size(log)}, "
+        f"{count(sizes.snapshots, 'snapshot')} {size(snapshots)}",
+    )
+    rows.add_row(text(("root", "dim")), id_text(last.id))
+    console.print(rows)
+
+
+def _print_names(console: Console, session: Session, agent: Agent[Any]) -> None:
+    console.print()
+    rows = table("branch", "head", "held by", right=("head",))
+    for branch in agent.branches():
+        if branch.deleted:
+            continue
+        held = Text()
+        if branch.holder:
+            alive = session.store.alive(branch.holder)
+            words, style = clean(branch.holder), "cyan"
+            held = text((words, style) if alive else (f"{words}, which is gone", "yellow"))
+        rows.add_row(text((clean(branch.name), "green")), str(branch.head), held)
+    console.print(rows)
+    points = agent.checkpoints()
+    if points:
+        console.print()
+        rows = table("checkpoint", "commit", "made", right=("commit",))
+        for point in sorted(points, key=lambda point: point.seq):
+            at = agent.commit(point.seq).at
+            rows.add_row(text((clean(point.name), "green")), str(point.seq), moment(at))
+        console.print(rows)
+
+
+def _print_runs(console: Console, session: Session, runs: list[RunInfo]) -> None:
+    if not runs:
+        return
+    console.print()
+    rows = table("run", "status", "commits")
+    for run in runs[-RUNS_SHOWN:]:
+        span = f"{run.started}–{run.ended}" if run.ended else f"{run.started}–"
+        rows.add_row(clean(run.id), run_status(session, run), span)
+    console.print(rows)
+    if len(runs) > RUNS_SHOWN:
+        console.print(text((f"… and {len(runs) - RUNS_SHOWN} older ones", "dim")))
+
+
+def _show_json(
+    session: Session, info: AgentInfo, agent: Agent[Any], newest: list[Commit],
+    runs: list[RunInfo],
+) -> dict[str, Any]:  # fmt: skip
+    last = newest[0]
+    return {
+        "agent": info.name, "incarnation": info.incarnation, "commits": info.seq,
+        "root": id_text(last.id), "created": plain.time_json(agent.commit(1).at),
+        "changed": plain.time_json(last.at),
+        "schema": plain.schema_json(last.schema_id, last.schema_version),
+        "branches": [branch_json(session, branch) for branch in agent.branches()],
+        "checkpoints": [plain.of(point) for point in agent.checkpoints()],
+        "runs": [plain.run_json(run) for run in runs],
+        "in_doubt": [plain.of(effect) for effect in in_doubt(session, runs)],
+        "sizes": asdict(session.store.sizes(info.name)),
+        "last_commits": [plain.commit_json(commit) for commit in newest],
+    }  # fmt: skip
+
+
+# -- stats ----------------------------------------------------------------------------------
+
+
+def stats(
+    ctx: typer.Context,
+    agent: Annotated[str | None, typer.Argument(metavar="[AGENT]", help="Only this one.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Sizes and growth, per agent and in all. Snapshots share their leaves, so the store's own
+    sum can be less than that of its agents."""
+    with opened(ctx) as session:
+        infos = [session.find(agent)] if agent is not None else list(session.all_agents())
+        rows = []
+        with bar() as progress:
+            progress.begin("measuring", len(infos))
+            for number, info in enumerate(infos, 1):
+                rows.append(_measure(session, info))
+                progress.at(number, len(infos))
+        whole = session.store.sizes()
+        if session.json:
+            said: dict[str, Any] = {"agents": rows}
+            if agent is None:
+                said["store"] = asdict(whole)
+            plain.put(said)
+            return
+        _print_stats(rows, asdict(whole) if agent is None else None)
+
+
+def _measure(session: Session, info: AgentInfo) -> dict[str, Any]:
+    sizes = session.store.sizes(info.name)
+    agent = session.store.agent_of(info)
+    since = datetime.now(UTC) - timedelta(days=1)
+    recent = list(_since(agent, since))
+    first, last = agent.commit(1), agent.commit(agent.seq)
+    log = sizes.header_bytes + sizes.payload_bytes
+    days = max((last.at - first.at).total_seconds() / 86_400, 1.0)
+    return {
+        "agent": info.name, "commits": sizes.commits, "log_bytes": log,
+        "bytes_per_commit": round(log / max(sizes.commits, 1)), "snapshots": sizes.snapshots,
+        "snapshot_bytes": sizes.snapshot_bytes + sizes.leaf_bytes,
+        "commits_last_day": len(recent), "log_bytes_last_day": sum(c.size for c in recent),
+        "log_bytes_per_day": round(log / days), "created": plain.time_json(first.at),
+        "changed": plain.time_json(last.at),
+    }  # fmt: skip
+
+
+def _since(agent: Agent[Any], since: datetime) -> Iterator[Commit]:
+    for commit in agent.log(newest_first=True, all_branches=True):
+        if commit.at < since:
+            return
+        yield commit
+
+
+def _print_stats(rows: list[dict[str, Any]], whole: dict[str, Any] | None) -> None:
+    console = stdout_console()
+    numbers = ("commits", "log", "per commit", "snapshots", "last 24 h", "per day")
+    shown = table("agent", *numbers, right=numbers)
+    for row in sorted(rows, key=lambda row: -row["log_bytes"]):
+        shown.add_row(
+            text((clean(row["agent"]), "bold")), f"{row['commits']:,}", size(row["log_bytes"]),
+            size(row["bytes_per_commit"]), size(row["snapshot_bytes"]),
+            "+" + size(row["log_bytes_last_day"]), size(row["log_bytes_per_day"]),
+        )  # fmt: skip
+    console.print(shown)
+    if whole is not None:
+        log = whole["header_bytes"] + whole["payload_bytes"]
+        snapshots = whole["snapshot_bytes"] + whole["leaf_bytes"]
+        console.print(
+            text(
+                ("\nin all ", "dim"),
+                f"{count(len(rows), 'agent')}, {count(whole['commits'], 'commit')}: log "
+                f"{size(log)}, snapshots {size(snapshots)}, files {size(whole['file_bytes'])}",
+            )
+        )

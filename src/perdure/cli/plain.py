@@ -1,0 +1,207 @@
+"""States and commits as JSON, and values back from it.
+
+What JSON has not is written as an object with one key that starts with ``$``; see `TAGS_HELP`.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from perdure.core.values import format_path
+from perdure.model import MISSING, Change, Commit, RunInfo, id_text
+
+TAGS_HELP = (
+    "JSON has fewer kinds of values than a state. The others are objects with one key: "
+    '{"$datetime": "2026-08-12T14:03:22+02:00"}, (with a named zone: '
+    '…[Europe/Berlin]), {"$date": …}, {"$time": …}, '
+    '{"$timedelta": [days, seconds, microseconds]}, {"$decimal": "1.10"}, {"$uuid": …}, '
+    '{"$bytes": base64}, {"$tuple": […]}, {"$set": […]}, {"$frozenset": […]}, '
+    '{"$float": "nan"} (inf, -inf), {"$map": [[key, value], …]} for a dict with keys that are '
+    "not text, or with a single key that starts with $."
+)
+
+_WRITERS: dict[type, Callable[[Any], Any]] = {
+    dt.datetime: lambda v: {"$datetime": _zoned(v)},
+    dt.date: lambda v: {"$date": v.isoformat()},
+    dt.time: lambda v: {"$time": _zoned(v)},
+    dt.timedelta: lambda v: {"$timedelta": [v.days, v.seconds, v.microseconds]},
+    Decimal: lambda v: {"$decimal": str(v)},
+    UUID: lambda v: {"$uuid": str(v)},
+    bytes: lambda v: {"$bytes": base64.b64encode(v).decode()},
+    tuple: lambda v: {"$tuple": [to_json(item) for item in v]},
+    set: lambda v: {"$set": [to_json(item) for item in sorted(v, key=repr)]},
+    frozenset: lambda v: {"$frozenset": [to_json(item) for item in sorted(v, key=repr)]},
+}
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "$datetime": lambda v: _read_zoned(dt.datetime, _text(v)),
+    "$date": lambda v: dt.date.fromisoformat(_text(v)),
+    "$time": lambda v: _read_zoned(dt.time, _text(v)),
+    "$timedelta": lambda v: dt.timedelta(*v),
+    "$decimal": lambda v: Decimal(_text(v)),
+    "$uuid": lambda v: UUID(_text(v)),
+    "$bytes": lambda v: base64.b64decode(_text(v), validate=True),
+    "$tuple": lambda v: tuple(from_json(item) for item in v),
+    "$set": lambda v: {from_json(item) for item in v},
+    "$frozenset": lambda v: frozenset(from_json(item) for item in v),
+    "$float": lambda v: float({"nan": "nan", "inf": "inf", "-inf": "-inf"}[v]),
+    "$map": lambda v: {from_json(key): from_json(item) for key, item in v},
+}
+
+
+def _zoned(value: dt.datetime | dt.time) -> str:
+    """ISO 8601, with the zone's name behind it as RFC 9557 writes it, where it has one."""
+    zone = f"[{value.tzinfo.key}]" if isinstance(value.tzinfo, ZoneInfo) else ""
+    return value.isoformat() + zone + ("[fold=1]" if value.fold else "")
+
+
+def _read_zoned(kind: Any, words: str) -> Any:
+    words, *suffixes = words.split("[")
+    value = kind.fromisoformat(words)
+    for suffix in suffixes:
+        name = suffix.removesuffix("]")
+        if name == "fold=1":
+            value = value.replace(fold=1)
+        else:
+            value = value.replace(tzinfo=ZoneInfo(name))
+    return value
+
+
+def _text(held: Any) -> str:
+    """A number would have lost what the tag is there to keep: 1.10 is 1.1."""
+    if type(held) is not str:
+        raise TypeError("not a text")
+    return held
+
+
+def to_json(value: Any) -> Any:
+    """A plain value as what `json` can write without loss."""
+    kind = type(value)
+    if kind is dict:
+        tag_like = len(value) == 1 and next(iter(value), "") in _READERS
+        if tag_like or not all(type(key) is str for key in value):
+            return {"$map": [[to_json(key), to_json(item)] for key, item in value.items()]}
+        return {key: to_json(item) for key, item in value.items()}
+    if kind is list:
+        return [to_json(item) for item in value]
+    if kind is float and not math.isfinite(value):
+        return {"$float": str(value)}
+    write = _WRITERS.get(kind)
+    return write(value) if write else value
+
+
+def from_json(value: Any) -> Any:
+    """The plain value of what `to_json` gave.
+
+    Raises:
+        ValueError: a tag with something that it cannot hold.
+    """
+    if type(value) is list:
+        return [from_json(item) for item in value]
+    if type(value) is not dict:
+        return value
+    if len(value) == 1:
+        tag, held = next(iter(value.items()))
+        if tag in _READERS:
+            try:
+                return _READERS[tag](held)
+            except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+                raise ValueError(f"{tag} cannot hold {held!r:.60}") from error
+    return {key: from_json(item) for key, item in value.items()}
+
+
+def dumps(value: Any, *, indent: int | None = None) -> str:
+    """JSON text: readable where stdout can show it, escaped where not."""
+    made = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        made.encode(encoding)
+    except (UnicodeEncodeError, LookupError):  # a lone surrogate, or a terminal without Unicode
+        made = json.dumps(value, allow_nan=False, indent=indent)
+    # Control characters are escaped already, but for those of the range U+007F to U+009F.
+    return "".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in made)
+
+
+def ascii_dumps(value: Any) -> str:
+    """JSON text on one line, for files: the same bytes whatever terminal or locale there is."""
+    return json.dumps(value, allow_nan=False)
+
+
+def put(value: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(dumps(value) + "\n")
+
+
+def put_all(values: Iterable[Any]) -> None:
+    """A JSON array on stdout, an element a line, written as they come."""
+    separator = "[\n"
+    for value in values:
+        sys.stdout.write(separator + dumps(value))
+        separator = ",\n"
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def time_json(at: dt.datetime) -> str:
+    return at.isoformat()
+
+
+def of(thing: Any) -> dict[str, Any]:
+    """A flat dataclass of the library as a JSON object, empty fields and all."""
+    assert is_dataclass(thing)
+    return {field.name: _field(getattr(thing, field.name)) for field in fields(thing)}
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return to_json(dict(value))
+    if isinstance(value, tuple):  # of names, numbers or versions: nothing that needs a tag
+        return [to_json(item) for item in value]
+    return to_json(value)
+
+
+def commit_json(commit: Commit) -> dict[str, Any]:
+    cause = {name: value for name, value in of(commit.cause).items() if value not in (None, "", [])}
+    return {
+        "seq": commit.seq, "id": id_text(commit.id),
+        "prev": id_text(commit.prev) if commit.prev else None,
+        "parents": list(commit.parents), "branch": commit.branch, "at": time_json(commit.at),
+        "cause": cause, "executor": commit.executor, "epoch": commit.epoch,
+        "schema": schema_json(commit.schema_id, commit.schema_version),
+        "delta": [_op_json(op) for op in commit.delta],
+        "records": [to_json(dict(record)) for record in commit.records], "size": commit.size,
+    }  # fmt: skip
+
+
+def schema_json(schema_id: str, version: tuple[int, int]) -> dict[str, Any]:
+    return {"id": schema_id, "version": f"{version[0]}.{version[1]}"}
+
+
+def _op_json(op: Any) -> dict[str, Any]:
+    kind = type(op).__name__
+    rest = {name: to_json(getattr(op, name)) for name in op.__slots__ if name != "path"}
+    path = [to_json(key) for key in op.path]
+    return {"op": kind, "path": path, "at": format_path(op.path), **rest}
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    made: dict[str, Any] = {"path": change.path, "kind": change.kind}
+    for name in ("before", "after"):
+        if (value := getattr(change, name)) is not MISSING:
+            made[name] = to_json(value)
+    return made
+
+
+def run_json(run: RunInfo) -> dict[str, Any]:
+    made = of(run)
+    del made["agent_no"]
+    return made

@@ -1,0 +1,42 @@
+"""Progress bars: on stderr, only for a person who is looking, and only where it takes a while."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from perdure.cli.words import clean
+
+
+class Bar:
+    """Steps done of steps in all; draws nothing where nobody looks."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=None) if progress else None
+
+    def begin(self, words: str, total: int | None = None) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.reset(self._task, total=total, description=clean(words))
+
+    def at(self, done: int, total: int | None = None) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, total=total)
+
+
+@contextmanager
+def bar() -> Iterator[Bar]:
+    """A bar that is wiped away when it is done."""
+    if not sys.stderr.isatty():
+        yield Bar(None)
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Bar(progress)

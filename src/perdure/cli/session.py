@@ -1,0 +1,198 @@
+"""What every command shares: its options, the store it opens, and finding what was named in it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+import perdure
+from perdure import AgentInfo, NotFound
+from perdure.agent import Agent, Where
+from perdure.cli.failures import UsageError, command_line
+from perdure.store import Store
+
+PAGE = 1000
+NAMES_COMPARED_MAX = 20_000
+
+
+@dataclass(slots=True)
+class Settings:
+    """The options that may stand before or behind the command's name."""
+
+    store: str | None = None
+    shown: bool = False
+    json: bool = False
+
+
+def _note_store(ctx: typer.Context, value: str | None) -> str | None:
+    if value:
+        ctx.ensure_object(Settings).store = value
+        ctx.ensure_object(Settings).shown = True
+    return value
+
+
+def _note_json(ctx: typer.Context, value: bool) -> bool:
+    if value:
+        ctx.ensure_object(Settings).json = True
+    return value
+
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", "-s", metavar="URL", callback=_note_store,
+        help="The store: a path or sqlite:///path. Default: $PERDURE_STORE.",
+    ),
+]  # fmt: skip
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", callback=_note_json, help="JSON on stdout, and nothing else there."),
+]
+AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name.")]
+BranchOption = Annotated[
+    str, typer.Option("--branch", "-b", metavar="NAME", help="The branch to work on.")
+]
+WHERE_HELP = (
+    "a commit's seq, the name of a checkpoint or branch, or a moment with its zone "
+    "(2026-08-12T14:03:22+02:00, …Z)"
+)
+CancelRunOption = Annotated[
+    bool,
+    typer.Option("--cancel-run", help="If the branch has an unfinished run, end it."),
+]
+
+
+class Session:
+    """One command at work on an open store."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store = store
+        self.json = settings.json
+        self._shown = ["--store", settings.store] if settings.shown and settings.store else []
+
+    def command(self, *parts: str) -> str:
+        """A perdure command for a person to paste: on the store that this one was given."""
+        return command_line("perdure", *parts, *self._shown)
+
+    # -- agents ----------------------------------------------------------------------------
+
+    def all_agents(self, prefix: str = "") -> Iterator[AgentInfo]:
+        after = ""
+        while page := self.store.agents(prefix, after=after, limit=PAGE):
+            yield from page
+            after = page[-1].name
+
+    def find(self, name: str, *, deleted_too: bool = False) -> AgentInfo:
+        """An agent that is there: looking never creates one.
+
+        Raises:
+            NotFound: with names that are like it.
+        """
+        info = self.store.find(name)
+        if info is None:
+            raise NotFound(
+                "there is no such agent", target=f"agent {name!r}", hint=self._names_like(name)
+            )
+        if info.deleted and not deleted_too:
+            raise NotFound(
+                "was deleted", target=f"agent {name!r}",
+                hint="its log stays: " + self.command("log", "--all", name),
+            )  # fmt: skip
+        return info
+
+    def _names_like(self, name: str) -> str:
+        names = [
+            info.name for info, _ in zip(self.all_agents(), range(NAMES_COMPARED_MAX), strict=False)
+        ]
+        if not names:
+            return "the store has no agents at all"
+        close = close_names(name, names)
+        if close:
+            return f"did you mean {' or '.join(close)}?"
+        return f"`{self.command('ls')}` lists them"
+
+    def agent(
+        self, name: str, branch: str = "main", *, deleted_too: bool = False
+    ) -> Agent[dict[str, Any]]:
+        """A handle on a branch that is there.
+
+        Raises:
+            NotFound: no such agent, or no such branch.
+        """
+        info = self.find(name, deleted_too=deleted_too)
+        agent = self.store.agent_of(info, branch=branch)
+        if not info.deleted:
+            names = [one.name for one in agent.branches() if not one.deleted]
+            if branch not in names:
+                raise NotFound(
+                    f"has no branch {branch!r}", target=f"agent {name!r}",
+                    hint=f"there are: {', '.join(names)}",
+                )  # fmt: skip
+        return agent
+
+
+def close_names(name: str, names: Sequence[str]) -> list[str]:
+    """Up to three names that somebody who wrote `name` may have meant."""
+    folded: dict[str, str] = {}
+    for other in names:
+        folded.setdefault(other.casefold(), other)
+    wanted = name.casefold()
+    found = difflib.get_close_matches(wanted, list(folded), n=3, cutoff=0.6)
+    found += [other for other in folded if other.startswith(wanted) and other not in found]
+    return [folded[other] for other in found[:3]]
+
+
+@contextmanager
+def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
+    """The command's store, open; it is never created by a typing error.
+
+    Raises:
+        UsageError: no store was named, or no backend knows its URL.
+    """
+    settings = ctx.ensure_object(Settings)
+    if not settings.store:
+        raise UsageError("which store? Say --store URL, or set PERDURE_STORE")
+    try:
+        store = perdure.open(settings.store, create=create)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    with store:
+        yield Session(store, settings)
+
+
+DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def where(agent: Agent[Any], words: str) -> Where:
+    """What a person means by WHERE: digits are a seq, then names, then a moment.
+
+    Raises:
+        UsageError: a moment without a zone.
+    """
+    if words.isascii() and words.isdecimal():
+        return int(words)
+    if DATE_LIKE.match(words) and not _is_name(agent, words):
+        try:
+            at = datetime.fromisoformat(words)
+        except ValueError:
+            return words
+        if at.tzinfo is None:
+            raise UsageError(
+                f"{words!r} names no moment without its zone: {words}Z is UTC, or write +02:00"
+                if "T" in words or " " in words
+                else f"{words!r} is a day; a moment is written {words}T00:00:00Z, or with +02:00"
+            )
+        return at
+    return words
+
+
+def _is_name(agent: Agent[Any], words: str) -> bool:
+    names = {branch.name for branch in agent.branches()}
+    return words in names | {point.name for point in agent.checkpoints()}

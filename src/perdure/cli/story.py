@@ -1,0 +1,263 @@
+"""What a commit did and why, in words: its cause, its records, and each change on one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from perdure.cli.words import ago, clean, full, moment, short, text
+from perdure.core import ops
+from perdure.core.values import Plain, format_path, look_up
+from perdure.model import MISSING, Change, Commit, id_text
+
+LINES_MAX = 6
+"""Lines of changes under a commit in a log without -p."""
+
+ITEMS_MAX = 3
+"""Items of one append or splice that get a line each, without -p."""
+
+SIGNS = {"+": "green", "-": "red", "~": "yellow"}
+Say = Callable[[Any], str]
+
+
+def cause_words(commit: Commit) -> Text:
+    """Why the commit was made."""
+    cause = commit.cause
+    what, step = clean(cause.what), clean(cause.step or "")
+    refers = ", ".join(map(str, cause.refers))
+    match cause.kind:
+        case "create":
+            return text("created")
+        case "edit" | "save":
+            return text(what or "(no words)")
+        case "fork":
+            return text(("forked ", "magenta"), f"{what} from {refers}")
+        case "rollback":
+            named = "" if what == refers else f" ({what})"
+            return text(("rolled back ", "magenta"), f"to {refers}{named}")
+        case "adopt":
+            return text(("adopted ", "magenta"), f"{what}, the state of {refers}")
+        case "undo" | "redo" as kind:
+            return text((f"{kind} ", "magenta"), f"of {refers}")
+        case "checkpoint":
+            return text(("checkpoint ", "magenta"), what)
+        case "migrate":
+            return text("state migrated to schema version ", _version(commit))
+        case "delete-branch":
+            return text(("branch deleted: ", "magenta"), what)
+        case "delete":
+            return text(("agent deleted", "bold red"))
+        case "run-started":
+            return text(("run started: ", "cyan"), what)
+        case "run-finished":
+            return text(("run finished: ", "cyan"), what)
+        case "run-stopped":
+            return text(("run needs attention: ", "bold red"), what)
+        case "run-cancelled":
+            return text(("run cancelled", "cyan"), f": {what}" if what else "")
+        case "settle":
+            return text(("settled ", "magenta"), what)
+        case "intent":
+            return text("calls ", (step, "bold"))
+        case "outcome":
+            return text("outcome of ", (step, "bold"))
+        case "step":
+            return text("step ", (step, "bold"))
+        case kind:
+            return text(clean(kind), f" {what or step}" if what or step else "")
+
+
+def _version(commit: Commit) -> str:
+    return f"{commit.schema_version[0]}.{commit.schema_version[1]}"
+
+
+def headline(commit: Commit, *, heads: Mapping[int, list[str]], show_branch: bool) -> Text:
+    """``12  user message added  (main, before refund)``."""
+    names = heads.get(commit.seq, [])
+    line = text((f"{commit.seq:>5}", "bold yellow"), "  ", cause_words(commit))
+    if show_branch:
+        line.append(f"  [{clean(commit.branch)}]", "blue")
+    if names:
+        line.append("  (" + ", ".join(map(clean, names)) + ")", "bold green")
+    return line
+
+
+def byline(commit: Commit) -> Text:
+    """When, by whom, and under which run and key."""
+    cause = commit.cause
+    parts = [f"{moment(commit.at)} ({ago(commit.at)})"]
+    if cause.run:
+        parts.append(f"run {clean(cause.run)}")
+    if cause.key:
+        parts.append(f"key {clean(cause.key)}")
+    if cause.group:
+        parts.append(f"group {clean(cause.group)}")
+    parts += [f"#{clean(tag)}" for tag in cause.tags]
+    return text((" " * 7 + " · ".join(parts), "dim"))
+
+
+def provenance(commit: Commit) -> Text:
+    """For -p: what proves the commit."""
+    epoch = f" epoch {commit.epoch}" if commit.epoch else ""
+    parents = ", ".join(map(str, commit.parents)) or "none"
+    return text(
+        (
+            f"{' ' * 7}{id_text(commit.id)}\n{' ' * 7}parent {parents} · branch "
+            f"{clean(commit.branch)} · schema {clean(commit.schema_id)} {_version(commit)} · "
+            f"executor {clean(commit.executor)}{epoch}",
+            "dim",
+        )
+    )
+
+
+def _first(lines: list[Text]) -> list[Text]:
+    if len(lines) <= LINES_MAX:
+        return lines
+    left = len(lines) - LINES_MAX + 1
+    return [*lines[: LINES_MAX - 1], text((f"  … {left} more changes; -p shows all", "dim"))]
+
+
+def line(sign: str, path: str, *rest: str) -> Text:
+    return text((f"{sign} ", SIGNS[sign]), (clean(path), "bold"), " ", *rest)
+
+
+def _op_lines(op: ops.Op, before: Plain, say: Say, items_max: int | None) -> Iterator[Text]:
+    path = format_path(op.path)
+    match op:
+        case ops.Set(path=()):
+            old = "" if before is None else f"{say(before)} → "
+            yield line("+" if before is None else "~", path, f"{old}{say(op.value)}")
+        case ops.Set():
+            old = _at(before, op.path)
+            if old is MISSING:
+                yield line("+", path, say(op.value))
+            else:
+                yield line("~", path, f"{say(old)} → {say(op.value)}")
+        case ops.Delete():
+            yield line("-", path, say(_at(before, op.path)))
+        case ops.Append():
+            start = len(_at(before, op.path))
+            yield from _item_lines("+", op.path, start, op.values, say, items_max)
+        case ops.Splice():
+            gone = _at(before, op.path)[op.index : op.index + op.removed]
+            yield from _item_lines("-", op.path, op.index, gone, say, items_max)
+            yield from _item_lines("+", op.path, op.index, op.values, say, items_max)
+        case ops.TextSplice():
+            gone = _at(before, op.path)[op.index : op.index + op.removed]
+            where = f"{path}[{op.index}:{op.index + op.removed}]"
+            yield line("~", where, f"{say(gone)} → {say(op.text)}")
+        case ops.Increment():
+            old = _at(before, op.path)
+            yield line("~", path, f"{say(old)} → {say(old + op.by)}")
+        case ops.SetAdd():
+            yield line("+", path, say(set(op.members)))
+        case ops.SetRemove():
+            yield line("-", path, say(set(op.members)))
+        case ops.Move():
+            yield line("~", f"{path}[{op.source}]", f"moved to [{op.target}]")
+
+
+def _at(root: Plain, path: Iterable[Any]) -> Any:
+    try:
+        return look_up(root, path)
+    except (LookupError, TypeError):
+        return MISSING
+
+
+def _item_lines(
+    sign: str, path: tuple[Any, ...], start: int, items: list[Plain], say: Say,
+    items_max: int | None,
+) -> Iterator[Text]:  # fmt: skip
+    for index, item in enumerate(items[:items_max], start):
+        yield line(sign, format_path((*path, index)), say(item))
+    if items_max is not None and len(items) > items_max:
+        yield text((f"{sign} ", SIGNS[sign]), (f"… {len(items) - items_max} more items", "dim"))
+
+
+def difference(change: Change, *, whole: bool = False) -> Text:
+    """One line of `perdure diff`."""
+    say: Say = full if whole else short
+    if change.kind == "added":
+        return line("+", change.path, say(change.after))
+    if change.kind == "removed":
+        return line("-", change.path, say(change.before))
+    return line("~", change.path, f"{say(change.before)} → {say(change.after)}")
+
+
+def record_lines(commit: Commit, *, whole: bool) -> list[Text]:
+    """What the commit's records say beyond its cause."""
+    say: Say = full if whole else short
+    return [made for record in commit.records if (made := _record(record, say, whole)) is not None]
+
+
+def _record(record: Mapping[str, Any], say: Say, whole: bool) -> Text | None:
+    place = clean(str(record.get("place", "")))
+    preview = clean(str(record.get("preview", "")))
+    match record.get("t"):
+        case "run-started":
+            return text(("▶ ", "cyan"), clean(str(record.get("function"))), f"({preview})")
+        case "intent":
+            attempt = int(record.get("attempt", 1))
+            again = f"  attempt {attempt}" if attempt > 1 else ""
+            return text(("→ ", "cyan"), f"{place}({preview}){again}")
+        case "step":
+            return text(("· ", "cyan"), f"{place}({preview}) ", *_result(record, say))
+        case "outcome":
+            who = f"  says {clean(str(record['who']))}" if "who" in record else ""
+            by = record.get("by", "call")
+            how = "" if by == "call" else f"  by {clean(str(by))}"
+            return text(("← ", "cyan"), f"{place} ", *_result(record, say), (who or how, "magenta"))
+        case "value":
+            return text(("· ", "cyan"), f"{place} = {say(record.get('value'))}")
+        case "run-finished":
+            status = str(record.get("status"))
+            style = "green" if status == "done" else "red"
+            return text(("■ ", "cyan"), (status, style), " ", *_result(record, say))
+        case "run-stopped":
+            problem = str(record.get("problem"))
+            return text(("! ", "bold red"), clean(problem if whole else problem.partition("\n")[0]))
+        case "run-cancelled":
+            return text(("■ ", "cyan"), f"cancelled {clean(str(record.get('run')))}")
+    return None
+
+
+def _result(record: Mapping[str, Any], say: Say) -> tuple[tuple[str, str] | str, ...]:
+    if record.get("not_done"):
+        return (("was not done", "yellow"),)
+    error = record.get("error")
+    if error is None and record.get("status") == "failed":
+        error = record.get("value")
+    if isinstance(error, Mapping):
+        kind = str(error.get("type", "")).rpartition(":")[2]
+        return (("raised ", "red"), clean(f"{kind}: {error.get('text', '')}"))
+    return (f"→ {say(record.get('value'))}",)
+
+
+class Changes:
+    """The deltas of commits in lines, for one commit after the other in rising order of seq.
+
+    A change is told with what was there before it. A chain of commits costs one state and their
+    deltas; a jump (a fork, a rollback) costs a fold.
+    """
+
+    def __init__(self, state_at: Callable[[int], Plain], *, whole: bool) -> None:
+        self._state_at = state_at
+        self._whole = whole
+        self._seq = 0
+        self._state: Plain = None
+
+    def of(self, commit: Commit) -> list[Text]:
+        """The commit's changes, a line each."""
+        if commit.delta and (commit.parent != self._seq or not self._seq):
+            self._state = self._state_at(commit.parent) if commit.parent else None
+            self._seq = commit.parent
+        if commit.parent == self._seq:
+            self._seq = commit.seq
+        made: list[Text] = []
+        say: Say = full if self._whole else short
+        for op in commit.delta:
+            made += _op_lines(op, self._state, say, None if self._whole else ITEMS_MAX)
+            self._state = ops.apply(self._state, ops.own(op))
+        return made if self._whole else _first(made)

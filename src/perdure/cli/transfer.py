@@ -1,0 +1,185 @@
+"""`export` and `import`: an agent's whole history in one file; or one of its states."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from perdure import Conflict
+from perdure.cli import plain
+from perdure.cli.failures import UsageError
+from perdure.cli.portable import read_file, write_log
+from perdure.cli.progress import bar
+from perdure.cli.session import (
+    WHERE_HELP,
+    AgentArgument,
+    BranchOption,
+    JsonOption,
+    Session,
+    StoreOption,
+    opened,
+    where,
+)  # fmt: skip
+from perdure.cli.words import clean, count, size, stderr_console, stdout_console, text
+from perdure.model import id_text
+
+
+def export(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Default: stdout."),
+    ] = None,
+    state: Annotated[bool, typer.Option("--state", help="One state instead, as JSON.")] = False,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="WHERE", help=f"With --state: {WHERE_HELP}.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
+    branch: BranchOption = "main",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an agent's whole history, or one state of it, to one file.
+
+    The history is JSON Lines: a header, a line per commit of all branches with its exact bytes
+    (base64) beside readable fields, and a footer with the count and the root. `perdure import`
+    makes the same agent of it, with the same ids.
+    """
+    if at is not None and not state:
+        raise UsageError("--at goes with --state: a history is exported whole")
+    with opened(ctx) as session:
+        with _sink(output, force=force) as stream:
+            if state:
+                said = _write_state(session, agent, branch, at, stream)
+            else:
+                said = _write_log(session, agent, stream)
+        if output is None:
+            return
+        if session.json:
+            plain.put({**said, "file": str(output), "bytes": output.stat().st_size})
+            return
+        console = stdout_console()
+        what = f"the state of commit {said['seq']}" if state else count(said["commits"], "commit")
+        console.print(
+            text(
+                (clean(agent), "bold"), f": {what} in ", (clean(str(output)), "bold"),
+                f", {size(output.stat().st_size)}",
+            )
+        )  # fmt: skip
+        if not state:
+            console.print(text("root ", str(said["root"])))
+
+
+export.__doc__ = f"{export.__doc__}\n\n    {plain.TAGS_HELP}\n    "
+
+
+@contextmanager
+def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
+    """Where an export goes: a file is there whole, or not at all."""
+    if path is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if path.exists() and not force:
+        raise Conflict("is there already", target=f"file {path}", hint="--force replaces it")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_log(session: Session, agent: str, stream: BinaryIO) -> dict[str, Any]:
+    info = session.find(agent, deleted_too=True)
+    with bar() as progress:
+        progress.begin(f"exporting {agent}", info.seq)
+        entries = session.store.export_log(info)
+        root = write_log(info, entries, stream, progress=progress.at)
+    return {"agent": agent, "incarnation": info.incarnation, **root}
+
+
+def _write_state(
+    session: Session, agent: str, branch: str, at: str | None, stream: BinaryIO
+) -> dict[str, Any]:
+    handle = session.agent(agent, branch)
+    past = handle.at(branch if at is None else where(handle, at))
+    commit = past.commit
+    said = {
+        "perdure_state": 1, "agent": agent, "seq": past.seq, "id": id_text(commit.id),
+        "at": plain.time_json(commit.at), "branch": commit.branch,
+        "schema": plain.schema_json(commit.schema_id, commit.schema_version),
+        "exported_at": plain.time_json(datetime.now(UTC)),
+    }  # fmt: skip
+    document = {**said, "state": plain.to_json(past.plain)}
+    stream.write(plain.ascii_dumps(document).encode() + b"\n")
+    return said
+
+
+def import_(
+    ctx: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the store if it is not there.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take in an agent that `perdure export` wrote, with every id as it was.
+
+    The whole file is checked first (its end, its count, its root, every link and digest), then
+    written in one transaction: all of it, or nothing. The store must not have the agent yet.
+    """
+    with _source(file) as stream:
+        read = read_file(stream, file)  # before any store is made for it
+    with opened(ctx, create=create) as session, bar() as progress:
+        progress.begin(f"checking {read.agent}", len(read.entries))
+        verified = session.store.import_log(
+            read.entries, root=read.root, progress=progress.at, total=len(read.entries)
+        )
+        progress.begin(f"verifying {read.agent}", verified.commits)
+        info = session.find(verified.agent, deleted_too=True)
+        verified = session.store.agent_of(info).verify(anchor=read.root, progress=progress.at)
+        said = {
+            "agent": verified.agent, "incarnation": info.incarnation,
+            "commits": verified.commits, "root": verified.root,
+        }  # fmt: skip
+        as_json = session.json
+    if as_json:
+        plain.put(said)
+        return
+    console = stdout_console()
+    number = count(verified.commits, "commit")
+    console.print(
+        text(("✓ ", "bold green"), (clean(verified.agent), "bold"), f"  {number}, verified")
+    )
+    console.print(text("  root ", verified.root))
+    if stderr_console().is_terminal and info.deleted:
+        console.print(text(("  this agent was deleted; its log is here", "yellow")))
+
+
+@contextmanager
+def _source(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = open(file, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    with stream:
+        yield stream

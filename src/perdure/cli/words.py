@@ -1,0 +1,172 @@
+"""Words for people: sizes, times, short values, and consoles that print nothing but them.
+
+What agents stored may hold control characters: nothing reaches a terminal but through `clean`,
+`short` or `full`, which write them as escapes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+Part = str | tuple[str, str] | Text
+
+PLAIN_WIDTH = 100_000
+"""Of output that is no terminal: nothing is cut or wrapped there."""
+
+STATUS_STYLES = {
+    "running": "cyan", "pending": "cyan", "needs_attention": "bold red", "done": "green",
+    "failed": "red", "cancelled": "dim",
+}  # fmt: skip
+
+
+def stdout_console() -> Console:
+    return _console(stderr=False)
+
+
+def stderr_console() -> Console:
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PLAIN_WIDTH
+    return Console(
+        stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True
+    )
+
+
+def text(*parts: Part) -> Text:
+    """Pieces with their styles; rich's markup is never read from data."""
+    built = Text()
+    for part in parts:
+        if isinstance(part, tuple):
+            built.append(part[0], Style.parse(part[1]))
+        else:
+            built.append(part)
+    return built
+
+
+def table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """A table with few lines: a head in dim letters, and columns two blanks apart."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        justify: Any = "right" if name in right else "left"
+        made.add_column(name, justify=justify, overflow="fold")
+    return made
+
+
+def clean(words: str) -> str:
+    """Text from outside on one line, control characters as escapes."""
+    if words.isprintable():
+        return words
+    return "".join(c if c.isprintable() else _escape(c) for c in words)
+
+
+def _escape(character: str) -> str:
+    return " " if character == "\n" else repr(character)[1:-1]
+
+
+def size(count: int) -> str:
+    if count < 1000:
+        return f"{count} B"
+    number = float(count)
+    for unit in ("kB", "MB", "GB", "TB"):
+        number /= 1000
+        if number < 999.95 or unit == "TB":
+            return f"{number:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def moment(at: datetime) -> str:
+    """In the local zone, to the second."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(at: datetime, now: datetime | None = None) -> str:
+    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
+    if seconds < 0:
+        return "in the future"
+    for unit, length in (("day", 86_400), ("hour", 3600), ("min", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'s' if number > 1 and unit != 'min' else ''} ago"
+    return "just now" if seconds < 2 else f"{int(seconds)} s ago"
+
+
+def full(value: Any) -> str:
+    """A value as Python writes it, but dict keys bare where they are names."""
+    return short(value, limit=None)
+
+
+def short(value: Any, limit: int | None = 60) -> str:
+    """A value on one line, of about `limit` characters at most."""
+    if isinstance(value, str):
+        return _short_text(value, limit)
+    if isinstance(value, bytes):
+        return _short_bytes(value, limit)
+    if isinstance(value, dict):
+        pairs = ((_key(key), item) for key, item in value.items())
+        return _short_items(pairs, "{", "}", len(value), limit)
+    if isinstance(value, list):
+        return _short_items((("", item) for item in value), "[", "]", len(value), limit)
+    if isinstance(value, tuple):
+        return _short_items((("", item) for item in value), "(", ")", len(value), limit)
+    if isinstance(value, set | frozenset):
+        items = sorted(value, key=repr)
+        name = "" if isinstance(value, set) and value else type(value).__name__ + "("
+        end = ")" if name else "}"
+        opening = name if not value else name + "{"
+        closing = end if not value else ("})" if name else "}")
+        return _short_items((("", item) for item in items), opening, closing, len(items), limit)
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return _cut(repr(value), limit)
+
+
+def _key(key: Any) -> str:
+    bare = isinstance(key, str) and key.isidentifier()
+    return (key if bare else short(key, 40)) + ": "
+
+
+def _short_items(
+    items: Iterable[tuple[str, Any]], opening: str, closing: str, number: int, limit: int | None
+) -> str:
+    parts: list[str] = []
+    used = len(opening) + len(closing)
+    for index, (label, item) in enumerate(items):
+        left = None if limit is None else limit - used - len(label)
+        if left is not None and left < 8 and index:
+            parts.append(f"… {number - index} more")
+            break
+        part = label + short(item, None if left is None else max(left, 8))
+        parts.append(part)
+        used += len(part) + 2
+    return opening + ", ".join(parts) + closing
+
+
+def _short_text(value: str, limit: int | None) -> str:
+    if limit is None or len(value) <= limit - 2:
+        return repr(value)
+    return repr(value[: max(limit - 3, 4)])[:-1] + "…'"
+
+
+def _short_bytes(value: bytes, limit: int | None) -> str:
+    if limit is None or len(value) <= max(limit // 4, 8):
+        return repr(value)
+    return f"{value[: max(limit // 8, 4)]!r}… ({size(len(value))})"
+
+
+def _cut(words: str, limit: int | None) -> str:
+    return words if limit is None or len(words) <= limit else words[: max(limit - 1, 1)] + "…"

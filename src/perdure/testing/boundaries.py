@@ -1,0 +1,213 @@
+"""Kill a program before and after everything that it does to the world or the log, and see that
+it ends right all the same.
+
+    def migrate(folder: Path) -> str:
+        with perdure.open(folder / "agents.db") as store:
+            return store.run(migration, "m", str(folder))
+
+    def test_migrate(tmp_path):
+        def check(end: Ending) -> None:
+            assert end.result == "done"
+            assert (end.folder / "moved.txt").read_text() == "1\\n2\\n3\\n", end.killed_at
+
+        kill_at_every_boundary(migrate, check, tmp_path)
+
+A boundary is the moment before or after an append to the log, a lease's change, or the call of a
+step or tool; `boundary` makes more of them. On POSIX only: programs run in forked processes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from perdure.engine.replay import Invoke
+from perdure.engine.run import Run
+from perdure.storage.sqlite.backend import SqliteBackend
+
+Scenario = Callable[[Path], Any]
+"""A whole program: opens a store in the folder, does its work, returns. Run again after a kill."""
+
+BOUNDARIES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a scenario ended, in the process that was not killed.
+
+    Attributes:
+        folder: where it ran; nothing else was there at first.
+        killed_at: the boundaries at which it was killed, in order, e.g. ``before append 3``.
+        reached: the boundaries that the last process passed.
+        result: what it returned, where that can be pickled.
+        error: the name and words of the exception that ended it; None if it returned.
+    """
+
+    folder: Path
+    killed_at: list[str]
+    reached: list[str]
+    result: Any = None
+    error: str | None = None
+
+
+class _Counter:
+    """Counts the boundaries that this process passes, and ends it at one of them."""
+
+    def __init__(self, kill_at: int | str | None, report: Connection) -> None:
+        self._kill_at = kill_at
+        self._report = report
+        self._counts: dict[str, int] = {}
+        self.reached: list[str] = []
+
+    def passed(self, when: str, what: str) -> None:
+        count = self._counts[what] = self._counts.get(what, 0) + (when != "after")
+        self.reached.append(f"{when} {what} {count}")
+        if self._kill_at in (len(self.reached) - 1, self.reached[-1]):
+            self._report.send(self.reached[-1])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+_counter: _Counter | None = None
+
+
+def boundary(what: str) -> None:
+    """One more moment to be killed at, e.g. in the middle of a tool. Nothing, where nobody kills."""
+    if _counter is not None:
+        _counter.passed("at", what)
+
+
+def kill_at_every_boundary(
+    scenario: Scenario, check: Callable[[Ending], None], folder: Path, *, timeout_s: float = 60
+) -> int:
+    """Run a scenario once for each of its boundaries: killed there, then run again to its end.
+
+    The first time it is not killed at all. Each time it has a folder of its own.
+
+    Args:
+        check: looks at each ending, and raises if it is not right.
+        folder: where the folders are made.
+        timeout_s: for one process. One that takes longer is killed, and counts as stuck.
+
+    Returns:
+        How many boundaries there were.
+
+    Raises:
+        TimeoutError: a process was stuck, before or after the kill that it names.
+        What `check` raises.
+    """
+    check(run_with_kills(scenario, _new(folder / "whole"), (), timeout_s=timeout_s))
+    for number in range(BOUNDARIES_MAX):
+        place = _new(folder / str(number))
+        end = run_with_kills(scenario, place, (number,), timeout_s=timeout_s)
+        check(end)
+        if not end.killed_at:
+            return number
+    raise AssertionError(f"more than {BOUNDARIES_MAX} boundaries: does the scenario end?")
+
+
+def run_with_kills(
+    scenario: Scenario, folder: Path, kill_at: Sequence[int | str], *, timeout_s: float = 60
+) -> Ending:
+    """Run a scenario in one process after the other: the first is killed at boundary
+    ``kill_at[0]``, the next at ``kill_at[1]`` of its own, and so on; one more is left alone. A
+    process that ends before its boundary ends it all.
+
+    Args:
+        kill_at: boundaries by number, from 0, or by name, e.g. ``"before tool 2"``.
+
+    Raises:
+        TimeoutError: a process was stuck.
+    """
+    killed: list[str] = []
+    for at in [*kill_at, None]:
+        answer = _run_process(scenario, folder, at, killed, timeout_s)
+        if isinstance(answer, Ending):
+            return answer
+        killed.append(answer)
+    raise AssertionError("unreachable")
+
+
+def _run_process(
+    scenario: Scenario, folder: Path, kill_at: int | str | None, killed: list[str], timeout_s: float
+) -> Ending | str:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(scenario, folder, kill_at, killed, theirs))
+    with warnings.catch_warnings():
+        # A fork beside other threads is safe for what the child does: it takes none of their locks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    theirs.close()
+    try:
+        if not ours.poll(timeout_s):
+            process.kill()
+            raise TimeoutError(f"stuck for {timeout_s} s, killed at {killed}, now at {kill_at}")
+        try:
+            answer = ours.recv()
+        except EOFError:
+            answer = "its own end"
+        process.join(timeout_s)
+        if isinstance(answer, str):
+            return answer
+        return Ending(folder, killed, *answer)
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def _child(
+    scenario: Scenario, folder: Path, kill_at: int | str | None, killed: list[str], report: Connection
+) -> None:
+    global _counter
+    counter = _counter = _Counter(kill_at, report)
+    _watch(counter)
+    result, error = None, None
+    try:
+        result = scenario(folder)
+    except Exception as problem:
+        error = f"{type(problem).__name__}: {problem}"
+    try:
+        report.send((counter.reached, result, error))
+    except Exception:  # the result cannot be pickled
+        report.send((counter.reached, repr(result), error))
+
+
+def _watch(counter: _Counter) -> None:
+    """Put a boundary on each side of what counts; in this process, which is nobody else's."""
+    append, lease, invoke = SqliteBackend.append, SqliteBackend.lease, Run._invoke
+
+    def watched_append(self: SqliteBackend, batch: Any) -> Any:
+        counter.passed("before", "append")
+        outcomes = append(self, batch)
+        counter.passed("after", "append")
+        return outcomes
+
+    def watched_lease(self: SqliteBackend, *args: Any, **more: Any) -> Any:
+        counter.passed("before", "lease")
+        answer = lease(self, *args, **more)
+        counter.passed("after", "lease")
+        return answer
+
+    def watched_invoke(self: Run[Any], effect: Invoke) -> Any:
+        counter.passed("before", effect.inside)
+        try:
+            return invoke(self, effect)
+        finally:
+            counter.passed("after", effect.inside)
+
+    SqliteBackend.append = watched_append  # type: ignore[method-assign]
+    SqliteBackend.lease = watched_lease  # type: ignore[method-assign]
+    Run._invoke = watched_invoke  # type: ignore[method-assign]
+
+
+def _new(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder

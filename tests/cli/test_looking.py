@@ -1,0 +1,260 @@
+"""Commands that only look: they change nothing, and say what there is."""
+
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import perdure
+from perdure.cli.app import COMMANDS
+from tests.cli.operator import Operator
+
+
+def test_ls_says_which_agent_stands_still(operator: Operator) -> None:
+    lines = operator.see("ls").splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["ticket-42", "ticket-43"]
+    assert "executor is gone" in lines[2]
+    assert operator.see("ls", "x") == "no agents that begin with x\n"
+    found = operator.json("ls", "ticket-43")
+    assert [run["id"] for run in found[0]["unfinished_runs"]] == ["ticket-43/support/main"]
+    assert operator.json("ls", "nothing") == []
+
+
+def test_show_says_it_all_and_the_way_out(operator: Operator) -> None:
+    shown = operator.see("show", "ticket-43")
+    for words in ("schema", "dict 1.0", "main", "executor is gone", "refund#1", "is in doubt"):
+        assert words in shown
+    assert f"perdure settle ticket-43 'refund#1' --not-done --store {operator.path}" in shown
+    said = operator.json("show", "ticket-42")
+    assert [branch["name"] for branch in said["branches"]] == ["gone", "main", "what-if"]
+    assert [point["name"] for point in said["checkpoints"]] == ["before refund"]
+    assert said["in_doubt"] == []
+    assert said["sizes"]["commits"] == said["commits"]
+    assert [doubt["place"] for doubt in operator.json("show", "ticket-43")["in_doubt"]] == [
+        "refund#1"
+    ]
+
+
+def test_log_is_newest_first_and_limited(operator: Operator) -> None:
+    every = operator.json("log", "ticket-42")
+    seqs = [commit["seq"] for commit in every]
+    assert seqs == sorted(seqs, reverse=True)
+    assert {commit["branch"] for commit in every} == {"main"}
+    assert [c["seq"] for c in operator.json("log", "ticket-42", "-n", "2")] == seqs[:2]
+    oldest = operator.json("log", "ticket-42", "--oldest-first", "-n", "3")
+    assert [commit["seq"] for commit in oldest] == [1, 2, 3]
+    both = operator.json("log", "ticket-42", "--all")
+    assert {commit["branch"] for commit in both} == {"main", "what-if", "gone"}
+    assert "and there are more" in operator.see("log", "ticket-42", "-n", "2")
+    assert "and there are more" not in operator.see("log", "ticket-42", "-n", "0")
+
+
+def test_log_tells_each_change_with_what_was_before(operator: Operator) -> None:
+    shown = operator.see("log", "ticket-42", "--all", "-n", "0")
+    for line in (
+        "+ state.messages[1] {role: 'user', content: 'Refund me 1'}",
+        "~ state.status 'pending' → 'closed'",
+        "~ state.status 'pending' → 'refused'",
+        "→ refund#1(invoice='i-7', cents=4200)",
+        "← refund#1 → {receipt: 'r-1', cents: 4200}",
+        "forked what-if from 3",
+        "branch deleted: gone",
+        "key msg-1",
+        "(before refund)",
+    ):
+        assert line in shown
+    # the same words, whichever end it begins at
+    forward = operator.see("log", "ticket-42", "--all", "-n", "0", "--oldest-first")
+    assert without_ages(forward) == without_ages(shown)
+
+
+def without_ages(shown: str) -> list[str]:
+    return sorted(
+        line for line in shown.splitlines() if " ago)" not in line and "(just now)" not in line
+    )
+
+
+def test_log_cuts_long_values_and_p_does_not(operator: Operator) -> None:
+    with perdure.open(operator.path) as store, store.agent("ticket-42").edit("long") as draft:
+        draft["text"] = "word " * 100
+        draft["many"] = list(range(100))
+        draft.update({f"k{number}": number for number in range(20)})
+    shown = operator.see("log", "ticket-42", "-n", "1")
+    assert "word " * 20 not in shown
+    assert "more changes; -p shows all" in shown
+    whole = operator.see("log", "ticket-42", "-n", "1", "-p")
+    assert "word " * 100 in whole
+    assert "98, 99]" in whole
+    assert "sha256:" in whole
+
+
+def test_control_characters_never_reach_a_terminal(operator: Operator) -> None:
+    with perdure.open(operator.path) as store:
+        agent = store.agent("evil\x1b[31m")
+        with agent.edit("red \x1b[31m\u202e\nnext") as draft:
+            draft["\x1b[2J"] = "\x1b[2J\x9b"
+        agent.checkpoint("c\x1b]0;x\x07")
+    for command in (["ls"], ["stats"], ["verify"]):
+        assert_harmless(operator.see(*command))
+        assert_harmless(operator.see(*command, "--json"))
+    for command in (["log", "-p"], ["show"], ["branches"], ["state"], ["diff", "1"], ["effects"]):
+        words = [command[0], "evil\x1b[31m", *command[1:]]
+        assert_harmless(operator.see(*words))
+        assert_harmless(operator.see(*words, "--json"))
+
+
+def assert_harmless(shown: str) -> None:
+    assert all(c.isprintable() or c == "\n" for c in shown.replace("\u202e", "")), repr(shown)
+
+
+def test_state_at_every_kind_of_place(operator: Operator) -> None:
+    head = operator.json("state", "ticket-42")["state"]
+    assert head["status"] == "closed"
+    assert head["price"] == {"$decimal": "1.10"}
+    assert head["due"] == {"$datetime": "2026-09-01T00:00:00+00:00"}
+    assert len(operator.json("state", "ticket-42", "--at", "3")["state"]["messages"]) == 1
+    named = operator.json("state", "ticket-42", "--at", "before refund")
+    assert "invoice" not in named["state"]
+    assert operator.json("state", "ticket-42", "--at", "what-if")["state"]["status"] == "refused"
+    assert operator.json("state", "ticket-42", "-b", "what-if")["state"]["status"] == "refused"
+    moment = datetime.now(UTC).isoformat()
+    assert operator.json("state", "ticket-42", "--at", moment)["state"] == head
+    at_z = moment.replace("+00:00", "Z")
+    assert operator.json("state", "ticket-42", "--at", at_z)["state"] == head
+    assert json.loads(operator.see("state", "ticket-42")) == head
+
+
+def test_digits_are_a_seq_and_dates_need_a_zone(operator: Operator) -> None:
+    with perdure.open(operator.path) as store:
+        store.agent("ticket-42").checkpoint("2026-01-01")
+        store.agent("ticket-42").checkpoint("3")
+    assert operator.json("state", "ticket-42", "--at", "3")["seq"] == 3
+    assert operator.json("state", "ticket-42", "--at", "2026-01-01")["seq"] > 3
+    for words in ("2026-01-02", "2026-01-02T10:00:00", "2026-01-02 10:00"):
+        code, said = operator.refused("state", "ticket-42", "--at", words)
+        assert code == 2
+        assert "zone" in said or "moment" in said
+    assert operator.refused("state", "ticket-42", "--at", "2026-01-02T10:00:00Z")[0] == 3
+    assert operator.refused("state", "ticket-42", "--at", "2026-99-99")[0] == 3
+    assert operator.refused("state", "ticket-42", "--at", "999")[0] == 3
+
+
+def test_diff(operator: Operator) -> None:
+    shown = operator.see("diff", "ticket-42", "3", "main").splitlines()
+    assert "~ state.status 'pending' → 'closed'" in shown
+    changes = {one["path"]: one for one in operator.json("diff", "ticket-42", "3", "what-if")}
+    assert changes == {
+        "state.status": {
+            "path": "state.status", "kind": "changed", "before": "pending", "after": "refused",
+        }
+    }  # fmt: skip
+    assert operator.see("diff", "ticket-42", "3", "3") == "nothing differs\n"
+    assert operator.json("diff", "ticket-42", "3", "3") == []
+
+
+def test_branches_and_checkpoints(operator: Operator) -> None:
+    shown = operator.see("branches", "ticket-42")
+    assert "what-if" in shown
+    assert "before refund" in shown
+    assert "\ngone" not in shown
+    assert "\ngone" in operator.see("branches", "ticket-42", "--all")
+    said = operator.json("branches", "ticket-42")
+    assert [one["name"] for one in said["branches"]] == ["main", "what-if"]
+
+
+def test_stats(operator: Operator) -> None:
+    said = operator.json("stats")
+    assert {row["agent"] for row in said["agents"]} == {"ticket-42", "ticket-43"}
+    assert sum(row["commits"] for row in said["agents"]) == said["store"]["commits"]
+    assert all(row["log_bytes_last_day"] <= row["log_bytes"] for row in said["agents"])
+    assert "in all 2 agents" in operator.see("stats")
+    assert "in all" not in operator.see("stats", "ticket-42")
+
+
+def test_a_mistyped_name_creates_nothing(operator: Operator) -> None:
+    before = operator.path.read_bytes()
+    for command, *rest in (
+        ("show",), ("log",), ("state",), ("diff", "1"), ("branches",), ("stats",), ("undo",),
+        ("redo",), ("fork", "x"), ("checkpoint", "x"), ("rollback", "1"), ("effects",),
+        ("settle", "refund#1", "--not-done"), ("verify",), ("export",), ("runs",),
+    ):  # fmt: skip
+        code, said = operator.refused(command, "tickt-42", *rest)
+        assert code == 3
+        assert "did you mean ticket-42" in said, command
+    for words in (["log", "ticket-42", "-b", "mian"], ["undo", "ticket-42", "-b", "gone"]):
+        code, said = operator.refused(*words)
+        assert code == 3
+        assert "there are: main, what-if" in said
+    assert operator.path.read_bytes() == before
+
+
+def test_a_mistyped_store_creates_nothing(tmp_path: Path) -> None:
+    operator = Operator(tmp_path / "none.db")
+    assert operator.refused("ls")[0] == 3
+    assert list(tmp_path.iterdir()) == []
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    assert Operator(empty).refused("ls")[0] == 9
+    assert empty.read_bytes() == b""
+    assert Operator(tmp_path).refused("ls")[0] == 6
+    text = tmp_path / "text.txt"
+    text.write_text("not a database at all, but long enough to be taken for one" * 20)
+    assert Operator(text).refused("ls")[0] == 9
+    assert Operator(Path("ftp:") / "x").refused("ls")[0] in (2, 3)
+
+
+def test_a_deleted_agent_is_said_to_be_so(operator: Operator) -> None:
+    with perdure.open(operator.path) as store:
+        store.delete("ticket-42")
+    code, said = operator.refused("show", "ticket-42")
+    assert code == 3
+    assert "was deleted" in said
+    assert "agent deleted" in operator.see("log", "ticket-42", "--all")
+    assert operator.json("verify", "ticket-42")["ok"]
+
+
+def test_every_command_answers_in_json(operator: Operator) -> None:
+    """The list that this goes by is the command line's own, so that no command is forgotten."""
+    asked = {
+        "ls": [], "show": ["ticket-42"], "log": ["ticket-42"], "state": ["ticket-42"],
+        "diff": ["ticket-42", "1"], "branches": ["ticket-42"], "stats": [],
+        "fork": ["ticket-42", "new"], "checkpoint": ["ticket-42", "point"],
+        "undo": ["ticket-42"], "redo": ["ticket-42"], "rollback": ["ticket-42", "3"],
+        "runs": [], "effects": ["ticket-43"], "settle": ["ticket-43", "refund#1", "--not-done"],
+        "cancel": ["ticket-43/support/main"], "verify": [],
+        "export": ["ticket-42", "-o", str(operator.path.with_name("out.jsonl"))],
+    }  # fmt: skip
+    assert {name for name, *_ in COMMANDS} == {*asked, "import"}
+    for command, words in asked.items():
+        result = operator.type(command, *words, "--json")
+        assert result.exit_code == 0, result.output
+        assert result.stderr == ""
+        json.loads(result.stdout)
+    destination = Operator(operator.path.with_name("other.db"))
+    assert destination.json("import", asked["export"][2], "--create")["agent"] == "ticket-42"
+
+
+def test_verify_beside_a_busy_writer(operator: Operator) -> None:
+    """Story: verify compared the log that it had read with branches as they were at its end; on an
+    agent at work it reported damage where there was none."""
+    stop = threading.Event()
+
+    def write() -> None:
+        with perdure.open(operator.path, durability="os") as store:
+            agent = store.agent("ticket-42")
+            number = 0
+            while not stop.is_set():
+                number += 1
+                with agent.edit("live") as draft:
+                    draft["n"] = number
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = [operator.json("verify")["agents"][0]["commits"] for _ in range(8)]
+        assert operator.json("state", "ticket-42")["state"]["n"] > 0
+    finally:
+        stop.set()
+        writer.join()
+    assert seen == sorted(seen)
+    assert seen[0] < seen[-1]

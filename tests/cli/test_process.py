@@ -1,0 +1,153 @@
+"""The command as a process of its own: what scripts and terminals get."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perdure
+from tests.cli.operator import Operator
+
+COMMAND = [sys.executable, "-m", "perdure"]
+
+
+def run(
+    *words: str, store: Path | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    env = {**os.environ, **more}
+    env.pop("PERDURE_STORE", None)
+    if store is not None:
+        env["PERDURE_STORE"] = str(store)
+    return subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, env=env, timeout=60, check=False
+    )
+
+
+def test_help_says_the_exit_codes_and_version(operator: Operator) -> None:
+    shown = run("--help")
+    assert shown.returncode == 0
+    assert "3 not" in shown.stdout
+    assert "PERDURE_STORE" in shown.stdout
+    assert run("--version").stdout == f"perdure {perdure.__version__}\n"
+
+
+def test_the_store_from_the_environment_or_either_place(operator: Operator) -> None:
+    path = str(operator.path)
+    for found in (
+        run("ls", store=operator.path),
+        run("--store", path, "ls"),
+        run("ls", "--store", path),
+        run("ls", "--store", f"sqlite:///{path}", store=Path("none.db")),
+    ):
+        assert found.returncode == 0, found.stderr
+        assert "ticket-42" in found.stdout
+    nothing = run("ls")
+    assert nothing.returncode == 2
+    assert "PERDURE_STORE" in nothing.stderr
+    assert run("ls", "--store", "ftp://x").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "kind"),
+    [
+        (["--json", "show", "nobody"], 3, "NotFound"),
+        (["show", "nobody", "--json"], 3, "NotFound"),
+        (["fork", "ticket-42", "what-if", "--json"], 4, "Conflict"),
+        (["show", "--json"], 2, "Usage"),
+        (["nonsense", "--json"], 2, "Usage"),
+        (["verify", "ticket-42", "--anchor", "sha256:00", "--json"], 5, "Corrupt"),
+    ],
+)
+def test_errors_for_scripts(operator: Operator, words: list[str], code: int, kind: str) -> None:
+    found = run(*words, store=operator.path)
+    assert found.returncode == code
+    error = json.loads(found.stderr)
+    assert error["error"] == kind
+    assert error["exit_code"] == code
+    if kind != "Corrupt":  # verify still says what it found of each agent
+        assert found.stdout == ""
+
+
+def test_errors_for_people_are_on_stderr(operator: Operator) -> None:
+    found = run("show", "nobody", store=operator.path)
+    assert found.returncode == 3
+    assert found.stdout == ""
+    assert found.stderr.startswith("error: agent 'nobody': there is no such agent\n")
+
+
+def test_damage_is_found_with_its_own_exit_code(operator: Operator) -> None:
+    data = bytearray(operator.path.read_bytes())
+    at = data.index(b"what-if")
+    data[at] ^= 1
+    operator.path.write_bytes(bytes(data))
+    found = run("verify", store=operator.path)
+    assert found.returncode == 5
+    assert "Traceback" not in found.stderr
+
+
+def test_a_closed_pipe_is_no_error_message(operator: Operator) -> None:
+    with perdure.open(operator.path, durability="os") as store:
+        agent = store.agent("long")
+        for number in range(300):
+            with agent.edit("x" * 200) as draft:
+                draft["n"] = number
+    shell = f"{sys.executable} -m perdure log long --json | head -n 1"
+    env = {**os.environ, "PERDURE_STORE": str(operator.path)}
+    found = subprocess.run(
+        ["/bin/sh", "-c", shell], capture_output=True, text=True, env=env, timeout=60, check=False
+    )
+    assert found.stdout == "[\n"
+    assert found.stderr == ""
+
+
+def test_no_colour_and_no_cut_lines_where_nobody_looks(operator: Operator) -> None:
+    with perdure.open(operator.path) as store, store.agent("n" * 150).edit("w" * 30) as draft:
+        draft["x"] = 1
+    for words in (["ls"], ["log", "n" * 150], ["stats"], ["show", "ticket-43"]):
+        shown = run(*words, store=operator.path, COLUMNS="80", TERM="xterm-256color").stdout
+        assert "\x1b" not in shown
+        assert "…" not in shown
+    listed = run("ls", store=operator.path, COLUMNS="80").stdout
+    assert any(line.startswith("n" * 150 + "  ") for line in listed.splitlines())
+
+
+def test_colour_for_a_person(operator: Operator) -> None:
+    leader, follower = pty.openpty()
+    env = {**os.environ, "PERDURE_STORE": str(operator.path), "TERM": "xterm-256color"}
+    env.pop("NO_COLOR", None)
+    try:
+        subprocess.run(
+            [*COMMAND, "runs"], stdout=follower, stderr=follower, stdin=follower, env=env,
+            timeout=60, check=True,
+        )  # fmt: skip
+        shown = os.read(leader, 100_000).decode()
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert "\x1b[" in shown
+    assert "is in doubt" in shown
+
+
+def test_export_and_import_through_a_pipe(operator: Operator) -> None:
+    destination = operator.path.with_name("piped.db")
+    perdure.open(destination).close()
+    shell = f"{sys.executable} -m perdure export ticket-42 --store '{operator.path}' | "
+    shell += f"{sys.executable} -m perdure import - --store '{destination}' --json"
+    found = subprocess.run(
+        ["/bin/sh", "-c", shell], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["agent"] == "ticket-42"
+
+
+def test_values_that_this_locale_cannot_show(operator: Operator) -> None:
+    with perdure.open(operator.path) as store, store.agent("ö").edit("ü €") as draft:
+        draft["ä"] = "€ \ud800"
+    for words in (["state", "ö"], ["log", "ö"], ["log", "ö", "--json"], ["ls"], ["show", "ö"]):
+        for encoding in ("ascii", "utf-8"):
+            found = run(*words, store=operator.path, PYTHONIOENCODING=encoding)
+            assert found.returncode == 0, found.stderr
