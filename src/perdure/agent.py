@@ -326,8 +326,8 @@ class Agent(Generic[T]):
             working.schema.build(working.plain)
             run = next(iter(moves.unfinished_runs(self._working)), None)
             point = Checkpoint(
-                name, HERE, checkpoints.state_hash(working.plain), working.schema.id,
-                working.schema.version, checkpoints.config_hash(config),
+                name, HERE, checkpoints.state_hash(working.plain), *working.schema_to_write(),
+                checkpoints.config_hash(config),
                 checkpoints.versions(dependencies), run.id if run else None,
                 self._position(run) if run else None,
             )  # fmt: skip

@@ -20,12 +20,15 @@ from perdure.errors import NotFound
 from perdure.model import MAIN, MISSING, AgentInfo, Cause, Durability, RunInfo, Verified
 from perdure.state.context import Context
 from perdure.state.policy import SnapshotPolicy
+from perdure.state.projections import DELETED
 from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log
+from perdure.state.verify import verify_log
 from perdure.state.working import Extras, WorkingCopy
 from perdure.storage.committer import HERE, Committer
 from perdure.storage.locate import locate, rebuild_checksums
 from perdure.storage.port import Backend, Sizes
+from perdure.storage.reader import LogReader
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -74,12 +77,8 @@ def repair(url: str | os.PathLike[str]) -> list[Verified]:
     """
     proved: list[Verified] = []
 
-    def prove(backend: Backend) -> None:
-        store = Store(backend)
-        after = ""
-        while page := store.agents(after=after):
-            proved.extend(store.agent_of(info).verify() for info in page)
-            after = page[-1].name
+    def prove(backend: Backend, info: AgentInfo) -> None:
+        proved.append(verify_log(backend, LogReader(backend, info)))
 
     rebuild_checksums(url, prove)
     return proved
@@ -173,7 +172,7 @@ class Store:
         with working.lock:
             runs = self._context.backend.runs(agent=name, unfinished=True)
             cancelled = [
-                replace(run, status="cancelled", ended=HERE, problem="its agent was deleted")
+                replace(run, status="cancelled", ended=HERE, problem=DELETED)
                 for run in runs if run.agent_no == info.no
             ]  # fmt: skip
             records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
@@ -187,8 +186,6 @@ class Store:
 
     def _working(self, info: AgentInfo, branch: str) -> WorkingCopy[Any]:
         """A branch with its state as it was written, of whatever schema."""
-        from perdure.storage.reader import LogReader
-
         reader = LogReader(self._context.backend, info)
         ref = self._context.backend.ref(info.no, branch)
         head = reader.commit(ref.seq if ref is not None else reader.last_seq())
@@ -208,8 +205,6 @@ class Store:
         Raises:
             Corrupt: naming the commit.
         """
-        from perdure.storage.reader import LogReader
-
         return export_log(self._context.backend, LogReader(self._context.backend, info))
 
     def import_log(

@@ -221,7 +221,7 @@ def test_every_command_answers_in_json(operator: Operator) -> None:
         "fork": ["ticket-42", "new"], "checkpoint": ["ticket-42", "point"],
         "undo": ["ticket-42"], "redo": ["ticket-42"], "rollback": ["ticket-42", "3"],
         "runs": [], "effects": ["ticket-43"], "settle": ["ticket-43", "refund#1", "--not-done"],
-        "cancel": ["ticket-43/support/main"], "verify": [],
+        "cancel": ["ticket-43/support/main"], "verify": [], "repair": [],
         "export": ["ticket-42", "-o", str(operator.path.with_name("out.jsonl"))],
     }  # fmt: skip
     assert {name for name, *_ in COMMANDS} == {*asked, "import"}

@@ -101,6 +101,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("settle", runs.settle, "Say what became of a tool call in doubt."),
     ("cancel", runs.cancel, "End a run that cannot go on."),
     ("verify", checking.verify, "Prove that no byte of a log changed."),
+    ("repair", checking.repair, "Rebuild page checksums, once all logs are proved."),
     ("export", transfer.export, "Write an agent's history, or a state, to a file."),
     ("import", transfer.import_, "Take in an agent that export wrote."),
 )

@@ -1,4 +1,4 @@
-"""`verify`: proves that logs are whole, and that every page of the store can be read."""
+"""`verify` proves that logs are whole and every page can be read; `repair` mends checksums."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+import perdure
 from perdure import AgentInfo, Corrupt, UnsupportedFormat
 from perdure.cli import plain
 from perdure.cli.failures import UsageError, code_of, report
 from perdure.cli.progress import Bar, bar
-from perdure.cli.session import JsonOption, Session, StoreOption, opened
+from perdure.cli.session import JsonOption, Session, Settings, StoreOption, opened, store_url
 from perdure.cli.words import clean, count, stdout_console, text
 from perdure.model import Verified
 
@@ -55,6 +56,24 @@ def verify(
             if not session.json:  # the faults were printed already
                 raise typer.Exit(code_of(first))
             raise typer.Exit(report(first, as_json=True))
+
+
+def repair(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Give the store its page checksums back, after another SQLite moved pages without them.
+
+    Every log is proved first, those of deleted agents too; if one does not hold, nothing is
+    changed. Nobody else may have the store open.
+    """
+    with bar() as progress:
+        progress.begin("proving every log, then writing every page")
+        proved = perdure.repair(store_url(ctx))
+    if ctx.ensure_object(Settings).json:
+        agents = [{"agent": one.agent, "commits": one.commits, "root": one.root} for one in proved]
+        plain.put({"ok": True, "agents": agents})
+        return
+    logs = count(len(proved), "log")
+    words = f"{logs} proved, every page written anew with its checksum"
+    stdout_console().print(text(("✓ ", "bold green"), words))
 
 
 def _check_pages(session: Session, progress: Bar) -> Corrupt | None:

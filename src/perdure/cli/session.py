@@ -149,6 +149,18 @@ def close_names(name: str, names: Sequence[str]) -> list[str]:
     return [folded[other] for other in found[:3]]
 
 
+def store_url(ctx: typer.Context) -> str:
+    """The store that the command line or the environment names.
+
+    Raises:
+        UsageError: neither does.
+    """
+    store = ctx.ensure_object(Settings).store
+    if not store:
+        raise UsageError("which store? Say --store URL, or set PERDURE_STORE")
+    return store
+
+
 @contextmanager
 def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
     """The command's store, open; it is never created by a typing error.
@@ -157,10 +169,8 @@ def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
         UsageError: no store was named, or no backend knows its URL.
     """
     settings = ctx.ensure_object(Settings)
-    if not settings.store:
-        raise UsageError("which store? Say --store URL, or set PERDURE_STORE")
     try:
-        store = perdure.open(settings.store, create=create)
+        store = perdure.open(store_url(ctx), create=create)
     except ValueError as error:
         raise UsageError(str(error)) from error
     with store:

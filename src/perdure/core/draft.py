@@ -27,6 +27,7 @@ from perdure.core.ops import (
     SetRemove,
     Splice,
     TextSplice,
+    add,
 )
 from perdure.core.place import Place, Proxy, Session, place_of
 from perdure.core.schema import Schema
@@ -152,7 +153,7 @@ class Recording(Session):
         target = place.plain
         old = target[key]
         self._undo.append(("put", target, key, old))
-        target[key] = old + by
+        target[key] = add(old, by)
         if not fresh:
             self._puts.get(id(target), {}).pop(key, None)
             exact = type(old) is int and type(by) is int  # (0.1 + 0.2) - 0.2 is not 0.1
@@ -328,7 +329,7 @@ def increment(holder: Any, field: Any, by: Any = 1) -> None:
         field = holder._key(field)
     elif isinstance(holder, DraftList):
         field = holder._at(field)
-    new = place.take(field, old + by)
+    new = place.take(field, add(old, by))
     if type(place.plain) is dict and field not in place.plain:
         session.put(place, field, new)  # it had its default: what it becomes is stored
     else:

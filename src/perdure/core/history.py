@@ -151,7 +151,11 @@ def _moved(places: Iterable[_Place], op: Op) -> list[_Place]:
     found = []
     for place in places:
         at, left = place.reach, place.left
-        if op.path == at.path and at.start is not None and isinstance(op, Splice | TextSplice | Move):
+        if (
+            op.path == at.path
+            and at.start is not None
+            and isinstance(op, Splice | TextSplice | Move)
+        ):
             found.append(_stretched(at, left, op))
             continue
         path = shift(at.path, op)

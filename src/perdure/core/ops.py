@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 from perdure.core.values import Path, Plain, copy, format_path, look_up
@@ -162,7 +163,7 @@ def _apply(root: Plain, op: Op) -> Plain:
             _within(op.index + op.removed, len(text))
             return _put(root, op.path, text[: op.index] + op.text + text[op.index + op.removed :])
         case Increment():
-            return _put(root, op.path, look_up(root, op.path) + op.by)
+            return _put(root, op.path, add(look_up(root, op.path), op.by))
     return root
 
 
@@ -176,6 +177,16 @@ def _list(root: Plain, path: Path) -> list[Plain]:
 def _within(end: int, length: int) -> None:
     if end > length:
         raise IndexError(f"ends at {end} of {length}")
+
+
+_DECIMALS = Context(prec=28, rounding=ROUND_HALF_EVEN)
+
+
+def add(number: Plain, by: Plain) -> Plain:
+    """The sum that an Increment makes. I6: never under the thread's own decimal context."""
+    if type(number) is Decimal or type(by) is Decimal:
+        return _DECIMALS.add(number, by)
+    return number + by
 
 
 def _put(root: Plain, path: Path, value: Plain) -> Plain:

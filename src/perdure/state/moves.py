@@ -9,6 +9,7 @@ from typing import Any
 from perdure.core import history
 from perdure.errors import Conflict, NotFound
 from perdure.model import Cause, Commit, RunInfo
+from perdure.state.projections import MOVED
 from perdure.state.working import Extras, WorkingCopy
 from perdure.storage.committer import HERE
 
@@ -58,9 +59,7 @@ def _go_back(
         working.refresh()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
-        plan = make_plan(
-            _path(working), lambda seq: reader.fold(seq).state if seq else None
-        )
+        plan = make_plan(_path(working), lambda seq: reader.fold(seq).state if seq else None)
         if plan is None:
             raise NotFound(f"there is nothing to {kind}", target=_target(working))
         if plan.blocked_by:
@@ -108,8 +107,7 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
             target=_target(working),
             hint="let it finish, or say cancel_run=True",
         )
-    why = "the branch was moved under it"
-    return [replace(run, status="cancelled", ended=HERE, problem=why) for run in runs]
+    return [replace(run, status="cancelled", ended=HERE, problem=MOVED) for run in runs]
 
 
 def _extras(cancelled: Sequence[RunInfo]) -> Extras:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Any
 
 from perdure.core import chain, ops
 from perdure.core.ops import OpError
 from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt
-from perdure.model import MAIN, Cause, Checkpoint, Commit, RunInfo, Verified, id_text, to_micros
+from perdure.model import MAIN, Cause, Checkpoint, Commit, Verified, id_text, to_micros
 from perdure.state.context import Context
+from perdure.state.projections import RunRows
 from perdure.state.working import asked
 from perdure.storage import snapshots
 from perdure.storage.committer import Proposal
@@ -195,61 +195,6 @@ def _note(record: Any, commit: Commit, item: Append) -> None:
             item.drop_branch = name
         case {"t": "agent-deleted"}:
             item.delete_agent = True
-
-
-class RunRows:
-    """The rows of runs as a view on the log: fed with its commits in order."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, RunInfo] = {}
-
-    def after(self, commit: Commit) -> list[RunInfo]:
-        """The rows that a commit changes, as they are after it."""
-        changed: dict[str, RunInfo] = {}
-        for record in commit.records:
-            row = self._after(record, commit)
-            if row is not None:
-                self._rows[row.id] = changed[row.id] = row
-        return list(changed.values())
-
-    def _after(self, record: Any, commit: Commit) -> RunInfo | None:
-        run = record.get("run")
-        if record.get("t") == "run-started":
-            return _started(record, commit)
-        row = self._rows.get(run) if isinstance(run, str) else None
-        if row is None:
-            return None
-        match record:
-            case {"t": "run-finished", "status": "done" | "failed" as status}:
-                value = record.get("value")
-                problem = _problem(value) if status == "failed" else None
-                return replace(row, status=status, ended=commit.seq, result=value, problem=problem)
-            case {"t": "run-stopped"}:
-                return replace(row, status="needs_attention", problem=str(record.get("problem")))
-            case {"t": "run-cancelled"}:
-                # A cancellation says why, in words or none; a move of the branch says nothing.
-                why = "the branch was moved under it"
-                if "why" in record:
-                    why = str(record["why"]) or "by request"
-                return replace(row, status="cancelled", ended=commit.seq, problem=why)
-            case {"t": "outcome", "by": "person"}:
-                return replace(row, status="pending", problem=None)
-        return None
-
-
-def _started(record: Any, commit: Commit) -> RunInfo:
-    args = record.get("args") or {}
-    joined = "\0".join(f"{name}={digest}" for name, digest in sorted(args.items()))
-    return RunInfo(
-        str(record["run"]), commit.agent, 0, commit.branch, str(record.get("function", "")),
-        str(record.get("key", "")), "running", commit.seq,
-        args=sha256(joined.encode()).hexdigest()[:16],
-    )  # fmt: skip
-
-
-def _problem(error: Any) -> str:
-    name = str(error.get("type", "")).rpartition(":")[2].rpartition(".")[2]
-    return f"{name}: {error.get('text', '')}"
 
 
 class _Whole(Proposal):

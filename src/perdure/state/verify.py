@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from perdure.core import chain
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt
-from perdure.model import Commit, Verified, id_text
+from perdure.model import Commit, RunInfo, Verified, id_text
+from perdure.state.projections import RunRows
 from perdure.storage import snapshots
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
@@ -24,7 +26,7 @@ def verify_log(
     backend: Backend, reader: LogReader, *, anchor: str | None = None,
     progress: Progress | None = None,
 ) -> Verified:  # fmt: skip
-    """Read the whole log: links, digests, ops, snapshots, branches and checkpoints.
+    """Read the whole log: links, digests, ops, snapshots, names, idempotency keys and runs.
 
     Args:
         anchor: the root that an earlier `verify` returned and that was kept elsewhere. Only it
@@ -36,7 +38,7 @@ def verify_log(
     # Others may commit meanwhile: the names and the log are compared as of one moment. Each commit
     # moves a branch to itself, so the furthest head says how long the log was when they were read.
     behind = reader.last_seq()
-    refs = backend.refs(reader.no)
+    refs, runs = _projections(backend, reader)
     total = max((ref.seq for ref in refs if ref.kind == "branch"), default=0)
     if total < behind:
         raise Corrupt(
@@ -54,6 +56,7 @@ def verify_log(
                 "belongs to another incarnation", target=reader.target(commit.seq), hint=chain.HINT
             )
         walk.step(commit, check_snapshot=commit.seq in snapshotted)
+        _check_key(backend, reader, commit)
         anchored = anchored or id_text(commit.id) == anchor
         before = commit
         if progress is not None:
@@ -72,6 +75,7 @@ def verify_log(
             hint="compare with a copy from the time of the anchor",
         )
     _compare_refs(reader, walk, refs)
+    _compare_runs(reader, walk, runs)
     return Verified(reader.name, before.seq, len(snapshotted), before.id)
 
 
@@ -83,6 +87,7 @@ class _Walk:
         self._reader = reader
         self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
         self.refs: dict[str, tuple[str, int, bool]] = {}
+        self.runs = RunRows()
 
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
         state = self._reader.apply(self._state_before(commit), commit)
@@ -92,6 +97,7 @@ class _Walk:
         if check_snapshot:
             self._check_snapshot(commit, state)
         self.refs[commit.branch] = ("branch", commit.seq, False)
+        self.runs.after(commit)
         for record in commit.records:
             self._note(record, commit)
 
@@ -138,3 +144,50 @@ def _compare_refs(reader: LogReader, walk: _Walk, refs: list[Ref]) -> None:
                 f"{name!r} is stored as {stored.get(name)}, the log says {walk.refs.get(name)}",
                 target=reader.target(), hint=chain.HINT,
             )  # fmt: skip
+
+
+MOMENTS_MAX = 100
+
+
+def _projections(backend: Backend, reader: LogReader) -> tuple[list[Ref], list[RunInfo] | None]:
+    """Names and runs as of one moment; no runs where the agent is too busy to have one."""
+    refs = backend.refs(reader.no)
+    for _ in range(MOMENTS_MAX):
+        runs = [run for run in backend.runs(agent=reader.name) if run.agent_no == reader.no]
+        again = backend.refs(reader.no)
+        if again == refs:
+            return refs, runs
+        refs = again
+    return refs, None
+
+
+def _compare_runs(reader: LogReader, walk: _Walk, runs: list[RunInfo] | None) -> None:
+    if runs is None:
+        return
+    stored = {run.id: run for run in runs}
+    told = {run: replace(row, agent_no=reader.no) for run, row in walk.runs.rows.items()}
+    for run in sorted(stored.keys() | told.keys()):
+        if not _same_row(stored.get(run), told.get(run)):
+            raise Corrupt(
+                f"run {run} is stored as {stored.get(run)}, the log says {told.get(run)}",
+                target=reader.target(), hint=chain.HINT,
+            )  # fmt: skip
+
+
+def _same_row(a: RunInfo | None, b: RunInfo | None) -> bool:
+    """Equal, their results by type too."""
+    if a is None or b is None:
+        return a is b
+    return replace(a, result=None) == replace(b, result=None) and same(a.result, b.result)
+
+
+def _check_key(backend: Backend, reader: LogReader, commit: Commit) -> None:
+    key = commit.cause.key
+    if key is None:
+        return
+    found = backend.key(reader.no, key)
+    if found is None or found[0] != commit.seq:
+        raise Corrupt(
+            f"its idempotency key {key!r} is noted for commit {found[0] if found else 'none'}",
+            target=reader.target(commit.seq), hint=chain.HINT,
+        )  # fmt: skip

@@ -320,13 +320,13 @@ class WorkingCopy(Generic[T]):
 
     def record(self) -> Recording:
         """A draft of the state, which `commit_recording` or `restore` ends."""
-        _ = self.typed  # built from the plain state as it is before the draft changes it
-        return Recording(self.schema, self._plain)
+        typed = self.typed  # built from the plain state as it is before the draft changes it
+        return Recording(self.schema, self._plain, typed=typed)
 
     def throwaway(self) -> Recording:
         """A draft of which nothing will remain."""
-        self.load()
-        return Recording(self.schema, copy(self._plain))
+        typed = self.typed
+        return Recording(self.schema, copy(self._plain), typed=typed)
 
     def restore(self, recording: Recording) -> None:
         """Undo in memory what an abandoned draft did."""
@@ -425,7 +425,7 @@ class WorkingCopy(Generic[T]):
     ) -> Committed:
         first = self._seq == 0
         payload = chain.pack_payload(delta, extras.records)
-        schema_id, version = self._schema_to_write()
+        schema_id, version = self.schema_to_write()
         draft = chain.Draft(
             self.name, self.incarnation, self.branch, () if first else (self._seq,),
             schema_id, version, self.context.executor, self.epoch or 0, cause, payload,
@@ -434,6 +434,8 @@ class WorkingCopy(Generic[T]):
         self._weight += len(payload.data) + COMMIT_WEIGHT
         self._since_snapshot += 1
         proposal = self._proposal(draft, None if first else self._seq, extras)
+        if first:
+            proposal.no = None  # created meanwhile, or not: the store says so
         stored = self._attach_snapshot(proposal, cause) if snapshot else None
         committed = self.context.submit(proposal)
         if first:
@@ -451,7 +453,7 @@ class WorkingCopy(Generic[T]):
             self._snapshot_at = to_micros(committed.at)
         return committed
 
-    def _schema_to_write(self) -> tuple[str, tuple[int, int]]:
+    def schema_to_write(self) -> tuple[str, tuple[int, int]]:
         """A newer minor version in the log stays: unknown fields are kept, so is their version."""
         version = self.schema.version
         if self._stored is not None and self._stored[1][0] == version[0]:

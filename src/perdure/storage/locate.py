@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit
 
 from perdure.errors import NotFound, StoreUnavailable
-from perdure.model import Durability
+from perdure.model import AgentInfo, Durability
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Backend
 
@@ -50,7 +50,9 @@ def locate(
     )
 
 
-def rebuild_checksums(url: str | os.PathLike[str], prove: Callable[[Backend], None]) -> None:
+def rebuild_checksums(
+    url: str | os.PathLike[str], prove: Callable[[Backend, AgentInfo], None]
+) -> None:
     """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
     from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
 

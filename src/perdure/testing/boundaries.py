@@ -78,7 +78,7 @@ _counter: _Counter | None = None
 
 
 def boundary(what: str) -> None:
-    """One more moment to be killed at, e.g. in the middle of a tool. Nothing, where nobody kills."""
+    """One more moment to be killed at, e.g. in the middle of a tool; nothing if nobody kills."""
     if _counter is not None:
         _counter.passed("at", what)
 
@@ -164,7 +164,11 @@ def _run_process(
 
 
 def _child(
-    scenario: Scenario, folder: Path, kill_at: int | str | None, killed: list[str], report: Connection
+    scenario: Scenario,
+    folder: Path,
+    kill_at: int | str | None,
+    killed: list[str],
+    report: Connection,
 ) -> None:
     global _counter
     counter = _counter = _Counter(kill_at, report)

@@ -217,6 +217,11 @@ class SqliteBackend:
                 self._writer.flush()
         return Sizes()
 
+    def incarnations(self) -> list[AgentInfo]:
+        """Every agent that there ever was; for `perdure.repair`."""
+        with self._reading() as db:
+            return [_info(db, row) for row in run(db, "list_incarnations")]
+
     def rewrite_pages(self) -> None:
         """Write every page anew, with its checksum; for `perdure.repair`."""
         self._check_open()

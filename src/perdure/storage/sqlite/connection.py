@@ -11,13 +11,15 @@ import os
 import struct
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apsw
 import apsw.sqlite_extra
 
-from perdure.errors import Corrupt, NotAStore, StoreUnavailable, UnsupportedFormat
+from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.sqlite.faults import RESTORE, ReplacedError, translate
 from perdure.storage.sqlite.statements import migrations
 
@@ -26,6 +28,7 @@ VERSION_MIN = (3, 51, 3)
 """Older ones have a bug in which a checkpoint that races a writer can corrupt the WAL."""
 
 BUSY_MS = 10_000
+MADE_MEANWHILE_S = 0.005
 CHECKSUM_SIZE = 8
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
@@ -101,6 +104,28 @@ def connect(
         that is not a store is left exactly as it was.
     """
     refuse_network_file_system(path)
+    until = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            return _connect(path, synchronous, create, vfs, checked)
+        except _MadeMeanwhileError as again:
+            if time.monotonic() > until:
+                raise again.problem from again.__cause__
+            time.sleep(MADE_MEANWHILE_S)
+
+
+class _MadeMeanwhileError(Exception):
+    """It looks as if another process were making the file a store at this moment: open it anew."""
+
+    def __init__(self, problem: PerdureError) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def _connect(
+    path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
+) -> apsw.Connection:
+    empty = not os.path.exists(path) or os.path.getsize(path) == 0
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     try:
         connection = apsw.Connection(path, flags=flags, vfs=vfs or checksum_vfs())
@@ -110,7 +135,14 @@ def connect(
         connection.set_busy_timeout(BUSY_MS)
         if not checked:
             connection.pragma("checksum_verification", "OFF")
-        _adopt(connection, path, create=create, checked=checked)
+        try:
+            _adopt(connection, path, create=create, checked=checked)
+        except Corrupt as problem:
+            # The VFS reads the byte that switches checksums on when it opens the file. It cannot,
+            # if the file was empty then and another process made it a store behind our back.
+            if empty:
+                raise _MadeMeanwhileError(problem) from problem
+            raise
         connection.pragma("synchronous", synchronous)
         connection.wal_autocheckpoint(0)
         # Closing must not checkpoint by itself: from a WAL that another program truncated under us
@@ -157,7 +189,11 @@ def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: boo
 
 
 def _marks(connection: apsw.Connection) -> tuple[int, int]:
-    return connection.pragma("application_id"), connection.pragma("user_version")
+    # One statement, one snapshot: between two, another process may make the file a store.
+    marks: Any = connection.execute(
+        "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
+    ).fetchall()
+    return marks[0][0], marks[0][1]
 
 
 def _create(connection: apsw.Connection, path: str) -> None:
@@ -166,7 +202,10 @@ def _create(connection: apsw.Connection, path: str) -> None:
     if connection.pragma("page_count") == 0:
         connection.reserve_bytes("main", CHECKSUM_SIZE)
         connection.pragma("page_size", 4096)
-    connection.pragma("journal_mode", "wal")
+    try:
+        connection.pragma("journal_mode", "wal")
+    except apsw.BusyError as error:  # at once: SQLite does not wait here, or two would for ever
+        raise _MadeMeanwhileError(translate(error, path)) from error
     connection.pragma("synchronous", "FULL")
     connection.execute("BEGIN IMMEDIATE")
     with connection:

@@ -89,6 +89,9 @@ SELECT no, name, incarnation, deleted FROM agents
 WHERE deleted = 0 AND name > ?2 AND name >= ?1 AND substr(name, 1, length(?1)) = ?1
 ORDER BY name LIMIT ?3;
 
+-- name: list_incarnations
+SELECT no, name, incarnation, deleted FROM agents ORDER BY no;
+
 -- name: last_place
 SELECT id FROM commits WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1;
 

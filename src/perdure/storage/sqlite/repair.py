@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from perdure.model import AgentInfo
 from perdure.storage.port import Backend
 from perdure.storage.sqlite.backend import SqliteBackend
 
 
-def rebuild_checksums(path: str, prove: Callable[[Backend], None]) -> None:
+def rebuild_checksums(path: str, prove: Callable[[Backend, AgentInfo], None]) -> None:
     """Read the file without its checksums, prove that it is whole, then write them anew.
 
     Args:
-        prove: raises unless every log in the backend verifies; then nothing is changed.
+        prove: called with every agent, deleted and former ones too; raises unless its log
+            verifies, and then nothing is changed.
 
     Raises:
         Corrupt: the data itself is damaged. Restore the store from a copy.
@@ -26,7 +28,8 @@ def rebuild_checksums(path: str, prove: Callable[[Backend], None]) -> None:
     backend = SqliteBackend(path, create=False, checked=False)
     try:
         backend.maintain("check")
-        prove(backend)
+        for info in backend.incarnations():
+            prove(backend, info)
         backend.rewrite_pages()
     finally:
         backend.close()
