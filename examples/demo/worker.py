@@ -1,0 +1,33 @@
+"""What the demonstration kills: `migration.py` as it is, with a witness beside its tool."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+
+import perdure
+from examples import migration
+from examples.demo.ledger import Ledger, Line
+
+
+def witness(ledger: Ledger) -> None:
+    """Put a ledger line before and behind each physical call of `copy_batch`."""
+    copy_batch = migration.copy_batch.__wrapped__  # type: ignore[attr-defined]
+
+    @perdure.tool(on_crash="retry")
+    @functools.wraps(copy_batch)
+    def witnessed(source: str, dest: str, files: list[str]) -> migration.Moved:
+        key, epoch = perdure.idempotency_key(), perdure.fencing_token()
+        ledger.append(Line(key, epoch, os.getpid(), returned=False))
+        moved: migration.Moved = copy_batch(source, dest, files)
+        ledger.append(Line(key, epoch, os.getpid(), returned=True))
+        return moved
+
+    migration.copy_batch = witnessed
+
+
+if __name__ == "__main__":
+    witness(Ledger(Path(sys.argv[1])))
+    migration.main(sys.argv[2:])

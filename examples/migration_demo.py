@@ -1,0 +1,16 @@
+"""The show: `migration.py` moves a real directory tree while this kills it, again and again.
+
+    make demo                     # or: SOURCE=dir DEST=dir KILLS=40 SEED=7 make demo
+
+How it is done is in `demo/`: `conductor.py` starts and kills, `worker.py` is what it kills,
+`check.py` looks at the result from outside, `display.py` draws.
+"""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # wherever it is started from
+    from examples.demo.show import main
+
+    sys.exit(main())
