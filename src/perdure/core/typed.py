@@ -22,6 +22,7 @@ from perdure.core.ops import (
     SetRemove,
     Splice,
     TextSplice,
+    add,
 )  # fmt: skip
 from perdure.core.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
 from perdure.core.types import LeafNode, Node, Walker
@@ -234,7 +235,7 @@ class Planner(Ground):
         try:
             old = node.plain(value, op.path, Walker(root=self.name))
             if isinstance(op, Increment):
-                new = old + op.by
+                new = add(old, op.by)
             else:
                 end = op.index + op.removed
                 gone = getattr(self.inverses[index], "text", None)
