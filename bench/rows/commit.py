@@ -1,0 +1,62 @@
+"""Wall-clock time of one durable commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import perdure
+from bench.harness import interleave, ratio, undisturbed, worst
+from bench.registry import row
+from bench.report import Figure, Line, Target
+from bench.rows.plain import APPEND, INSERT, appending, inserting, stored_bytes
+from bench.workplace import Workplace, append, messages, open_ticket
+
+
+@row("commit")
+def commit(workplace: Workplace) -> Iterator[Line]:
+    """One `edit` that appends a 500 B message to a typed state, at durability "sync".
+
+    Draft, validation, encoding, hash, transaction, fsync; the message object is made before.
+    Against a plain append of as many bytes as the commit has in the log, with fdatasync, and
+    against an INSERT of them in a table of an id and a blob. The agent begins with 10 messages and
+    keeps all. Turns of 10 operations; p99 over the whole run.
+    """
+    count = workplace.sizes.commits
+    given = messages(count + 2)
+    folder = workplace.folder()
+    with perdure.open(folder / "ours.db") as store:
+        agent = open_ticket(store, "a")
+        data = stored_bytes(agent)
+        with (
+            appending(folder / "plain", data) as plain,
+            inserting(folder / "plain.db", data) as insert,
+        ):
+            samples = interleave(
+                {"ours": lambda number: append(agent, given[number]), APPEND: plain,
+                 INSERT: insert},
+                count,
+            )  # fmt: skip
+    ours, plainly, inserted = samples["ours"], samples[APPEND], samples[INSERT]
+    yield Line(
+        "durable commit, median", Figure(ours.median), Figure(plainly.median, name=APPEND),
+        ratio(ours, plainly), Target(2.5), f"{len(data)} bytes in the log per commit",
+        samples=samples,
+    )  # fmt: skip
+    yield Line(
+        "durable commit, p99", Figure(ours.p99), Figure(plainly.p99, name=APPEND),
+        ratio(ours, plainly, worst), Target(5),
+    )  # fmt: skip
+    yield Line(
+        "durable commit, 10th percentile", Figure(ours.p10), Figure(plainly.p10, name=APPEND),
+        ratio(ours, plainly, undisturbed),
+        note="the disk undisturbed; where the median of the plain append is several times this, "
+        "neighbours keep the disk busy, and the ratio of medians flatters",
+    )  # fmt: skip
+    yield Line(
+        "durable commit, median", Figure(ours.median), Figure(inserted.median, name=INSERT),
+        ratio(ours, inserted),
+    )  # fmt: skip
+    yield Line(
+        "durable commit, p99", Figure(ours.p99), Figure(inserted.p99, name=INSERT),
+        ratio(ours, inserted, worst),
+    )  # fmt: skip

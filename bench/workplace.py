@@ -1,0 +1,154 @@
+"""What the rows share: sizes, temporary folders, typed states, a store that takes long to fill."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel
+
+import perdure
+from bench.corpus import texts
+from perdure import Agent, Store
+
+TEXT_SIZE = 500
+WINDOW_BYTES = 1_000_000
+
+
+class Message(BaseModel):
+    role: str
+    content: str
+
+
+class Ticket(BaseModel):
+    """The typed state of every row."""
+
+    customer: str
+    status: str = "pending"
+    turns: int = 0
+    messages: list[Message] = []
+
+
+def messages(count: int, seed: int = 1) -> list[Message]:
+    return [Message(role="user", content=text) for text in texts(count, TEXT_SIZE, seed)]
+
+
+def ticket(count: int) -> Ticket:
+    return Ticket(customer="c-7", messages=messages(count, seed=2))
+
+
+def open_ticket(store: Store, name: str, count: int = 10) -> Agent[Ticket]:
+    """A new agent, in the log already, with so many messages."""
+    agent = store.agent(name, Ticket, initial=ticket(count))
+    append(agent, messages(1, seed=3)[0])
+    return agent
+
+
+def append(agent: Agent[Ticket], message: Message) -> None:
+    """The commit that most rows measure."""
+    with agent.edit("user message added") as draft:
+        draft.messages.append(message)
+
+
+def file_bytes(path: Path) -> int:
+    """Bytes of a store's files on disk."""
+    return sum(file.stat().st_size for file in path.parent.glob(path.name + "*"))
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much each row does."""
+
+    commits: int
+    state_sizes: tuple[int, ...]
+    state_edits: int
+    writers: int
+    writer_commits: int
+    rounds: int
+    cold_messages: int
+    cold_starts: int
+    disk_messages: int
+    number_changes: int
+    log_commits: int
+    forks: int
+    window_messages: int
+    looks_back: int
+
+
+FULL = Sizes(
+    commits=4000, state_sizes=(10, 1000, 10_000, 100_000), state_edits=400, writers=64,
+    writer_commits=25, rounds=9, cold_messages=10_000, cold_starts=11, disk_messages=10_000,
+    number_changes=1000, log_commits=100_000, forks=100,
+    window_messages=WINDOW_BYTES // TEXT_SIZE, looks_back=60,
+)  # fmt: skip
+QUICK = Sizes(
+    commits=400, state_sizes=(10, 1000, 10_000), state_edits=100, writers=64, writer_commits=6,
+    rounds=3, cold_messages=2000, cold_starts=3, disk_messages=1000,
+    number_changes=100, log_commits=4000, forks=30,
+    window_messages=WINDOW_BYTES // TEXT_SIZE, looks_back=15,
+)  # fmt: skip
+TINY = Sizes(
+    commits=6, state_sizes=(10, 20), state_edits=4, writers=3, writer_commits=2, rounds=1,
+    cold_messages=20, cold_starts=1, disk_messages=20, number_changes=2, log_commits=30, forks=2,
+    window_messages=10, looks_back=2,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LongLog:
+    """A closed store with an agent of many commits, whose state is a window of messages."""
+
+    path: Path
+    agent: str
+    commits: int
+    state: Ticket
+
+
+@dataclass(slots=True)
+class Workplace:
+    """One run of the benchmarks."""
+
+    sizes: Sizes
+    root: Path
+    _long_log: LongLog | None = field(default=None, init=False)
+
+    @property
+    def bytecode(self) -> Path:
+        """Where fresh processes keep their compiled modules."""
+        return self.root / "bytecode"
+
+    def folder(self) -> Path:
+        """A new empty folder. It goes with the run."""
+        return Path(tempfile.mkdtemp(dir=self.root))
+
+    def long_log(self) -> LongLog:
+        """Built at the first call, at durability "os", which makes the same file sooner."""
+        if self._long_log is None:
+            path = self.folder() / "long.db"
+            with perdure.open(path, durability="os") as store:
+                agent = store.agent("long", Ticket, initial=ticket(self.sizes.window_messages))
+                for message in _cycle(messages(1000), self.sizes.log_commits - 1):
+                    slide(agent, message)
+                self._long_log = LongLog(path, agent.id, agent.seq, agent.state)
+        return self._long_log
+
+
+def slide(agent: Agent[Ticket], message: Message) -> None:
+    """Append a message and drop the oldest one: the state changes, its size does not."""
+    with agent.edit("window moved") as draft:
+        draft.messages.append(message)
+        del draft.messages[0]
+        draft.turns += 1
+
+
+def _cycle(items: list[Message], count: int) -> Iterable[Message]:
+    return (items[number % len(items)] for number in range(count))
+
+
+def scratch_root(where: Path) -> Path:
+    """Where temporary folders go: on the disk of the working directory, never in memory."""
+    where.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"bench-{os.getpid()}-", dir=where))
