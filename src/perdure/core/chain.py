@@ -136,7 +136,7 @@ def read_header(header: bytes, target: str) -> list[Any]:
     try:
         fields = _decode(header)
         version = fields[0]
-    except (msgspec.MsgspecError, TypeError, IndexError, KeyError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError, KeyError) as error:
         raise Corrupt("its header is unreadable", target=target, hint=HINT) from error
     if version != HEADER_VERSION:
         raise UnsupportedFormat(

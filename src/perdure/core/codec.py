@@ -116,7 +116,20 @@ def _wire_pairs(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder) -> Any:
     pairs = [[key, item] for key, item in value.items()]
     if encoder is _sorting_encoder:
         pairs.sort(key=lambda pair: canonical(pair[0]))
-    return Ext(MAP, _encode(pairs, encoder))
+    return Ext(MAP, _encode_pairs(pairs, encoder))
+
+
+def _encode_pairs(pairs: list[list[Any]], encoder: msgspec.msgpack.Encoder) -> bytes:
+    """As `_encode`, with few calls for each level: nesting is bounded by the stack."""
+    for wide in (False, True):
+        wired = []
+        for key, item in pairs:
+            wired.append([_wire(key, encoder, wide=wide), _wire(item, encoder, wide=wide)])
+        try:
+            return encoder.encode(wired)
+        except UnicodeEncodeError:
+            continue
+    raise AssertionError("unreachable")
 
 
 def _wire_str(value: str) -> Any:

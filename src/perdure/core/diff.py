@@ -7,7 +7,7 @@ stretch of a list is one splice; only if it has as many items as before are they
 from __future__ import annotations
 
 from perdure.core.ops import Append, Delete, Op, Set, SetAdd, SetRemove, Splice, TextSplice
-from perdure.core.values import Path, Plain, copy, mark, marks, same
+from perdure.core.values import Path, Plain, copy, mark, same, shared_keys
 
 TEXT_MIN = 64
 """Shorter texts are set whole: the op would cost more than the text."""
@@ -41,8 +41,7 @@ def _diff(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
 
 
 def _diff_dicts(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
-    exact = all(type(key) is str for key in old) or all(type(key) is str for key in new)
-    kept = old.keys() & new.keys() if exact else _same_keys(old, new)
+    kept = shared_keys(old, new)
     for key in old:
         if key not in kept:
             ops.append(Delete((*path, key)))
@@ -51,12 +50,6 @@ def _diff_dicts(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
             _diff(old[key], item, (*path, key), ops)
         else:
             ops.append(Set((*path, key), copy(item)))
-
-
-def _same_keys(old: Plain, new: Plain) -> set[Plain]:
-    """The keys of both, where 1 and 1.0 are two keys."""
-    before = marks(old)
-    return {key for key in new if mark(key) in before}
 
 
 def _diff_lists(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:

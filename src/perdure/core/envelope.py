@@ -11,10 +11,12 @@ import os
 import struct
 import threading
 from hashlib import sha256
-
-import zstandard
+from typing import TYPE_CHECKING
 
 from perdure.errors import Corrupt, UnsupportedFormat
+
+if TYPE_CHECKING:
+    import zstandard
 
 MAGIC = b"Pd"
 VERSION = 1
@@ -67,8 +69,12 @@ def open_envelope(data: bytes, target: str) -> bytes:
             hint="read it with a newer perdure",
         )
     body = data[OVERHEAD:]
-    if not features & ZSTD:
-        return body
+    return _inflate(body, target) if features & ZSTD else body
+
+
+def _inflate(body: bytes, target: str) -> bytes:
+    import zstandard
+
     try:
         if zstandard.frame_content_size(body) > BODY_MAX:
             raise Corrupt("announces an absurd size", target=target, hint=RESTORE_HINT)
@@ -92,6 +98,8 @@ def _compressor() -> zstandard.ZstdCompressor:
     try:
         found: zstandard.ZstdCompressor = _local.compressor
     except AttributeError:
+        import zstandard  # 5 ms to import
+
         found = _local.compressor = zstandard.ZstdCompressor(level=LEVEL)
     return found
 
@@ -100,5 +108,7 @@ def _decompressor() -> zstandard.ZstdDecompressor:
     try:
         found: zstandard.ZstdDecompressor = _local.decompressor
     except AttributeError:
+        import zstandard
+
         found = _local.decompressor = zstandard.ZstdDecompressor()
     return found

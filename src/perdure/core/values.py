@@ -28,7 +28,7 @@ SCALARS = frozenset(
     }
 )  # fmt: skip
 
-DEPTH_MAX = 200
+DEPTH_MAX = 100
 """Containers within containers. Deeper values would exhaust the stack of readers."""
 
 
@@ -206,6 +206,14 @@ def _same_dicts(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
             return False
         texts = texts and type(key) is str
     return texts or marks(a) == marks(b)
+
+
+def shared_keys(a: dict[Any, Any], b: dict[Any, Any]) -> set[Any]:
+    """The keys of both, where 1 and 1.0 are two keys."""
+    if all(type(key) is str for key in a) or all(type(key) is str for key in b):
+        return a.keys() & b.keys()
+    known = marks(a)
+    return {key for key in b if mark(key) in known}
 
 
 def marks(keys: Iterable[Any]) -> set[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -235,6 +234,8 @@ class Run(Generic[T]):
 
     def random(self) -> float:
         """A random number from [0, 1); the same again on replay."""
+        import random  # its seeding costs 5 ms at import
+
         return self._value("random", random.random)  # type: ignore[no-any-return]
 
     def uuid(self) -> UUID:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib import metadata
 from typing import Any
 
 from perdure.core import codec
@@ -45,6 +44,8 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     Raises:
         NotFound: one is not installed.
     """
+    from importlib import metadata  # 15 ms to import, for few
+
     found = {}
     for name in names:
         try:
@@ -73,6 +74,8 @@ def compare(
     config: Mapping[str, Any] | None,
 ) -> list[Mismatch]:  # fmt: skip
     """What differs between a checkpoint's surroundings and those of now."""
+    from importlib import metadata
+
     pairs: list[tuple[str, str | None, str | None]] = [
         ("schema", checkpoint.schema_id, schema_id),
         ("schema version", _dotted(checkpoint.schema_version), _dotted(schema_version)),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perdure.core.values import Path, Plain, format_path, same
+from perdure.core.values import Path, Plain, format_path, same, shared_keys
 from perdure.model import MISSING, Change
 
 
 def changes(before: Plain, after: Plain, path: Path = ()) -> Iterator[Change]:
     """Every place where two plain states differ, containers gone into. Lists by index."""
     if type(before) is dict and type(after) is dict:
-        for key in [*before, *(key for key in after if key not in before)]:
-            yield from _pair(before.get(key, MISSING), after.get(key, MISSING), (*path, key))
+        both = shared_keys(before, after)
+        for key, old in before.items():
+            yield from _pair(old, after[key] if key in both else MISSING, (*path, key))
+        for key, new in after.items():
+            if key not in both:
+                yield from _pair(MISSING, new, (*path, key))
     elif type(before) is list and type(after) is list:
         for index in range(max(len(before), len(after))):
             old = before[index] if index < len(before) else MISSING

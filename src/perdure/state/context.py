@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 
 from perdure.errors import Conflict
 from perdure.model import Lease
@@ -27,7 +26,7 @@ class Context:
         """The id of this opening in this process: unique per start, in every header it writes."""
         if self._pid != os.getpid():  # a forked child is somebody else
             self._pid = os.getpid()
-            self._executor = secrets.token_hex(6)
+            self._executor = os.urandom(6).hex()
         return self._executor
 
     def submit(self, proposal: Proposal) -> Committed:

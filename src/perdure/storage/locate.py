@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from urllib.parse import parse_qsl, urlsplit
+from typing import TYPE_CHECKING
 
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability
-from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Backend
+
+if TYPE_CHECKING:
+    from perdure.storage.memory import MemoryBackend
 
 _named_memories: dict[str, MemoryBackend] = {}
 
@@ -36,13 +38,7 @@ def locate(
     if not colon:
         return _sqlite(text, durability, create=create)
     if scheme == "sqlite":
-        parts = urlsplit(text)
-        options = dict(parse_qsl(parts.query))
-        if parts.netloc or not parts.path.strip("/") or options:
-            raise ValueError(
-                f"{text!r}: write it as sqlite:///path/to/file (four slashes: absolute)"
-            )
-        return _sqlite(parts.path[1:], durability, create=create)
+        return _sqlite(_path_of(text), durability, create=create)
     if scheme == "memory":
         return _memory(rest, create=create)
     raise ValueError(
@@ -60,7 +56,15 @@ def rebuild_checksums(
     scheme, colon, _ = text.partition("://")
     if colon and scheme != "sqlite":
         raise ValueError(f"{text!r}: only SQLite stores have page checksums to repair")
-    rebuild(urlsplit(text).path[1:] if colon else text, prove)
+    rebuild(_path_of(text) if colon else text, prove)
+
+
+def _path_of(url: str) -> str:
+    """The path in sqlite:///path: relative, or absolute after a fourth slash."""
+    slash, path = url.removeprefix("sqlite://")[:1], url.removeprefix("sqlite:///")
+    if slash != "/" or not path.strip("/") or "?" in path or "#" in path:
+        raise ValueError(f"{url!r}: write it as sqlite:///path/to/file (four slashes: absolute)")
+    return path
 
 
 def _sqlite(path: str, durability: Durability, *, create: bool) -> Backend:
@@ -76,6 +80,8 @@ def _sqlite(path: str, durability: Durability, *, create: bool) -> Backend:
 
 
 def _memory(name: str, *, create: bool) -> Backend:
+    from perdure.storage.memory import MemoryBackend
+
     if not name:
         return MemoryBackend()
     if name not in _named_memories or _named_memories[name].closed:

@@ -6,7 +6,7 @@ cache: losing one costs time, never data. Layout in docs/format.md ("Snapshots")
 
 from __future__ import annotations
 
-import secrets
+import os
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -186,7 +186,7 @@ def _seal(
         chunk.append(data)
         size += len(data)
         if size >= LEAF_BYTES or len(chunk) >= LEAF_ITEMS_MAX:
-            leaf_id = secrets.randbits(63)
+            leaf_id = int.from_bytes(os.urandom(8), "big") >> 1
             fresh[leaf_id] = _sealed(envelope.seal(_array(chunk)))
             sealed.leaves.append((leaf_id, len(chunk)))
             chunk, size = [], 0

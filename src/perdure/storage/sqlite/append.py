@@ -43,16 +43,20 @@ def _append(db: apsw.Connection, item: Append) -> Outcome:
         no = int(run(db, "add_agent", (item.agent, item.incarnation))[0][0])
     at = place(no, item.seq)
     if item.expected is None:
-        do(db, "add_first_commit", (at, item.header, item.payload, item.seq))
+        if item.seq > 1 and not run(db, "find_commit", (at - 1,)):
+            return Refused("stale")
     else:
-        do(
-            db,
-            "add_commit",
-            (at, item.header, item.payload, no, item.branch, item.expected, item.epoch),
-        )
+        wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
+        do(db, "claim_head", wanted)
+        if not db.changes():
+            return _diagnose(db, item, no)
+    do(db, "add_commit", (at, item.header, item.payload))
     if not db.changes():
-        return _diagnose(db, item, no)
-    do(db, "add_branch" if item.expected is None else "move_head", (no, item.branch, item.seq))
+        if item.expected is not None:
+            do(db, "put_back_head", (no, item.branch, item.expected))
+        return Refused("stale")
+    if item.expected is None:
+        do(db, "add_branch", (no, item.branch, item.seq))
     _append_extras(db, item, no, at)
     return Appended(no)
 
@@ -97,9 +101,7 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
 
 
 def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
-    """Why the conditional insert took nothing."""
-    if item.expected is None:
-        return Refused("stale")
+    """Why the head could not be claimed."""
     ref = find_ref(db, no, item.branch)
     if ref is None or ref.deleted or ref.kind != "branch":
         return Refused("gone", ref)

@@ -30,6 +30,7 @@ from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
     find_ref,
+    ids_json,
     place,
     run,
     span,
@@ -130,7 +131,7 @@ class SqliteBackend:
                 return None
             manifest, packed = rows[0]
             ids = unpack_ids(packed)
-            leaves = {leaf: found[0][0] for leaf in ids if (found := run(db, "find_leaf", (leaf,)))}
+            leaves = dict(run(db, "find_leaves", (ids_json(ids),)))
         return StoredSnapshot(manifest, ids, leaves)
 
     def key(self, no: int, key: str) -> tuple[int, bytes] | None:
@@ -240,7 +241,7 @@ class SqliteBackend:
             commits, headers, payloads = run(db, "count_commits", between)[0]
             snapshots, manifests = run(db, "count_snapshots", between)[0]
             ids = {leaf for (ids,) in run(db, "leaf_ids", between) for leaf in unpack_ids(ids)}
-            leaf_bytes = sum(size for leaf in ids for (size,) in run(db, "count_leaf", (leaf,)))
+            leaf_bytes = run(db, "count_leaves", (ids_json(ids),))[0][0]
         files = [name for name in (self.path, self.path + "-wal") if os.path.exists(name)]
         on_disk = sum(map(os.path.getsize, files))
         return Sizes(

@@ -32,13 +32,21 @@ class Housekeeper:
         self._wake = threading.Event()
         self._closing = False
         self._checkpoint_due = False
+        self._moved = 0
         self._flush_due = False
         self._thread: threading.Thread | None = None
 
     def wal_grew(self, pages: int) -> None:
-        """Told after each commit, on the committing thread: must cost nothing."""
-        if pages >= CHECKPOINT_PAGES and not self._checkpoint_due:
+        """Told after each commit, on the committing thread: must cost nothing.
+
+        A checkpoint does not make the WAL shorter; only a later writer starts it anew. So the next
+        one is due when it has grown as much again, or has begun anew and grown.
+        """
+        if pages < self._moved:
+            self._moved = 0
+        if pages - self._moved >= CHECKPOINT_PAGES and not self._checkpoint_due:
             self._checkpoint_due = True
+            self._moved = pages
             self._kick()
 
     def flush_later(self) -> None:
@@ -71,6 +79,8 @@ class Housekeeper:
                     self._checkpoint_due = False
                     connection = connection or self._connect()
                     connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.BusyError:
+                self._moved = 0  # a commit came between; the next one says again that it is due
             except Exception as error:
                 _log.warning("housekeeping of %s: %s", self._path, error)
         if connection is not None:

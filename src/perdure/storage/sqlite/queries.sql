@@ -1,24 +1,21 @@
 -- Every statement of the backend, by name. Parameters are bound by name or place, never spliced in.
 
--- name: add_commit
--- I2, I4: one statement takes the log's next place if the branch stands where the writer saw it and
--- is held by nobody else. Nothing is inserted where any of it is not so.
-INSERT OR IGNORE INTO commits (id, header, payload)
-SELECT ?1, ?2, ?3
-WHERE EXISTS (
-    SELECT 1 FROM refs
-    WHERE agent_no = ?4 AND name = ?5 AND kind = 'branch' AND deleted = 0
-      AND seq = ?6 AND held IS ?7
-) AND EXISTS (SELECT 1 FROM commits WHERE id = ?1 - 1);
+-- name: claim_head
+-- I2, I4: moves the head if the branch stands where the writer saw it, is held by nobody else, and
+-- the log goes on to where the writer links.
+UPDATE refs SET seq = ?3
+WHERE agent_no = ?1 AND name = ?2 AND kind = 'branch' AND deleted = 0
+  AND seq = ?4 AND held IS ?5 AND EXISTS (SELECT 1 FROM commits WHERE id = ?6);
 
--- name: add_first_commit
--- For a branch that is new: the log's next place, if its previous one is there.
-INSERT OR IGNORE INTO commits (id, header, payload)
-SELECT ?1, ?2, ?3
-WHERE ?4 = 1 OR EXISTS (SELECT 1 FROM commits WHERE id = ?1 - 1);
-
--- name: move_head
+-- name: put_back_head
 UPDATE refs SET seq = ?3 WHERE agent_no = ?1 AND name = ?2;
+
+-- name: add_commit
+-- The log's next place can be taken only once.
+INSERT OR IGNORE INTO commits (id, header, payload) VALUES (?, ?, ?);
+
+-- name: find_commit
+SELECT 1 FROM commits WHERE id = ?;
 
 -- name: release
 UPDATE refs SET held = NULL, holder = NULL WHERE agent_no = ? AND name = ?;
@@ -60,8 +57,9 @@ INSERT INTO leaves (id, data) VALUES (?, ?);
 -- name: find_snapshot
 SELECT manifest, leaf_ids FROM snapshots WHERE id = ?;
 
--- name: find_leaf
-SELECT data FROM leaves WHERE id = ?;
+-- name: find_leaves
+-- The ids come as a JSON array.
+SELECT id, data FROM leaves WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: put_run
 INSERT INTO runs (id, agent, agent_no, branch, function, key, status, started, ended, args, result,
@@ -150,5 +148,5 @@ SELECT count(*), coalesce(sum(length(manifest)), 0) FROM snapshots WHERE id BETW
 -- name: leaf_ids
 SELECT leaf_ids FROM snapshots WHERE id BETWEEN ? AND ?;
 
--- name: count_leaf
-SELECT length(data) FROM leaves WHERE id = ?;
+-- name: count_leaves
+SELECT coalesce(sum(length(data)), 0) FROM leaves WHERE id IN (SELECT value FROM json_each(?));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import apsw
@@ -45,6 +46,11 @@ def pack_ids(ids: Any) -> bytes:
 
 def unpack_ids(packed: bytes) -> tuple[int, ...]:
     return struct.unpack(f">{len(packed) // 8}q", packed)
+
+
+def ids_json(ids: Iterable[int]) -> str:
+    """Ids as one parameter of a statement."""
+    return f"[{','.join(map(str, ids))}]"
 
 
 def find_ref(db: apsw.Connection, no: int, name: str) -> Ref | None:
