@@ -245,7 +245,12 @@ class Store:
         return self.options().run(function, agent, *args, **kwargs)
 
     def options(self, *, key: str = MAIN) -> Options:
-        """The same store, for runs under another key: one command, one key."""
+        """The same store, for runs under another key: one command, one key.
+
+        Raises:
+            ValueError: the key is empty, longer than 200 characters, or no text.
+        """
+        check_name(key, "a run's key")
         return Options(self._runner, key)
 
     def runs(self, agent: str | None = None, *, unfinished: bool = False) -> list[RunInfo]:

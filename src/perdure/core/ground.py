@@ -47,6 +47,8 @@ class Ground:
             return value, plain
         value = node.build(plain, path, self.name)
         self.own(value)
+        if node.stable(plain):
+            return value, plain
         taken = node.plain(value, path, Walker(root=self.name))
         if same(taken, plain):
             return value, plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,28 @@ class ObjectNode(Node):
         self.face = face
         self._registry = registry
         self._fields: dict[str, Node] = {}
+
+    @functools.cached_property
+    def _calm(self) -> Mapping[str, Node] | None:
+        """The nodes of all fields, if the class takes them as they are and does nothing else."""
+        face = self.face
+        renamed = face.renames and not self.engine.by_name
+        if face.tag or face.keeps_extra or face.opaque_input or face.checks_whole or renamed:
+            return None
+        if face.live or face.is_dict or hasattr(face.cls, "__post_init__"):
+            return None
+        if any(field.validated for field in face.fields.values()):
+            return None
+        return {name: self._field(name) for name in face.fields}
+
+    def stable(self, plain: Plain) -> bool:
+        calm = self._calm
+        if calm is None or type(plain) is not dict or len(plain) != len(calm):
+            return False
+        for name, node in calm.items():
+            if name not in plain or not node.stable(plain[name]):
+                return False
+        return True
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -113,6 +136,8 @@ class ObjectNode(Node):
     def prepare(self, plain: Plain) -> Any:
         if type(plain) is not dict:
             return isolate(plain)
+        if self.stable(plain):
+            return plain  # read only: what is built shares nothing with it
         face = self.face
         renames = {} if self.engine.by_name else face.renames
         prepared = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from perdure.core.annotations import Limits, is_union, unwrap
 from perdure.core.validation import Engine
@@ -100,6 +100,11 @@ class Node:
         """What the engine is given: a copy without unknown fields, under the names it wants."""
         return isolate(plain)
 
+    def stable(self, plain: Plain) -> bool:
+        """Whether building this value, if it succeeds, surely gives one of this very plain form,
+        that shares nothing with it. A quick look: False only means that one must find out."""
+        return False
+
     def child(self, key: Any) -> Node | None:
         """The node of an item; None where the type has no such place."""
         return None
@@ -140,6 +145,7 @@ class LeafNode(Node):
         self.kinds: frozenset[type] | None = kinds
         self.literals: list[Any] | None = None
         self.as_is = kinds is not None
+        self._exact = _exact_kinds(annotation, config)
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         kind = type(value)
@@ -153,6 +159,9 @@ class LeafNode(Node):
         if self.as_is or hasattr(kind, "__perdure_place__"):
             return walker.take(value, at)
         return self._dump(value, at, walker)
+
+    def stable(self, plain: Plain) -> bool:
+        return type(plain) in self._exact
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
         if self.as_is and is_union(unwrap(self.annotation).type) and self.takes(type(plain)):
@@ -180,6 +189,21 @@ class LeafNode(Node):
         return kind in self.kinds if self.kinds is not None else kind not in (list, dict, set)
 
 
+_EXACT: frozenset[Any] = frozenset({str, int, float, bool, bytes, type(None)})
+_CHANGES_TEXT = ("str_strip_whitespace", "str_to_lower", "str_to_upper", "use_enum_values")
+
+
+def _exact_kinds(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[Any]:
+    """The plain kinds that a bare type takes as they are: no constraint or validator on it."""
+    if any((config or {}).get(name) for name in _CHANGES_TEXT):
+        return frozenset()
+    if annotation in _EXACT:
+        return frozenset({annotation})
+    if get_origin(annotation) is Literal and all(type(one) is str for one in get_args(annotation)):
+        return frozenset({str})
+    return frozenset()
+
+
 _LEAF_HINT = "store what it is made of, or mark the field perdure.Ephemeral"
 
 
@@ -195,6 +219,13 @@ class ListNode(Node):
     def __init__(self, annotation: Any, engine: Engine, config: Any, item: Node) -> None:
         super().__init__(annotation, engine, config)
         self.item = item
+
+    def stable(self, plain: Plain) -> bool:
+        return (
+            type(plain) is list
+            and get_origin(self.annotation) is list
+            and all(map(self.item.stable, plain))
+        )
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         if type(value) not in (list, tuple):

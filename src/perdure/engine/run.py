@@ -35,7 +35,7 @@ from perdure.storage.reader import SEQ_END
 T = TypeVar("T")
 R = TypeVar("R")
 
-Fakes = Mapping[Any, Callable[..., Any]]
+Fakes = Mapping[Any, Any]
 """Stand-ins for tools and steps, by the function they stand for: for tests."""
 
 

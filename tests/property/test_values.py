@@ -1,0 +1,436 @@
+"""For any plain values: they come back as they were, differences lead from one to the other, what
+an undo restores nobody else has touched, and no byte of the log changes unseen."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+import perdure
+from perdure.core import codec, ops
+from perdure.core.diff import diff
+from perdure.core.ops import Append, Delete, Move, Op, Set, Splice, TextSplice, reach, spares
+from perdure.core.values import copy, look_up, same, take
+from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
+from perdure.state.compare import changes
+
+LONG = "the quick brown fox jumps over the lazy dog, again and again and again; "
+
+offsets = st.builds(
+    lambda minutes, name: dt.timezone(dt.timedelta(minutes=minutes), *name),
+    st.integers(-1439, 1439), st.sampled_from([(), (), ("CET",), ("",)]),
+)  # fmt: skip
+zones = st.one_of(
+    st.none(), st.just(dt.UTC), offsets,
+    st.sampled_from(["UTC", "Europe/Vienna", "America/New_York", "Asia/Kathmandu"]).map(ZoneInfo),
+)  # fmt: skip
+texts = st.one_of(st.text(max_size=8), st.text(alphabet="\ud800\udfffé𐏿a\0", max_size=4), st.just(LONG))
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(-(2**70), 2**70), st.floats(), texts,
+    st.sampled_from([2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 0, 1, 1.0, -0.0]),
+    st.binary(max_size=8), st.decimals(), st.just(Decimal("1.10")), st.just(Decimal("-0E+3")),
+    st.uuids(), st.dates(), st.timedeltas(),
+    st.datetimes(timezones=zones, allow_imaginary=True).flatmap(
+        lambda at: st.sampled_from([at, at.replace(fold=1)])
+    ),
+    st.times(timezones=st.one_of(st.none(), offsets)),
+)  # fmt: skip
+
+
+def equals_itself(value: Any) -> bool:
+    try:
+        hash(value)
+    except (TypeError, ArithmeticError):
+        return False
+    if type(value) in (tuple, frozenset):
+        return all(map(equals_itself, value))
+    return bool(value == value)
+
+
+members = st.recursive(
+    scalars.filter(equals_itself),
+    lambda inner: st.one_of(
+        st.tuples(inner), st.tuples(inner, inner), st.frozensets(inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+keys = st.one_of(
+    st.sampled_from(["a", "b", "c"]), texts, members.filter(lambda k: k is not None and type(k) is not bool)
+)  # fmt: skip
+plain = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=4),
+        st.tuples(inner, inner), st.sets(members, max_size=3), st.frozensets(members, max_size=3),
+    ),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def order(value: Any) -> Any:
+    """A value's dicts as lists of pairs: rehydrated states iterate alike."""
+    if type(value) is dict:
+        return [(key, order(item)) for key, item in value.items()]
+    if type(value) in (list, tuple):
+        return [order(item) for item in value]
+    return None
+
+
+# -- the codec -------------------------------------------------------------------------------
+
+
+@given(plain)
+@example(dt.datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Vienna"), fold=1))
+@example(dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1), "CET")))
+@example({1: "a", (1, "b"): {"\ud800": {2**70}}, 1.5: (float("nan"), [-0.0])})
+def test_any_plain_value_comes_back(value):
+    back = codec.decode(codec.encode(value))
+    assert same(back, value) and same(value, back)
+    assert order(back) == order(value)
+    assert codec.encode(back) == codec.encode(value)
+    assert codec.canonical(back) == codec.canonical(value)
+
+
+def test_a_local_times_zone_keeps_its_name():
+    """datetime.now().astimezone() has an offset with a name; it came back without."""
+    for name in ("CET", "", "UTC+01:00", "Ünï"):
+        at = dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1), name))
+        back = codec.decode(codec.encode(at))
+        assert back.tzname() == at.tzname() and repr(back.utcoffset()) == repr(at.utcoffset())
+
+
+@given(plain)
+def test_taking_a_plain_value_copies_it(value):
+    try:
+        taken = take(value)
+    except PerdureError:
+        raise AssertionError(f"refused: {value!r}") from None
+    assert same(taken, value) and order(taken) == order(value)
+
+
+@given(plain, plain)
+def test_equal_values_have_equal_canonical_bytes_and_others_do_not(a, b):
+    assert (codec.canonical(a) == codec.canonical(b)) == same(a, b) or has_nan(a)
+
+
+def has_nan(value: Any) -> bool:
+    """NaNs are the same to us, whatever their bits are."""
+    if type(value) is dict:
+        return any(map(has_nan, value.values()))
+    if type(value) in (list, tuple):
+        return any(map(has_nan, value))
+    return type(value) is float and math.isnan(value)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_decode_or_are_refused(data):
+    try:
+        codec.decode(data)
+    except codec.UndecodableError:
+        pass
+
+
+@given(plain, st.data())
+@settings(max_examples=200)
+def test_i10_broken_bytes_decode_or_are_refused(value, data):
+    encoded = bytearray(codec.encode(value))
+    at = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[at] = data.draw(st.integers(0, 255))
+    try:
+        codec.decode(bytes(encoded))
+    except codec.UndecodableError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda v: [v], lambda v: {"k": v}, lambda v: {1: v}, lambda v: (v,), lambda v: {"\ud800": v},
+             lambda v: {"\ud800": [v]}, lambda v: frozenset({v})]
+)  # fmt: skip
+def test_depth_is_bounded_and_what_passes_comes_back(wrap):
+    """Tuples were not counted: a deep one exhausted the stack of whoever read it."""
+    value: Any = 1
+    taken = None
+    for _ in range(3000):
+        try:
+            taken = take(value)
+        except perdure.Unstorable as error:
+            assert "levels deep" in str(error)
+            break
+        value = wrap(value)
+    else:
+        raise AssertionError("no bound")
+    assert same(codec.decode(codec.encode(taken)), taken)
+    codec.canonical(taken)
+    assert same(copy(taken), taken)
+    assert diff(taken, copy(taken)) == []
+
+
+# -- differences -----------------------------------------------------------------------------
+
+
+def related(value: Any) -> st.SearchStrategy[Any]:
+    """Values that have much in common with this one."""
+    kind = type(value)
+    if kind is list:
+        return st.one_of(
+            st.just(value), st.permutations(value), st.lists(plain, max_size=3).map(lambda more: [*value, *more]),
+            st.integers(0, 3).map(lambda n: value[n:]), st.tuples(*map(related, value)).map(list),
+            st.tuples(st.integers(0, 4), plain).map(lambda p: [*value[: p[0]], p[1], *value[p[0] :]]),
+        )  # fmt: skip
+    if kind is dict:
+        return st.one_of(
+            st.fixed_dictionaries({key: related(item) for key, item in value.items()}),
+            st.dictionaries(keys, plain, max_size=2).map(lambda more: {**value, **more}),
+            st.sets(st.integers(0, 4)).map(
+                lambda gone: {k: v for n, (k, v) in enumerate(value.items()) if n not in gone}
+            ),
+        )
+    if kind is set:
+        return st.sets(members, max_size=3).map(lambda other: value ^ other)
+    if kind is str:
+        return st.tuples(st.integers(0, 99), texts).map(lambda p: value[: p[0]] + p[1] + value[p[0] + 2 :])
+    return st.one_of(st.just(value), scalars)
+
+
+pairs = st.one_of(
+    st.tuples(plain, plain), plain.flatmap(lambda value: st.tuples(st.just(value), related(value)))
+)
+
+
+@given(pairs)
+@settings(max_examples=300)
+@example(({1: "a", 2: "b"}, {1.0: "a", 2: "b"}))
+@example(({(1,): "a"}, {(1.0,): "a"}))
+@example(({1, (2,)}, {1, (2.0,)}))
+@example(({0.0: 1}, {-0.0: 1}))
+@example((Decimal("sNaN"), Decimal("sNaN1")))
+def test_a_difference_leads_from_one_to_the_other(pair):
+    old, new = pair
+    untouched = copy(old), copy(new)
+    found = diff(old, new)
+    assert same(old, untouched[0]) and same(new, untouched[1])
+    wired = [ops.from_wire(codec.decode(codec.encode(ops.to_wire(op)))) for op in found]
+    assert same(ops.fold(copy(old), wired), new)
+    assert (found == []) == same(old, new)
+    assert (list(changes(old, new)) == []) == same(old, new)
+
+
+@given(pairs)
+@settings(max_examples=300)
+def test_a_difference_can_be_taken_back(pair):
+    old, new = pair
+    found = diff(old, new)
+    inverses = ops.invert_all(copy(old), found)
+    assert same(ops.fold(copy(new), inverses), old)
+
+
+# -- what an undo may restore ------------------------------------------------------------------
+
+
+@st.composite
+def an_op(draw: Any, state: Any) -> Op:
+    """Any op that fits a state of nested dicts, lists, texts and numbers."""
+    places = list(walk(state))
+    path, value = draw(st.sampled_from(places))
+    choices: list[st.SearchStrategy[Op]] = []
+    if path:
+        choices.append(st.builds(Set, st.just(path), small_values))
+    if type(value) is dict:
+        choices.append(st.builds(lambda k, v: Set((*path, k), v), st.sampled_from("abcd"), small_values))
+        if value:
+            choices.append(st.builds(lambda k: Delete((*path, k)), st.sampled_from(sorted(value))))
+    if type(value) is list:
+        choices.append(st.builds(Append, st.just(path), small_lists))
+        choices.append(splices(path, len(value), Splice, small_lists))
+        if value:
+            index = st.integers(0, len(value) - 1)
+            choices.append(st.builds(Move, st.just(path), index, index))
+    if type(value) is str:
+        choices.append(splices(path, len(value), TextSplice, st.text("xyz", max_size=3)))
+    if type(value) is int:
+        choices.append(st.builds(ops.Increment, st.just(path), st.integers(1, 5)))
+    return draw(st.one_of(choices))
+
+
+@st.composite
+def splices(draw: Any, path: Any, length: int, kind: Any, values: Any) -> Any:
+    start = draw(st.integers(0, length))
+    return kind(path, start, draw(st.integers(0, length - start)), draw(values))
+
+
+def walk(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    yield path, value
+    if type(value) is dict:
+        for key, item in value.items():
+            yield from walk(item, (*path, key))
+    elif type(value) is list:
+        for index, item in enumerate(value):
+            yield from walk(item, (*path, index))
+
+
+small_values = st.recursive(
+    st.one_of(st.integers(0, 9), st.text("pqr", min_size=1, max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+small_lists = st.lists(small_values, max_size=3)
+small_states = st.dictionaries(st.sampled_from("abc"), small_values, min_size=1, max_size=3)
+
+
+@st.composite
+def histories(draw: Any, earlier_max: int) -> Any:
+    """A state, ops of the commit to undo, one later op, each fitting what is there by then."""
+    state = draw(small_states)
+    now = copy(state)
+    earlier = []
+    for _ in range(draw(st.integers(1, earlier_max))):
+        op = draw(an_op(now))
+        earlier.append(op)
+        now = ops.apply(now, ops.own(op))
+    assume(not same(now, state))
+    return state, earlier, draw(an_op(now))
+
+
+def where(op: Op) -> int:
+    from perdure.core import history
+
+    return history._left(op)
+
+
+@given(histories(1))
+@settings(max_examples=400)
+def test_what_is_spared_can_be_restored(made):
+    """If `spares` says yes, taking the earlier op back leaves all that the later one did: the later
+    one's inverse then leads to the start."""
+    state, (earlier,), later = made
+    length = len(look_up(state, earlier.path)) if type(earlier) is Append else None
+    if not spares(reach(later, 1 << 62), reach(earlier, length), where(earlier)):
+        return
+    back = ops.invert(state, earlier)
+    both = ops.fold(copy(state), [ops.own(earlier), ops.own(later)])
+    undone = ops.apply(both, back)
+    if later.path == earlier.path or type(earlier) not in (Splice, Move, TextSplice):
+        assert same(undone, ops.apply(copy(state), ops.own(relocated(later, earlier))))
+
+
+def relocated(later: Op, earlier: Op) -> Op:
+    """The later op as it would have been without the earlier one: a stretch behind it moves."""
+    if later.path != earlier.path:
+        return later
+    grown = 0
+    if isinstance(earlier, Splice):
+        grown = len(earlier.values) - earlier.removed
+    elif isinstance(earlier, TextSplice):
+        grown = len(earlier.text) - earlier.removed
+    elif isinstance(earlier, Append):
+        grown = len(earlier.values)
+    if isinstance(later, Splice):
+        return Splice(later.path, later.index - grown, later.removed, later.values)
+    if isinstance(later, TextSplice):
+        return TextSplice(later.path, later.index - grown, later.removed, later.text)
+    if isinstance(later, Move):
+        return Move(later.path, later.source - grown, later.target - grown)
+    return later
+
+
+@given(histories(4))
+@settings(max_examples=400)
+def test_an_undo_leaves_what_came_later(made):
+    """Through the whole plan, with commits of several ops: what the later commit set is still set,
+    and when it is taken back, too, all is as in the beginning. Else the undo is refused."""
+    state, earlier, later = made
+    base = {"state": state}
+
+    def inside(op: Op) -> Op:
+        return ops.from_wire(
+            [ops.to_wire(op)[0], ["state", *op.path], *ops.to_wire(ops.own(op))[2:]]
+        )
+
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", initial=base)
+        agent.checkpoint("start")
+        working = agent._working
+        cause = perdure.Cause("edit", group="g")
+        working.commit_delta([inside(op) for op in earlier], cause)
+        working.commit_delta([inside(later)], perdure.Cause("edit", group="later"))
+        changed = copy(agent.at("main").plain)
+        working.commit_delta([Set(("mark",), 1)], cause)
+        try:
+            agent.undo()
+        except perdure.Conflict:
+            assert same(agent.at(agent.seq).plain, {**changed, "mark": 1})
+            return
+        assert "mark" not in agent.state
+        assert same(agent.at("main").plain, agent._working.plain)
+        agent.undo()
+        assert same(agent.at("main").plain, base)
+        agent.redo()
+        agent.redo()
+        assert same(agent.at("main").plain, {**changed, "mark": 1})
+        agent.verify()
+
+
+# -- every byte of the log -----------------------------------------------------------------------
+
+
+def test_i11_any_changed_byte_of_the_log_is_found():
+    """Header or payload: reading it says so, or verify does. Of the last header only the anchor
+    knows; a store's own page checksums come on top."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", initial={"items": [1], "text": LONG})
+        with agent.edit("why", group="g", tags=["t"], key="k") as draft:
+            draft["items"].append({"x": (1, 2)})
+        agent.fork("side").save({"items": []})
+        agent.checkpoint("cp")
+        with agent.edit() as draft:
+            draft["text"] += "!"
+        root = agent.verify().root
+        commits = store._context.backend._agents[0].commits  # type: ignore[attr-defined]
+        for index, stored in enumerate(list(commits)):
+            for part in (0, 1):
+                for at in range(len(stored[part])):
+                    for bit in (1, 0x10, 0x80):
+                        damaged = bytearray(stored[part])
+                        damaged[at] ^= bit
+                        commits[index] = tuple(
+                            bytes(damaged) if n == part else stored[n] for n in (0, 1)
+                        )
+                        with pytest.raises((Corrupt, UnsupportedFormat)):
+                            store.agent("a").verify(anchor=root)
+                        read_all(store, len(commits))
+            commits[index] = stored
+        agent.verify(anchor=root)
+
+
+def read_all(store: Any, count: int) -> None:
+    """Reading a damaged log ends, and raises nothing but our own errors."""
+    for seq in range(1, count + 1):
+        try:
+            _ = store.agent("a").at(seq).plain
+        except PerdureError:
+            pass
+
+
+def test_a_commit_that_names_itself_as_its_parent_is_corrupt():
+    """One flipped bit in a parent's number made reading the state go round for ever."""
+    from perdure.core import chain
+
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", initial={"n": 1})
+        agent.save({"n": 2})
+        commits = store._context.backend._agents[0].commits  # type: ignore[attr-defined]
+        fields = chain.read_header(commits[1][0], "")
+        for parents in ([2], [3], [0], [None], ["x"], [-1]):
+            fields[6] = parents
+            commits[1] = (chain._encode(fields), commits[1][1])
+            with pytest.raises(Corrupt, match="commit 2"):
+                store.agent("a").refresh()

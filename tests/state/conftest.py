@@ -1,0 +1,93 @@
+"""Each test of the state layer runs on every backend, at a place that can be opened again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.agent import Agent
+from perdure.storage import locate
+from perdure.store import Store
+
+_names = itertools.count()
+
+
+class Place:
+    """Where a store is. `open` opens it once more; what is open at the end is closed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.opened: list[Store] = []
+
+    @property
+    def durable(self) -> bool:
+        return not self.url.startswith("memory:")
+
+    def open(self, **more: Any) -> Store:
+        more.setdefault("durability", "os")  # a test's machine does not lose power
+        store = perdure.open(self.url, **more)
+        self.opened.append(store)
+        return store
+
+    def close(self) -> None:
+        while self.opened:
+            self.opened.pop().close()
+
+
+def place_of(kind: str, folder: Path) -> Place:
+    if kind == "sqlite":
+        return Place(str(folder / "store.db"))
+    return Place(f"memory://test-{next(_names)}")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    made = place_of(request.param, tmp_path)
+    yield made
+    made.close()
+    locate._named_memories.pop(made.url.partition("://")[2], None)
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+class Steady:
+    """Says that an operation was refused and left no trace."""
+
+    def picture(self, agent: Agent[Any]) -> Any:
+        """All that a store says of an agent."""
+        backend = agent._context.backend
+        info = backend.agent(agent.id)
+        if info is None:
+            return None
+        rows = backend.read(info.no, 1, info.seq)
+        return info, [(row.seq, row.header, row.payload) for row in rows], backend.refs(info.no)
+
+    @contextmanager
+    def refuses(
+        self, agent: Agent[Any], error: Any, match: str | None = None
+    ) -> Iterator[None]:
+        """The block must raise; nothing may be written, and the handle must go on working."""
+        before, state = self.picture(agent), agent._working.schema.take(
+            agent.state, (), aliases_refused=False
+        )  # fmt: skip
+        with pytest.raises(error, match=match):
+            yield
+        assert self.picture(agent) == before
+        after = agent._working.schema.take(agent.state, (), aliases_refused=False)
+        assert after == state
+        if before is not None:
+            agent.verify()
+
+
+@pytest.fixture
+def steady() -> Steady:
+    return Steady()

@@ -1,0 +1,301 @@
+"""Schema versions: migrations on read, the first write that records them, programs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import perdure
+from perdure import Ephemeral, Schema
+from perdure.errors import SchemaError
+
+
+class Old(BaseModel):
+    name: str
+    tags: list[str] = []
+
+
+class Part(BaseModel):
+    x: int = 0
+
+
+class Plain(BaseModel):
+    name: str = ""
+    part: Part = Part()
+    parts: list[Part] = []
+
+
+class NewPart(BaseModel):
+    x: int = 0
+    y: int = 0
+
+
+class Newer(BaseModel):
+    name: str = ""
+    part: NewPart = NewPart()
+    parts: list[NewPart] = []
+    extra: str = "default"
+
+
+class New(BaseModel):
+    first: str
+    last: str
+    tags: list[str] = []
+
+
+def split(state: dict[str, Any]) -> dict[str, Any]:
+    state["first"], _, state["last"] = state.pop("name").partition(" ")
+    return state
+
+
+ONE = Schema(Old, id="person", version=1)
+TWO = Schema(New, id="person", version=2, migrations={1: split})
+MINOR_0 = Schema(Plain, id="thing", version=(1, 0))
+MINOR_1 = Schema(Newer, id="thing", version=(1, 1))
+
+
+def test_reading_migrates_in_memory_only(store):
+    old = store.agent("a", ONE, initial=Old(name="Ada Lovelace"))
+    old.save(Old(name="Ada King", tags=["x"]))
+    new = store.agent("a", TWO)
+    assert new.state == New(first="Ada", last="King", tags=["x"])
+    assert new.at(1).state == New(first="Ada", last="Lovelace")
+    assert new.at(1).plain["name"] == "Ada Lovelace"
+    assert new.seq == 2 and old.refresh() == Old(name="Ada King", tags=["x"])
+
+
+def test_i6_the_first_write_records_the_migration(place):
+    store = place.open()
+    store.agent("a", ONE, initial=Old(name="Ada Lovelace")).save(Old(name="Ada King"))
+    new = store.agent("a", TWO)
+    with new.edit("tagged") as draft:
+        draft.tags.append("x")
+    kinds = [(c.cause.kind, c.schema_version) for c in new.log()]
+    assert kinds == [("create", (1, 0)), ("save", (1, 0)), ("migrate", (2, 0)), ("edit", (2, 0))]
+    assert new.commit(3).delta != ()
+    new.edit("again").__enter__()  # left open: only the log counts
+    # No migration is needed any more to fold it.
+    bare = place.open().agent("a", Schema(New, id="person", version=2))
+    assert bare.state == New(first="Ada", last="King", tags=["x"])
+    assert bare.verify().commits == 4
+    assert bare.at(4).plain == {"first": "Ada", "last": "King", "tags": ["x"]}
+
+
+def test_a_migration_and_a_refused_write(store, steady):
+    store.agent("a", ONE, initial=Old(name="Ada L")).save(Old(name="Ada K"))
+    new = store.agent("a", TWO)
+    with steady.refuses(new, SchemaError):
+        with new.edit() as draft:
+            draft.first = 7
+    with steady.refuses(new, ZeroDivisionError):
+        with new.edit() as draft:
+            draft.first = "Eve"
+            1 / 0
+    with new.edit() as draft:
+        draft.first = "Eve"
+    assert new.state.first == "Eve" and new.seq == 4
+
+
+def test_saves_checkpoints_and_deletions_record_the_migration_too(store):
+    for name, act in {
+        "save": lambda agent: agent.save(New(first="X", last="Y")),
+        "checkpoint": lambda agent: agent.checkpoint("cp"),
+        "update": lambda agent: agent.update(lambda draft: draft.tags.append("t")),
+    }.items():
+        store.agent(name, ONE, initial=Old(name="Ada L")).save(Old(name="Ada K"))
+        agent = store.agent(name, TWO)
+        act(agent)
+        assert agent.commit(3).cause.kind == "migrate"
+        assert store.agent(name, Schema(New, id="person", version=2)).state == agent.state
+        agent.verify()
+    assert store.agent("checkpoint", TWO).at("cp", strict=True).state == New(first="Ada", last="K")
+
+
+def test_a_rollback_past_the_migration_migrates_again(store):
+    store.agent("a", ONE, initial=Old(name="Ada L")).save(Old(name="Ada K"))
+    new = store.agent("a", TWO)
+    new.update(lambda draft: draft.tags.append("t"))
+    new.rollback(1)
+    assert new.state == New(first="Ada", last="L")
+    new.update(lambda draft: draft.tags.append("u"))
+    assert [c.cause.kind for c in new.log()][-3:] == ["rollback", "migrate", "edit"]
+    side = new.fork("side", at=2)
+    assert side.state == New(first="Ada", last="K")
+    side.update(lambda draft: draft.tags.append("v"))
+    assert side.state == New(first="Ada", last="K", tags=["v"])
+    new.verify()
+
+
+def test_a_newer_major_version_is_refused(store, steady):
+    new = store.agent("a", TWO, initial=New(first="A", last="B"))
+    new.save(New(first="A", last="C"))
+    old = store.agent("a", ONE)
+    for call in (lambda: old.state, old.refresh, lambda: old.save(Old(name="x")),
+                 lambda: old.update(lambda draft: None), lambda: old.at(1).state):  # fmt: skip
+        with pytest.raises(SchemaError, match="newer program"):
+            call()
+    assert new.verify().commits == 2
+
+
+def test_an_older_handle_hears_of_a_migration(store):
+    old = store.agent("a", ONE, initial=Old(name="Ada L"))
+    old.save(Old(name="Ada K"))
+    store.agent("a", TWO).update(lambda draft: draft.tags.append("t"))
+    with pytest.raises(perdure.PerdureError), old.edit() as draft:
+        draft.name = "Eve"
+    with pytest.raises(perdure.PerdureError):
+        old.save(Old(name="Eve"))
+    assert store.agent("a", TWO).verify().commits == 4
+
+
+def test_a_missing_or_failing_migration_says_so(store):
+    store.agent("a", ONE, initial=Old(name="Ada L")).save(Old(name="Ada K"))
+    with pytest.raises(SchemaError, match="no migration from major version 1 to 2"):
+        store.agent("a", Schema(New, id="person", version=2)).state  # noqa: B018
+    failing = Schema(New, id="person", version=2, migrations={1: lambda state: 1 / 0})
+    with pytest.raises(SchemaError, match="migration from major version 1 failed"):
+        store.agent("a", failing).state  # noqa: B018
+    three = Schema(New, id="person", version=3, migrations={1: split, 2: lambda s: {**s, "tags": ["3"]}})
+    assert store.agent("a", three).state == New(first="Ada", last="K", tags=["3"])
+
+
+def test_programs_of_two_minor_versions_side_by_side(store):
+    newer = store.agent("a", MINOR_1, initial=Newer(name="n"))
+    with newer.edit() as draft:
+        draft.extra = "kept"
+        draft.part.y = 7
+        draft.parts.extend([NewPart(x=1, y=1), NewPart(x=2, y=2)])
+    older = store.agent("a", MINOR_0)
+    assert older.state == Plain(name="n", parts=[Part(x=1), Part(x=2)])
+    with older.edit() as draft:
+        draft.name = "edited"
+        draft.part.x = 5
+        draft.parts[0].x = 10
+    assert newer.refresh() == Newer(
+        name="edited", part=NewPart(x=5, y=7), parts=[NewPart(x=10, y=1), NewPart(x=2, y=2)],
+        extra="kept",
+    )  # fmt: skip
+    state = older.state.model_copy(deep=True)
+    state.name = "saved"
+    state.parts[1].x = 20
+    older.save(state)
+    assert newer.refresh() == Newer(
+        name="saved", part=NewPart(x=5, y=7), parts=[NewPart(x=10, y=1), NewPart(x=20, y=2)],
+        extra="kept",
+    )  # fmt: skip
+    assert {c.schema_version for c in newer.log()} == {(1, 1)}
+    state = older.refresh().model_copy(deep=True)
+    state.parts.append(Part(x=30))
+    older.save(state)
+    assert [p.y for p in newer.refresh().parts] == [1, 2, 0]
+    newer.verify()
+
+
+def test_a_field_that_came_with_a_version_has_its_default(store):
+    """What was written before knows nothing of it, and reading stores nothing."""
+    older = store.agent("a", MINOR_0, initial=Plain(name="n"))
+    older.update(lambda draft: setattr(draft, "name", "m"))
+    newer = store.agent("a", MINOR_1)
+    assert newer.state.extra == "default" and newer.drift() == []
+    newer.update(lambda draft: setattr(draft.part, "x", 3))
+    plain = newer.at("main").plain
+    assert "extra" not in plain and plain["part"] == {"x": 3}
+    newer.update(lambda draft: setattr(draft, "extra", "set"))
+    assert store.agent("a", MINOR_1).state.extra == "set"
+
+
+# -- invariants ------------------------------------------------------------------------------
+
+
+@dataclass
+class Order:
+    status: str = "pending"
+    cents: int = 0
+    items: list[int] = field(default_factory=list)
+    seen: Ephemeral[list[str]] = field(default_factory=list)
+
+
+@perdure.invariant("items", "cents")
+def adds_up(after: Order) -> bool:
+    return sum(after.items) == after.cents
+
+
+def never_shrinks(before: Order | None, after: Order) -> None:
+    if before is not None and after.cents < before.cents:
+        raise ValueError("money was lost")
+
+
+ORDER = Schema(
+    Order,
+    invariants=[
+        adds_up,
+        never_shrinks,
+        perdure.transitions("status", {"pending": ["running"], "running": ["done", "pending"]}),
+    ],
+)
+
+
+@pytest.fixture
+def order(store):
+    made = store.agent("order", ORDER)
+    with made.edit() as draft:
+        draft.items.append(5)
+        draft.cents = 5
+    return made
+
+
+def test_invariants_hold_at_every_commit(order, steady):
+    with steady.refuses(order, SchemaError, "adds_up"):
+        with order.edit() as draft:
+            draft.cents = 6
+    with steady.refuses(order, SchemaError, "money was lost"):
+        with order.edit() as draft:
+            draft.cents = 0
+            draft.items.clear()
+    with steady.refuses(order, SchemaError, "adds_up"):
+        order.save(Order(items=[1], cents=2))
+    with steady.refuses(order, SchemaError, "money was lost"):
+        order.undo()
+    with order.edit() as draft:
+        draft.items.append(1)
+        draft.cents = 6
+    assert order.state.cents == 6
+
+
+def test_transitions_make_a_status_machine(order, steady):
+    with steady.refuses(order, SchemaError, "may not go from 'pending' to 'done'"):
+        with order.edit() as draft:
+            draft.status = "done"
+    for status in ("running", "pending", "running", "done"):
+        with order.edit() as draft:
+            draft.status = status
+    with steady.refuses(order, SchemaError, "'done' is final"):
+        with order.edit() as draft:
+            draft.status = "running"
+
+
+def test_an_initial_state_must_be_legal(store):
+    agent = store.agent("bad", ORDER, initial=Order(cents=5))
+    with pytest.raises(SchemaError, match="adds_up"):
+        agent.checkpoint("cp")
+    with pytest.raises(SchemaError, match="adds_up"), agent.edit() as draft:
+        draft.status = "running"
+    assert store.find("bad") is None
+
+
+def test_ephemeral_fields_live_in_memory_only(store):
+    agent = store.agent("order", ORDER)
+    with agent.edit() as draft:
+        draft.seen.append("a")
+        draft.status = "running"
+    assert agent.state.seen == ["a"] and agent.state.status == "running"
+    assert "seen" not in agent.at("main").plain
+    with agent.edit() as draft:
+        draft.seen.append("b")
+    assert agent.state.seen == ["a", "b"]
+    assert agent.seq == 2
+    assert agent.refresh().seen == ["a", "b"]
+    assert store.agent("order", ORDER).state.seen == []

@@ -1,0 +1,287 @@
+"""Undo and redo: new commits that bring back what was, or say what stands in the way."""
+
+from __future__ import annotations
+
+import pytest
+
+import perdure
+from perdure import Schema
+from perdure.errors import Conflict, NotFound
+
+LONG = "The quick brown fox jumps over the lazy dog, and then does it once more. " * 3
+
+
+@pytest.fixture
+def agent(store):
+    return store.agent("a", initial={"a": 1, "b": 1, "items": [0, 1, 2], "text": LONG})
+
+
+def put(agent, group=None, **values):
+    with agent.edit("put", group=group) as draft:
+        draft.update(values)
+
+
+def test_undo_takes_back_one_commit_at_a_time(agent, store):
+    start = dict(agent.state)
+    put(agent, a=2)
+    put(agent, b=2)
+    put(agent, a=3)
+    assert agent.undo().commit.cause.refers == (4,)
+    assert (agent.state["a"], agent.state["b"]) == (2, 2)
+    agent.undo()
+    agent.undo()
+    assert agent.state == start == store.agent("a").state
+    with pytest.raises(NotFound, match="nothing to undo"):
+        agent.undo()
+    agent.verify()
+
+
+def test_redo_takes_back_undos(agent, steady):
+    put(agent, a=2)
+    with steady.refuses(agent, NotFound, "nothing to redo"):
+        agent.redo()
+    put(agent, a=3)
+    agent.undo()
+    agent.undo()
+    assert agent.redo().commit.cause.kind == "redo"
+    assert agent.state["a"] == 2
+    agent.redo()
+    assert agent.state["a"] == 3
+    with steady.refuses(agent, NotFound, "nothing to redo"):
+        agent.redo()
+    agent.undo()
+    agent.undo()
+    assert agent.state["a"] == 1
+    agent.redo()
+    assert agent.state["a"] == 2
+
+
+def test_undo_after_a_rollback_goes_on_from_there(agent):
+    put(agent, a=2)
+    put(agent, a=3)
+    put(agent, a=4)
+    agent.rollback(3)
+    assert agent.state["a"] == 3
+    agent.undo()
+    assert agent.state["a"] == 2
+    agent.undo()
+    assert agent.state["a"] == 1
+    with pytest.raises(NotFound):
+        agent.undo()
+    agent.redo()
+    assert agent.state["a"] == 2
+
+
+def test_undo_on_a_fork_and_after_an_adoption(agent):
+    put(agent, a=2)
+    fork = agent.fork("side")
+    fork.undo()
+    assert (fork.state["a"], agent.refresh()["a"]) == (1, 2)
+    put(fork, a=9)
+    agent.adopt("side")
+    agent.undo()
+    assert agent.state["a"] == 1
+    agent.verify()
+
+
+def test_commits_without_a_delta_are_passed_over(agent):
+    put(agent, a=2)
+    agent.checkpoint("cp")
+    agent.fork("side")
+    agent.delete_branch("side")
+    agent.undo()
+    assert agent.state["a"] == 1
+
+
+def test_creation_is_not_undone(agent):
+    agent.checkpoint("cp")
+    with pytest.raises(NotFound, match="nothing to undo"):
+        agent.undo()
+
+
+# -- what stands in the way --------------------------------------------------------------------
+
+
+def test_a_group_is_undone_together(agent):
+    put(agent, group="g", a=2)
+    agent.checkpoint("in between")
+    put(agent, group="g", b=2)
+    put(agent, group="g", a=3)
+    moved = agent.undo()
+    assert moved.commit.cause.refers == (2, 4, 5)
+    assert (agent.state["a"], agent.state["b"]) == (1, 1)
+    agent.redo()
+    assert (agent.state["a"], agent.state["b"]) == (3, 2)
+    agent.undo()
+    assert (agent.state["a"], agent.state["b"]) == (1, 1)
+
+
+def test_a_group_goes_around_what_others_wrote_in_between(agent, store):
+    """Two of a group's commits had somebody else's between them: only the later one was undone."""
+    other = store.agent("a")
+    put(agent, group="g", a=2)
+    other.refresh()
+    put(other, other=1)
+    put(agent, group="g", b=2)
+    agent.undo()
+    assert agent.state == {"a": 1, "b": 1, "items": [0, 1, 2], "text": LONG, "other": 1}
+    agent.undo()
+    assert "other" not in agent.state
+
+
+def test_a_group_is_refused_as_one(agent, store, steady):
+    put(agent, group="g", a=2)
+    put(agent, other=1, a=5)
+    put(agent, group="g", b=2)
+    with steady.refuses(agent, Conflict, r"state\.a \(commit 3\)"):
+        agent.undo()
+    assert agent.state["b"] == 2
+
+
+def test_a_refusal_names_the_paths(agent, steady):
+    """The redo put back what the next undo would restore over."""
+    put(agent, group="one", a=2)
+    agent.undo()
+    put(agent, a=7)
+    with steady.refuses(agent, Conflict, r"state\.a \(commit 4\)"):
+        agent.redo()
+    assert agent.state["a"] == 7
+
+
+def test_a_redo_in_between_stands_in_the_way(store, steady):
+    """Append A, undo, append B, redo (A is in front of B again). Undoing B then counted the redo
+    and its undo as if they had cancelled out, and took A away instead of B."""
+    agent = store.agent("a", initial={"items": []})
+    with agent.edit() as draft:
+        draft["items"].append("A")
+    agent.undo()
+    with agent.edit() as draft:
+        draft["items"].append("B")
+    try:
+        agent.redo()
+    except Conflict:
+        return
+    before = list(agent.state["items"])
+    assert sorted(before) == ["A", "B"]
+    try:
+        agent.undo()
+    except Conflict:
+        assert agent.state["items"] == before
+    else:
+        assert agent.state["items"] == ["A"]
+
+
+def test_an_item_that_its_own_commit_moved_is_found(store, steady):
+    """One edit changed item 0 and then inserted in front of it. Somebody changed that item, at
+    place 1 by now; undo looked at place 0, saw nothing, and wrote over it."""
+    agent = store.agent("a", initial={"items": [{"k": 0}], "n": 0})
+    put(agent, n=1)
+    with agent.edit(group="g") as draft:
+        draft["items"][0]["k"] = 1
+        draft["items"].insert(0, {"k": "new"})
+    with agent.edit() as draft:
+        draft["items"][1]["k"] = 2
+    put(agent, group="g", n=2)
+    with steady.refuses(agent, Conflict, r"items\[1\]\.k"):
+        agent.undo()
+    assert agent.state["items"] == [{"k": "new"}, {"k": 2}]
+
+
+@pytest.mark.parametrize(
+    ("later", "allowed"),
+    [
+        (lambda items: items.append(9), True),
+        (lambda items: items.insert(4, 9), True),
+        (lambda items: items.insert(2, 9), False),
+        (lambda items: items.insert(0, 9), False),
+        (lambda items: items.pop(0), False),
+        (lambda items: items.pop(3), True),
+        (lambda items: items.__setitem__(0, 9), True),
+        (lambda items: items.__setitem__(1, 9), False),
+        (lambda items: items.__setitem__(3, 9), True),
+        (lambda items: items.clear(), False),
+        (lambda items: items.reverse(), False),
+        (lambda items: perdure.move(items, 3, 4), True),
+        (lambda items: perdure.move(items, 4, 0), False),
+    ],
+)
+def test_structural_list_changes_conflict_but_for_a_strict_suffix(store, later, allowed, steady):
+    agent = store.agent("a", initial={"items": [0, 1, 2, 3]})
+    with agent.edit(group="g") as draft:
+        draft["items"][1:2] = ["x", "y"]  # 0 x y 2 3
+    with agent.edit() as draft:
+        later(draft["items"])
+    changed = list(agent.state["items"])
+    with agent.edit(group="g") as draft:
+        draft["n"] = 1
+    if not allowed:
+        with steady.refuses(agent, Conflict, "items"):
+            agent.undo()
+        return
+    agent.undo()
+    at = changed.index("x")
+    assert agent.state["items"] == [*changed[:at], 1, *changed[at + 2 :]]
+    assert store.agent("a").state == agent.state
+
+
+def test_numbers_come_back_exactly(store):
+    """0.1 + 0.2 - 0.2 is 0.10000000000000003: an increment of a float was undone by subtracting."""
+    from decimal import Decimal
+
+    agent = store.agent("a", initial={"x": 0.1, "d": Decimal("1.10"), "n": 1})
+    with agent.edit() as draft:
+        perdure.increment(draft, "x", 0.2)
+        perdure.increment(draft, "n", 41)
+        perdure.increment(draft, "d", Decimal("0.005"))
+    agent.undo()
+    state = agent.state
+    assert (state["x"], str(state["d"]), state["n"]) == (0.1, "1.10", 1)
+    agent.redo()
+    assert agent.state["n"] == 42 and agent.state["x"] == 0.1 + 0.2
+
+
+def test_texts_and_sets_and_deletions_come_back(store):
+    start = {"t": LONG, "s": {1, 2}, "d": {"x": {"deep": [1]}, "y": 2}}
+    agent = store.agent("a", initial=start)
+    with agent.edit() as draft:
+        draft["t"] = LONG[:40] + "inserted" + LONG[45:]
+        draft["s"].add(3)
+        draft["s"].remove(1)
+        del draft["d"]["x"]
+        perdure.increment(draft["d"], "y", 3)
+    agent.undo()
+    assert agent.state == start
+    agent.redo()
+    assert agent.state["d"] == {"y": 5} and agent.state["s"] == {2, 3}
+    agent.undo()
+    assert store.agent("a").state == start
+    agent.verify()
+
+
+def test_an_undo_is_refused_on_a_moved_head_never_misapplied(agent, store):
+    other = store.agent("a")
+    put(agent, a=2)
+    put(other, b=5)
+    agent.undo()  # undo looks again, and takes back what is the latest now
+    assert agent.state["b"] == 1 and agent.state["a"] == 2
+
+
+def test_undo_under_a_migration_that_is_not_written_yet(store, steady):
+    """The log was of version 1, the state in memory migrated to 2. Undo planned on the log's
+    states and applied the inverse to the migrated one: the old field came back beside the new."""
+
+    def rename(state):
+        state["total"] = state.pop("sum")
+        return state
+
+    one = store.agent("a", Schema(dict, id="s", version=1), initial={"sum": 1, "n": 0})
+    one.save({"sum": 2, "n": 0})
+    two = store.agent("a", Schema(dict, id="s", version=2, migrations={1: rename}))
+    assert two.state == {"n": 0, "total": 2}
+    with steady.refuses(two, Conflict, "sum"):
+        two.undo()
+    one.save({"sum": 2, "n": 1})
+    two.refresh()
+    two.undo()
+    assert two.state == {"total": 2, "n": 0} == store.agent("a", two._working.schema).state
+    two.verify()
