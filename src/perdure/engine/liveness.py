@@ -26,6 +26,7 @@ class Liveness:
         self._context = context
         self._ttl_ms = round(ttl / timedelta(milliseconds=1))
         self._owed: list[Lease] = []
+        self._owed_lock = threading.Lock()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -57,19 +58,23 @@ class Liveness:
     def release(self, lease: Lease) -> None:
         """Give a lease back, now or as soon as the store takes it: while this process lives nobody
         else could have the branch."""
-        self._owed.append(lease)
+        with self._owed_lock:
+            self._owed.append(lease)
         self.settle()
 
     def settle(self) -> None:
         """Give back what could not be given back before."""
-        for lease in list(self._owed):
-            try:
-                self._context.backend.lease(lease.agent_no, lease.branch, None, release=lease.epoch)
-            except PerdureError as error:
-                _log.warning("giving back the lease of %s: %s", lease.branch, error)
-                return
-            if lease in self._owed:
-                self._owed.remove(lease)
+        with self._owed_lock:
+            while self._owed:
+                lease = self._owed[0]
+                try:
+                    self._context.backend.lease(
+                        lease.agent_no, lease.branch, None, release=lease.epoch
+                    )
+                except PerdureError as error:
+                    _log.warning("giving back the lease of %s: %s", lease.branch, error)
+                    return
+                self._owed.pop(0)
 
     def stop(self) -> None:
         """End; a standby may take over at once."""

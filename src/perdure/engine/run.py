@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -55,7 +56,7 @@ class Run(Generic[T]):
         self._occurrences: dict[str, int] = {}
         self._pending: list[Mapping[str, Any]] = []
         self._interrupted: RunInterrupted | None = None
-        self._thread = threading.get_ident()
+        self._thread = (os.getpid(), threading.get_ident())
         self._fakes = fakes or {}
 
     @property
@@ -263,9 +264,10 @@ class Run(Generic[T]):
     def _check(self) -> None:
         if self._interrupted is not None:
             raise self._interrupted
-        if threading.get_ident() != self._thread:
+        # I4: a forked child has its parent's epoch, and could write under it.
+        if (os.getpid(), threading.get_ident()) != self._thread:
             raise PerdureError(
-                "used from another thread than its function's", target=f"run {self._id}",
+                "used from another thread or process than its function's", target=f"run {self._id}",
                 hint="runs with threads of their own are not there yet; hand values over instead",
             )  # fmt: skip
 

@@ -1,0 +1,159 @@
+"""Other writers, and moves of the branch, while a run is under way or left unfinished."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.errors import Conflict, PerdureError, RunFailed, TimedOut
+from perdure.store import Store
+from tests.engine.conftest import CrashError, Crashes, Place
+
+
+@pytest.fixture
+def f(crash: Crashes) -> Any:
+    @perdure.tool(on_crash="retry")
+    def act(number: int) -> int:
+        crash.note(number)
+        return number
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> str:
+        with run.edit("one") as draft:
+            draft["n"] = 1
+        act(1)
+        crash("one")
+        with run.edit("two") as draft:
+            draft["n"] = 2
+        act(2)
+        crash("two")
+        return f"n is {run.state['n']}"
+
+    return f
+
+
+def test_while_a_run_executes_other_writers_are_told_who_has_it(place: Place) -> None:
+    store, told = place.open(), []
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> None:
+        for write in (
+            lambda: store.agent("a").save({"n": 1}),
+            lambda: store.agent("a").checkpoint("here"),
+            lambda: store.agent("a").rollback(1, cancel_run=True),
+            lambda: store.handle(run.id).cancel(),
+            lambda: store.delete("a"),
+        ):
+            with pytest.raises(Conflict) as held:
+                write()
+            told.append(str(held.value))
+        (branch,) = store.agent("a").branches()
+        assert store._context.executor == branch.holder and str(branch.holder) in told[0]
+        with store.agent("b").edit("elsewhere") as draft:
+            draft["n"] = 1
+
+    store.run(f, "a")
+    assert all("is running on it" in words and "signal" in words for words in told)
+
+
+def test_after_a_crash_a_plain_edit_succeeds_and_the_run_sees_it(
+    place: Place, f: Any, crash: Crashes
+) -> None:
+    crash.arm("two")
+    with pytest.raises(CrashError):
+        place.open().run(f, "a")
+    agent = place.open().agent("a")
+    with agent.edit("by hand") as draft:
+        draft["by hand"] = True
+    assert place.open().run(f, "a") == "n is 2"
+    assert agent.refresh() == {"n": 2, "by hand": True} and crash.calls == [1, 2]
+
+
+@pytest.mark.parametrize("way", ["rollback", "undo", "adopt"])
+def test_a_branch_with_an_unfinished_run_is_not_moved(
+    store: Store, f: Any, crash: Crashes, way: str
+) -> None:
+    crash.arm("two")
+    with pytest.raises(CrashError):
+        store.run(f, "a")
+    agent = store.agent("a")
+    agent.fork("other", at=1)
+    move: Any = {
+        "rollback": lambda **more: agent.rollback(1, **more),
+        "undo": lambda **more: agent.undo(**more),
+        "adopt": lambda **more: agent.adopt("other", **more),
+    }[way]
+    with pytest.raises(Conflict, match=r"a/f/main is not finished.*\n?.*cancel_run=True"):
+        move()
+    moved = move(cancel_run=True)
+    told = [record["place"] for record in moved.tool_calls]
+    assert set(told) == (set() if way == "undo" else {"act#1", "act#2"})
+    assert agent.refresh() == ({"n": 1} if way == "undo" else {})
+    assert store.handle("a/f/main").status == "cancelled"
+    assert [effect.state for effect in store.handle("a/f/main").effects()] == ["done", "done"]
+    with pytest.raises(RunFailed, match="moved under it"):
+        store.run(f, "a")
+    assert store.options(key="2").run(f, "a") == "n is 2"
+    assert crash.calls == [1, 2, 1, 2]
+    agent.verify()
+
+
+def test_a_finished_run_does_not_stand_in_the_way(store: Store, f: Any) -> None:
+    store.run(f, "a")
+    agent = store.agent("a")
+    moved = agent.rollback(1)
+    assert len(moved.tool_calls) == 2 and agent.refresh() == {}
+    assert store.run(f, "a") == "n is 2", "its result is in the journal, whatever the state is"
+
+
+def test_a_plain_edit_after_a_resume_does_not_disturb_the_next_replay(
+    place: Place, f: Any, crash: Crashes
+) -> None:
+    crash.arm("one", "two")
+    for _ in range(2):
+        with pytest.raises(CrashError):
+            place.open().run(f, "a")
+        with place.open().agent("a").edit("by hand") as draft:
+            draft["hands"] = draft.get("hands", 0) + 1
+    assert place.open().run(f, "a") == "n is 2"
+    store = place.open()
+    assert store.agent("a").state == {"n": 2, "hands": 2} and crash.calls == [1, 2]
+    store.agent("a").verify()
+
+
+def test_a_handle_waits_for_a_result(place: Place) -> None:
+    store, go_on = place.open(), threading.Event()
+
+    @perdure.agent(dict)
+    def slow(run: perdure.Run[dict]) -> str:
+        assert go_on.wait(30)
+        return "done"
+
+    thread = threading.Thread(target=lambda: store.run(slow, "a"))
+    thread.start()
+    for _ in range(3000):
+        if store.runs("a"):
+            break
+        threading.Event().wait(0.01)
+    handle = store.handle("a/slow/main")
+    with pytest.raises(TimedOut, match="is running still"):
+        handle.result(timeout=0.05)
+    go_on.set()
+    assert handle.result(timeout=30) == "done"
+    thread.join(30)
+
+
+def test_the_schema_of_the_state_is_the_functions(store: Store) -> None:
+    @perdure.agent(perdure.Schema(dict, id="other"))
+    def f(run: perdure.Run[Any]) -> None: ...
+
+    with store.agent("a").edit("made") as draft:
+        draft["n"] = 1
+    with pytest.raises(PerdureError, match="was written under schema"):
+        store.run(f, "a")
+    assert store.runs() == []
+    (branch,) = store.agent("a").branches()
+    assert branch.holder is None

@@ -1,0 +1,203 @@
+"""When the store does not take a commit: nothing is lost, nothing is guessed, nobody is stuck."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.errors import PerdureError, StoreUnavailable
+from perdure.model import Durability
+from perdure.storage.sqlite.backend import SqliteBackend
+from perdure.store import Store
+from perdure.testing.faults import FaultyFiles
+from tests.engine.conftest import Crashes, Place
+
+
+class Outage:
+    """Makes a store's backend fail, from its `at`-th append on, until `over`."""
+
+    def __init__(self, store: Store, at: int) -> None:
+        self.backend: Any = store._context.backend
+        self.append: Any = self.backend.append
+        self.lease: Any = self.backend.lease
+        self.left = at
+        vars(self.backend).update(append=self.fail_append, lease=self.fail_lease)
+
+    def fail_append(self, batch: Any) -> Any:
+        self.left -= 1
+        if self.left <= 0:
+            return [StoreUnavailable("the disk is full")] * len(batch)
+        return self.append(batch)
+
+    def fail_lease(self, *args: Any, **more: Any) -> Any:
+        if self.left <= 0:
+            raise StoreUnavailable("the disk is full")
+        return self.lease(*args, **more)
+
+    def over(self) -> None:
+        del self.backend.append, self.backend.lease
+
+
+def in_time(function: Any) -> Any:
+    """What it gives; it is a failure if it hangs."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(function()), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert found, "stuck"
+    return found[0]
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_full_disk_stops_the_run_and_it_goes_on_afterwards(
+    place: Place, crash: Crashes, at: int
+) -> None:
+    """The disk was full when the run stopped, so that its lease could not be given back: asked for
+    again in the same process it stood by for itself, for ever. And at its first commit, the caller
+    got a RunInterrupted, which `except Exception` does not catch."""
+
+    @perdure.tool(on_crash="retry")
+    def act() -> int:
+        crash.note(perdure.idempotency_key())
+        return 1
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> int:
+        try:
+            with run.edit("n") as draft:
+                draft["n"] = 1
+            return act() + run.call(len, "ab")
+        except Exception as swallowed:
+            crash.note(swallowed)
+            return 0
+
+    store = place.open()
+    outage = Outage(store, at)
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        store.run(f, "a")
+    if 1 < at < 7:
+        assert not [run for run in store.runs() if run.status != "running"]
+    outage.over()
+    assert in_time(lambda: store.run(f, "a")) == 3
+    assert store.agent("a").state == {"n": 1}
+    # Called at most twice: once more only where its outcome could not be recorded.
+    assert len(crash.calls) == (2 if at == 5 else 1) and len(set(crash.calls)) == 1
+    (branch,) = store.agent("a").branches()
+    assert branch.holder is None
+
+
+@pytest.mark.parametrize("at", [4, 5])
+def test_another_process_is_not_kept_waiting_by_a_lease_that_could_not_be_given_back(
+    place: Place, at: int
+) -> None:
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> int:
+        return run.call(len, "a") + run.call(len, "b")
+
+    store = place.open(lease_ttl=timedelta(milliseconds=300))
+    outage = Outage(store, at)
+    with pytest.raises(StoreUnavailable):
+        store.run(f, "a")
+    outage.over()
+    assert in_time(lambda: place.open().run(f, "a")) == 2
+
+
+@pytest.mark.parametrize("durability", ["os", "group", "sync"])
+def test_i5_intents_and_outcomes_are_synced_whatever_the_durability(
+    tmp_path: Path, durability: Durability
+) -> None:
+    files = FaultyFiles()
+    store = Store(SqliteBackend(str(tmp_path / "s.db"), durability=durability, vfs=files.name))
+    counts: list[int] = []
+
+    def count() -> None:
+        counts.append(files.counts.get("sync", 0))
+
+    @perdure.tool
+    def act() -> int:
+        count()
+        return 1
+
+    @perdure.step
+    def think() -> int:
+        return 1
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> None:
+        think()
+        count()
+        act()
+        count()
+        think()
+        count()
+
+    store.run(f, "a")
+    store.close()
+    before, at_call, after, step = counts
+    assert at_call > before, "the intent is durable when the tool is called"
+    assert after > at_call, "and its outcome when its caller sees it"
+    if durability == "os":
+        assert step == after
+
+
+def test_a_function_cannot_swallow_that_it_lost_its_branch(place: Place, crash: Crashes) -> None:
+    """Frameworks catch everything. What says that the run must not go on is no Exception, and it
+    is raised again by whatever is called next."""
+    store, other = place.open(), place.open()
+
+    @perdure.tool
+    def act() -> None:
+        crash.note("acted")
+
+    turns: list[int] = []
+    told: list[Any] = []
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> str:
+        turns.append(run.epoch)
+        if len(turns) > 1:
+            return "the successor's"
+        (branch,) = other.agent("a").branches()
+        other._context.backend.lease(1, "main", None, over=branch.epoch)  # as a takeover does
+        for call in (act, lambda: run.state, lambda: run.call(len, "x"), run.now, act):
+            try:
+                try:
+                    call()
+                except Exception:
+                    crash.note("swallowed")
+            except BaseException as interrupt:
+                told.append(interrupt)
+        return "as if nothing had happened"
+
+    assert store.run(f, "a") == "the successor's"
+    assert crash.calls == [] and len(turns) == 2 and turns[1] > turns[0]
+    assert [type(interrupt) for interrupt in told] == [perdure.RunInterrupted] * 5
+    assert {type(interrupt.__cause__) for interrupt in told} == {perdure.Fenced}
+    assert told[0].reason is told[0].__cause__
+
+
+def test_an_agent_that_is_gone_interrupts_its_run(place: Place, crash: Crashes) -> None:
+    """A zombie whose agent had been deleted meanwhile got NotFound in its function, which went on
+    with the next tool call."""
+    store, other = place.open(), place.open()
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> None:
+        if run.id.endswith("~2"):
+            return
+        (branch,) = other.agent("a").branches()
+        other._context.backend.lease(1, "main", None, over=branch.epoch)
+        other.delete("a")
+        try:
+            run.call(len, "x")
+        except Exception:
+            crash.note("swallowed")
+
+    with pytest.raises(PerdureError, match="deleted"):
+        store.run(f, "a")
+    assert crash.calls == []
