@@ -160,6 +160,67 @@ def test_a_torn_last_transaction_is_a_crash_and_no_damage(path: str, tmp_path: P
     backend.close()
 
 
+def test_i11_a_damaged_first_byte_is_damage_and_no_other_file(path: str) -> None:
+    """One flipped bit in the file's magic, and the operator was told to check the path."""
+    filled(path)
+    whole = bytearray(Path(path).read_bytes())
+    whole[5] ^= 1
+    Path(path).write_bytes(whole)
+    with pytest.raises(Corrupt, match="first page is damaged"):
+        SqliteBackend(path)
+
+
+# -- looking without a right to write ----------------------------------------------------------
+
+
+def read_only(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also root may not write: a mode alone would not keep it from that."""
+    os.chmod(path, 0o444)
+    monkeypatch.setattr(connection, "may_write", lambda _: False)
+
+
+def test_a_store_that_may_only_be_read_can_be_looked_at(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at a read-only store left a read-only -shm beside it, and when the file was made
+    writable again no program could write."""
+    filled(path)
+    with monkeypatch.context() as only_reading:
+        read_only(path, only_reading)
+        with perdure.open(path, create=False) as store:
+            assert [info.seq for info in store.agents()] == [50]
+            store.check_pages()
+            store.agent_of(store.agents()[0]).verify()
+            with pytest.raises(StoreUnavailable, match="read-only"):
+                store.delete("a")
+    assert os.listdir(os.path.dirname(path)) == ["store.db"]
+    os.chmod(path, 0o644)
+    with perdure.open(path) as store:
+        store.delete("a")
+
+
+def test_a_read_only_store_with_a_wal_says_what_to_do(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = SqliteBackend(path)
+    Pen(backend).write()
+    with monkeypatch.context() as only_reading:
+        read_only(path, only_reading)
+        with pytest.raises(StoreUnavailable, match="copy the file and its -wal"):
+            SqliteBackend(path)
+    backend.close()
+
+
+def test_a_copy_without_its_wal_says_so(path: str, tmp_path: Path) -> None:
+    backend = SqliteBackend(path)
+    Pen(backend).write()
+    copy = str(tmp_path / "copy.db")
+    shutil.copy(path, copy)
+    with pytest.raises(NotAStore, match="its -wal belongs to it"):
+        SqliteBackend(copy, create=False)
+    backend.close()
+
+
 # -- other hands on the files ------------------------------------------------------------------
 
 CHECKPOINT_ELSEWHERE = """
@@ -208,6 +269,47 @@ def test_i11_a_repair_refuses_data_that_is_damaged(path: str) -> None:
     with pytest.raises(Corrupt):
         perdure.repair(path)
     assert Path(path).read_bytes() == before
+
+
+def test_a_repair_waits_for_nobody_to_have_it_open(path: str) -> None:
+    """It said that it wants the store for itself, and rewrote it under a program at work."""
+    filled(path)
+    opened = subprocess.Popen(
+        [sys.executable, "-c", HOLD_OPEN, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert opened.stdout is not None and opened.stdout.readline() == b"open\n"
+    with pytest.raises(StoreUnavailable, match="another process has it open"):
+        perdure.repair(path)
+    opened.communicate()
+    assert [one.commits for one in perdure.repair(path)] == [50]
+    assert len(read_all(path)) == 50
+
+
+HOLD_OPEN = """
+import sys
+from perdure.storage.sqlite.backend import SqliteBackend
+backend = SqliteBackend(sys.argv[1])
+print("open", flush=True)
+sys.stdin.read()
+backend.close()
+"""
+
+
+def test_lock_files_of_the_dead_are_tidied_away(path: str) -> None:
+    """Each kill left one behind; after a demo of twenty kills there were twenty-one."""
+    backend = SqliteBackend(path)
+    folder = Path(path + "-executors")
+    folder.mkdir()
+    (folder / "long-dead").touch()
+    (folder / "just-died").touch()
+    backend.heartbeat("just-died", 60_000)  # its row counts: without its file it would seem alive
+    backend.close()
+    (folder / "just-died").touch()
+    backend = SqliteBackend(path)
+    backend.heartbeat("one", 60_000)
+    assert sorted(os.listdir(folder)) == ["just-died", "one"]
+    assert not backend.alive("just-died")
+    backend.close()
 
 
 def test_looking_does_not_fill_an_empty_file(path: str) -> None:

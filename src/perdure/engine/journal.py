@@ -31,17 +31,18 @@ class Entry:
 
 @dataclass(slots=True)
 class Journal:
-    """See the module."""
+    """See the module. `origin`: id of the commit that began the run."""
 
     run: str
+    origin: bytes = b""
     entries: dict[str, Entry] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
     _consumed: set[str] = field(default_factory=set)
 
     @classmethod
-    def read(cls, run: str, commits: Iterable[Commit]) -> Journal:
+    def read(cls, run: str, commits: Iterable[Commit], origin: bytes = b"") -> Journal:
         """From the branch's commits since the run began, oldest first."""
-        journal = cls(run, commits=list(commits))
+        journal = cls(run, origin, commits=list(commits))
         for commit in journal.commits:
             for record in commit.records:
                 if record.get("run") == run and "place" in record:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from types import TracebackType
@@ -119,6 +120,8 @@ class Run(Generic[T]):
         """For the decorators: a tool call at its place."""
         call = self._place(name, decorated, function, results, args, kwargs, policy, probe)
         entry = self._consume(call, "tool")
+        if entry is not None:
+            call = replace(call, key=str(entry.call["key"]))  # the one that the world has seen
         return self._drive(replay.tool(call, entry))
 
     def _place(
@@ -128,7 +131,9 @@ class Run(Generic[T]):
     ) -> Call:  # fmt: skip
         place = self._next_place(name)
         arguments = bind(function, args, kwargs)
-        key = sha256(f"{self._id}\0{place}".encode()).hexdigest()[:32]
+        # From the commit that began the run, not from its name: in a store made anew the same name
+        # would give the same keys, and receivers would ignore what they had not seen.
+        key = sha256(self._journal.origin + place.encode()).hexdigest()[:32]
         return Call(
             self._id, place, self._fakes.get(decorated, function), args, kwargs,
             digests(arguments), preview(arguments), results, key, policy, probe,

@@ -231,13 +231,15 @@ class _Attempt:
         self.refuse_other_arguments(info)
         self.refuse_while_another_is_unfinished(info)
         if info is None:
-            run = Run(working, self.id, Journal(self.id), self._command.fakes)
+            journal = Journal(self.id)
+            run = Run(working, self.id, journal, self._command.fakes)
             record = {
                 "t": "run-started", "run": self.id, "function": self._command.spec.name,
                 "key": self._command.key, "args": self._digests, "preview": self._preview,
             }  # fmt: skip
             run.commit(self._cause("run-started"), (record,), runs=[self._row("running")])
             self._started = working.seq
+            journal.origin = working.reader.commit(self._started).id
             return run
         self._started = info.started
         if info.status != "running":  # it was stopped, and is not any more
@@ -249,7 +251,8 @@ class _Attempt:
             if commit.seq <= info.started:
                 break
             commits.append(commit)
-        journal = Journal.read(self.id, reversed(commits))
+        origin = working.reader.commit(info.started).id
+        journal = Journal.read(self.id, reversed(commits), origin)
         working.rewind(info.started)
         return Run(working, self.id, journal, self._command.fakes)
 

@@ -41,6 +41,7 @@ from perdure.storage.sqlite.rows import (
 from perdure.storage.sqlite.writer import Writer
 
 READERS_KEPT = 4
+FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
 
 _abandoned: list[Any] = []
 """Connections inherited through a fork. Closing or collecting them here would harm the parent's."""
@@ -189,13 +190,18 @@ class SqliteBackend:
             self._locks.drop(executor)
             return
         self._check_open()
-        self._locks.hold(executor)
+        begins = self._locks.hold(executor)
         with self._writing() as db:
             run(db, "put_executor", (executor, self.now() + ttl_ms * 1000))
+            if begins:
+                run(db, "forget_executors", (self.now() - FORGOTTEN_AFTER_US,))
+        if begins:
+            self._locks.tidy(self._counts_as_alive)
 
     def alive(self, executor: str) -> bool:
-        if self._locks.dead(executor):
-            return False
+        return not self._locks.dead(executor) and self._counts_as_alive(executor)
+
+    def _counts_as_alive(self, executor: str) -> bool:
         with self._reading() as db:
             found = run(db, "find_executor", (executor,))
         return bool(found) and found[0][0] > self.now()
@@ -227,6 +233,9 @@ class SqliteBackend:
         """Write every page anew, with its checksum; for `perdure.repair`."""
         self._check_open()
         with self._writer.lock:
+            for connection in self._readers:
+                connection.close(True)
+            self._readers.clear()
             self._writer.rewrite()
 
     def _check_pages(self) -> None:

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 import apsw.sqlite_extra
@@ -65,11 +66,13 @@ class Files:
 
     path: str
     database: tuple[int, int]
-    wal: tuple[int, int]
+    wal: tuple[int, int] | None
 
     @classmethod
     def of(cls, path: str) -> Files:
-        return cls(path, _identity(path), _identity(path + "-wal"))
+        """Of a file that is open now; one that may only be looked at has no WAL."""
+        wal = path + "-wal"
+        return cls(path, _identity(path), _identity(wal) if os.path.exists(wal) else None)
 
     def check(self) -> None:
         """I1: what was written to a file that is no longer at its path is not durable.
@@ -78,6 +81,8 @@ class Files:
             ReplacedError: another program deleted or replaced a file.
         """
         for path, known in ((self.path + "-wal", self.wal), (self.path, self.database)):
+            if known is None:
+                continue
             try:
                 current = _identity(path)
             except FileNotFoundError:
@@ -126,6 +131,8 @@ def _connect(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
 ) -> apsw.Connection:
     empty = not os.path.exists(path) or os.path.getsize(path) == 0
+    if not empty and not may_write(path):
+        return _connect_to_look(path, vfs or checksum_vfs())
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     try:
         connection = apsw.Connection(path, flags=flags, vfs=vfs or checksum_vfs())
@@ -152,10 +159,55 @@ def _connect(
         connection.execute("SELECT count(*) FROM executors").fetchall()  # opens the WAL
     except BaseException as error:
         connection.close()
+        if isinstance(error, apsw.NotADBError) and _was_a_store(path):
+            raise Corrupt(
+                "its first page is damaged", target=f"store {path}", hint=RESTORE
+            ) from error
         if isinstance(error, apsw.Error):
             raise translate(error, path) from error
         raise
     return connection
+
+
+def may_write(path: str) -> bool:
+    """Whether this user may write to the file and beside it, as a WAL needs."""
+    folder = os.path.dirname(os.path.abspath(path))
+    return os.access(path, os.W_OK) and os.access(folder, os.W_OK)
+
+
+def _connect_to_look(path: str, vfs: str) -> apsw.Connection:
+    """Open a file that may only be read: nothing is made beside it, and nothing can be written.
+
+    Raises:
+        StoreUnavailable: part of it is in its WAL, which cannot be read without writing.
+    """
+    wal = path + "-wal"
+    if os.path.exists(wal) and os.path.getsize(wal):
+        raise StoreUnavailable(
+            "is read-only for this user, and part of it is in its -wal",
+            target=f"store {path}",
+            hint="copy the file and its -wal to a folder where you may write, and look there",
+        )
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        connection = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)
+        _adopt(connection, path, create=False, checked=True)
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    return connection
+
+
+def _was_a_store(path: str) -> bool:
+    """Whether a file that SQLite does not know as its own has our mark in its header."""
+    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+    try:
+        file = apsw.VFSFile("unix", os.path.abspath(path), flags)
+        try:
+            return bool(file.xRead(4, 68) == APPLICATION_ID.to_bytes(4, "big"))
+        finally:
+            file.xClose()
+    except apsw.Error:
+        return False
 
 
 def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: bool) -> None:
@@ -165,11 +217,10 @@ def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: boo
         _create(connection, path)
         application, version = _marks(connection)
     if application != APPLICATION_ID:
-        raise NotAStore(
-            "is not a Perdure store",
-            target=f"store {path}",
-            hint="check the path; nothing was changed",
-        )
+        hint = "check the path; nothing was changed"
+        if (application, version) == (0, 0):
+            hint += ". If it was copied from a store in use: its -wal belongs to it"
+        raise NotAStore("is not a Perdure store", target=f"store {path}", hint=hint)
     known = max(migrations())
     if version > known:
         raise UnsupportedFormat(
@@ -177,7 +228,7 @@ def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: boo
             target=f"store {path}",
             hint="install a newer perdure",
         )
-    if connection.pragma("journal_mode") != "wal":
+    if connection.pragma("journal_mode") != "wal" and not connection.readonly("main"):
         connection.pragma("journal_mode", "wal")
     verifying = connection.pragma("checksum_verification")  # answers as text
     if (checked and verifying not in (1, "1")) or (
@@ -267,6 +318,8 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
     Raises:
         Corrupt: with the frame's number. The WAL is left as it is.
     """
+    if connection.readonly("main"):
+        return  # it was opened without its WAL, which is empty
     valid, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     lost = _commit_behind(path, valid, connection.pragma("page_size"))
     if lost is None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from perdure.errors import StoreUnavailable
+
+HOLD_TRIES = 1000
 
 
 class ExecutorLocks:
@@ -21,21 +24,45 @@ class ExecutorLocks:
         self._folder = store_path + "-executors"
         self._own: dict[str, int] = {}
 
-    def hold(self, executor: str) -> None:
-        """Take the lock of our own executor; kept until `drop` or the end of the process."""
+    def hold(self, executor: str) -> bool:
+        """Take the lock of our own executor; kept until `drop` or the end of the process.
+
+        Returns:
+            Whether it was taken now.
+        """
         if executor in self._own:
-            return
+            return False
         try:
             os.makedirs(self._folder, exist_ok=True)
-            descriptor = os.open(self._file(executor), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for _ in range(HOLD_TRIES):
+                descriptor = self._lock(executor)
+                if descriptor is not None:
+                    self._own[executor] = descriptor
+                    return True
+                time.sleep(0.001)
         except OSError as error:
             raise StoreUnavailable(
                 f"cannot lock the executor's file: {error}",
                 target=self._folder,
                 hint="this user must be allowed to write beside the store",
             ) from error
-        self._own[executor] = descriptor
+        raise StoreUnavailable(
+            "somebody else holds the executor's file", target=self._file(executor),
+            hint="make the call again",
+        )  # fmt: skip
+
+    def _lock(self, executor: str) -> int | None:
+        """The locked file; None if another process, tidying up, was just trying or removing it."""
+        path = self._file(executor)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(descriptor)
+        return None
 
     def drop(self, executor: str) -> None:
         descriptor = self._own.pop(executor, None)
@@ -62,14 +89,14 @@ class ExecutorLocks:
             os.close(descriptor)
         return True
 
-    def tidy(self, known: Callable[[str], bool]) -> None:
-        """Remove the files of dead executors that no lease names any more."""
+    def tidy(self, needed: Callable[[str], bool]) -> None:
+        """Remove the files of dead executors, but of those that without it would seem alive."""
         try:
             names = os.listdir(self._folder)
         except OSError:
             return
         for name in names:
-            if not known(name) and self.dead(name):
+            if not needed(name) and self.dead(name):
                 _unlink(self._file(name))
 
     def close(self) -> None:

@@ -135,6 +135,9 @@ ON CONFLICT (id) DO UPDATE SET expires = excluded.expires;
 -- name: end_executor
 DELETE FROM executors WHERE id = ?;
 
+-- name: forget_executors
+DELETE FROM executors WHERE expires < ?;
+
 -- name: find_executor
 SELECT expires FROM executors WHERE id = ?;
 

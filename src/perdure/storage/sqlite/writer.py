@@ -50,6 +50,9 @@ class Writer:
         except Corrupt:
             self._connection.close()
             raise
+        except apsw.Error as error:
+            self._connection.close()
+            raise translate(error, path) from error
         self._adopt(self._connection)
 
     def connect(self, *, create: bool = False) -> apsw.Connection:
@@ -221,11 +224,24 @@ class Writer:
             raise self.translate(error) from error
 
     def rewrite(self) -> None:
-        """Write every page anew, with its checksum. Nobody else may have the file open."""
+        """Write every page anew, with its checksum. Nobody else may have the file open.
+
+        Leaving WAL mode is what SQLite does only for the last one that has a file open.
+        """
+        connection = self.ready()
         try:
-            self.ready().execute("VACUUM")
+            connection.pragma("journal_mode", "delete")
+            connection.execute("VACUUM")
+            connection.pragma("journal_mode", "wal")
+            connection.execute("SELECT count(*) FROM executors").fetchall()
+        except apsw.BusyError as error:
+            raise StoreUnavailable(
+                "another process has it open", target=f"store {self._path}",
+                hint="end the programs that use it (`fuser` names them), then try again",
+            ) from error  # fmt: skip
         except apsw.Error as error:
             raise self.translate(error) from error
+        self._files = Files.of(self._path)
         self.tidy()
 
     def flush(self) -> None:
