@@ -5,9 +5,11 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 import perdure
 from perdure.cli.app import COMMANDS
-from tests.cli.operator import Operator
+from tests.cli.operator import Operator, failing
 
 
 def test_ls_says_which_agent_stands_still(operator: Operator) -> None:
@@ -258,3 +260,53 @@ def test_verify_beside_a_busy_writer(operator: Operator) -> None:
         writer.join()
     assert seen == sorted(seen)
     assert seen[0] < seen[-1]
+
+
+def test_a_failed_run_is_seen_and_says_why(operator: Operator) -> None:
+    """Story: an agent whose run had failed looked fine in `ls`, and `runs` did not say why."""
+    with perdure.open(operator.path) as store, pytest.raises(ValueError, match="no such"):
+        store.run(failing, "ticket-42")
+    listed = operator.see("ls").splitlines()
+    assert listed[0].rstrip().endswith("runs not done")
+    assert listed[1].rstrip().endswith("failed")
+    assert operator.json("ls")[0]["failed_runs"][0]["problem"].startswith("ValueError")
+    for command in (["runs"], ["show", "ticket-42"]):
+        assert "ValueError: no such \\x1b[31minvoice" in operator.see(*command)
+    assert "run failed: failing" in operator.see("log", "ticket-42", "-n", "1")
+
+
+def test_lists_are_limited_and_say_so(operator: Operator) -> None:
+    shown = operator.see("ls", "-n", "1")
+    assert "ticket-43" not in shown
+    assert "there are more: -n 0 for all" in shown
+    assert "there are more" not in operator.see("ls", "-n", "2")
+    shown = operator.see("effects", "ticket-43", "-n", "1")
+    assert "lookup#1(" not in shown
+    assert "… 1 more (-n 0 for all)" in shown
+    assert len(operator.json("effects", "ticket-43")) == 2
+
+
+def test_a_place_that_is_none_says_which_there_are(operator: Operator) -> None:
+    code, said = operator.refused("state", "ticket-42", "--at", "yesterday")
+    assert code == 3
+    for words in ("main", "before refund", "a commit's seq", "a moment with its zone"):
+        assert words in said
+
+
+def test_verify_does_not_say_to_run_verify(operator: Operator) -> None:
+    """Story: `verify` answered with "run `perdure verify`", once more for each agent, and left the
+    arrow of its hint inside the text that scripts read."""
+    data = operator.path.read_bytes()
+    at = data.index(b"what-if")
+    operator.path.write_bytes(data[:at] + b"W" + data[at + 1 :])
+    shown = operator.type("verify").stdout
+    assert "run `perdure verify`" not in shown
+    assert shown.count("restore the store from a copy") == 1
+    result = operator.type("verify", "--json")
+    faults = [one for one in json.loads(result.stdout)["agents"] if not one["ok"]]
+    assert faults
+    for fault in faults:
+        assert "→" not in fault["error"]
+        assert "restore the store" in fault["hint"]
+    error = json.loads(result.stderr)
+    assert "perdure verify" not in error["hint"]

@@ -151,3 +151,52 @@ def test_values_that_this_locale_cannot_show(operator: Operator) -> None:
         for encoding in ("ascii", "utf-8"):
             found = run(*words, store=operator.path, PYTHONIOENCODING=encoding)
             assert found.returncode == 0, found.stderr
+
+
+def terminal(*words: str, store: Path, columns: int = 80) -> str:
+    """What a command shows on a terminal of so many columns."""
+    leader, follower = pty.openpty()
+    env = {**os.environ, "PERDURE_STORE": str(store), "NO_COLOR": "1", "COLUMNS": str(columns)}
+    env["TERM"] = "dumb"
+    try:
+        subprocess.run(
+            [*COMMAND, *words], stdout=follower, stderr=subprocess.DEVNULL, stdin=follower,
+            env=env, timeout=60, check=True,
+        )  # fmt: skip
+        return os.read(leader, 100_000).decode().replace("\r\n", "\n")
+    finally:
+        os.close(leader)
+        os.close(follower)
+
+
+def test_a_tool_call_is_one_line_on_a_terminal(operator: Operator) -> None:
+    """Story: calls with long arguments filled the screen, each folded over many lines."""
+
+    @perdure.tool
+    def post(text: str, more: str) -> str:
+        return text
+
+    @perdure.agent(dict, name="posting")
+    def posting(run: perdure.Run[dict]) -> None:
+        post("word " * 50, "more " * 50)
+
+    with perdure.open(operator.path) as store:
+        store.run(posting, "long")
+    lines = terminal("effects", "long", store=operator.path).splitlines()
+    assert len(lines) == 2, lines
+    assert "…" in lines[1]
+    assert len(terminal("effects", "long", "--whole", store=operator.path).splitlines()) > 2
+
+
+def test_usage_is_said_like_other_errors() -> None:
+    """Story: a wrong command line said "Error:" and "[[PREFIX]]", where all else says "error:"."""
+    for words in (["show"], ["nonsense"], ["--nonsense"], ["ls", "-n", "x"], ["ls"]):
+        found = run(*words)
+        assert found.returncode == 2
+        assert "\nerror: " in f"\n{found.stderr}"
+        assert "Error:" not in found.stderr
+    assert "Try 'perdure show --help'" in run("show").stderr
+    assert "[PREFIX]" in run("ls", "--help").stdout
+    for command in ("ls", "runs", "stats", "verify", "diff"):
+        assert "[[" not in run(command, "--help").stdout
+    assert "Commands:" in run().stdout + run().stderr

@@ -31,7 +31,10 @@ class Root(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[JSON_ASKED] = failures.asks_for_json(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except failures.UsageError as error:
+            raise _left(ctx, error) from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -45,13 +48,21 @@ class Root(TyperGroup):
         except BrokenPipeError:  # e.g. `perdure log … | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(failures.PIPE_CLOSED) from None
-        except failures.UsageError as error:
-            if not ctx.meta[JSON_ASKED]:
-                raise
-            raise typer.Exit(failures.report(error, as_json=True)) from None
         except Exception as error:
-            code = failures.report(error, as_json=ctx.meta[JSON_ASKED])
-            raise typer.Exit(code) from None
+            raise _left(ctx, error) from None
+
+
+def _left(ctx: Any, error: Exception) -> Exception:
+    """What leaves the command for an error that it reported; help that was asked for, as it is."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return error
+    as_json = ctx.meta[JSON_ASKED]
+    where = getattr(error, "ctx", None)
+    if where is not None and not as_json:
+        try_help = f"Try '{where.command_path} --help' for help."
+        sys.stderr.write(f"{where.get_usage()}\n{try_help}\n\n")
+    say = ctx.ensure_object(Settings).say
+    return typer.Exit(failures.report(error, as_json=as_json, say=say))
 
 
 app = typer.Typer(

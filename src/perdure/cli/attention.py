@@ -8,11 +8,13 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure import Branch, EffectInfo, RunInfo
+from perdure.agent import Agent
 from perdure.cli import plain
 from perdure.cli.session import Session
 from perdure.cli.words import STATUS_STYLES, clean, text
 
 UNFINISHED = ("pending", "running", "needs_attention")
+ALONE = {"running": "its executor is gone", "pending": "nobody executes it"}
 ON_RESUME = {
     "retry": "run it again: the call is repeated, with the same idempotency key",
     "probe": "run it again: its probe finds out whether it took effect",
@@ -21,14 +23,22 @@ ON_RESUME = {
 """What becomes of a call in doubt by its own policy; under "ask" a person settles it."""
 
 
+JSON_SAID = """it did; JSON is its result, e.g. 42, '"receipt"' or '{"id": 7}'"""
+
+
 def executor_of(session: Session, run: RunInfo) -> str | None:
     """The living executor that has the run's branch, if one has."""
     info = session.store.find(run.agent)
     if info is None or info.no != run.agent_no:
         return None
-    for branch in session.store.agent_of(info).branches():
-        if branch.name == run.branch and branch.holder and session.store.alive(branch.holder):
-            return branch.holder
+    return holder(session, session.store.agent_of(info, branch=run.branch))
+
+
+def holder(session: Session, agent: Agent[Any]) -> str | None:
+    """The living executor that has a handle's branch, if one has."""
+    for branch in agent.branches():
+        if branch.name == agent.branch_name and branch.holder:
+            return branch.holder if session.store.alive(branch.holder) else None
     return None
 
 
@@ -38,11 +48,19 @@ def branch_json(session: Session, branch: Branch) -> dict[str, Any]:
 
 
 def run_status(session: Session, run: RunInfo) -> Text:
-    """The status in colour; a run whose executor died says so."""
+    """The status in colour; a run that nobody executes says so."""
     words = run.status.replace("_", " ")
-    if run.status == "running" and executor_of(session, run) is None:
-        return text((words, STATUS_STYLES["running"]), (", its executor is gone", "yellow"))
+    alone = ALONE.get(run.status)
+    if alone is not None and executor_of(session, run) is None:
+        return text((words, STATUS_STYLES[run.status]), (f", {alone}", "yellow"))
     return text((words, STATUS_STYLES[run.status]))
+
+
+def why(run: RunInfo, session: Session) -> str:
+    """Why a run ended badly or stands still, on one line; empty if it does not."""
+    if run.status not in ("failed", "cancelled", "needs_attention"):
+        return ""
+    return clean(session.say((run.problem or "").partition("\n")[0]))
 
 
 def effect_state(effect: EffectInfo, executor: str | None) -> str:
@@ -75,23 +93,27 @@ def print_ways_out(console: Console, session: Session, runs: list[RunInfo]) -> N
         if run.status not in UNFINISHED or executor_of(session, run) is not None:
             continue
         doubts = in_doubt(session, [run])
-        if not doubts and run.status != "needs_attention":
-            continue
         console.print()
         console.print(text(("! ", "bold red"), (f"run {clean(run.id)}", "bold")))
         if run.problem and not doubts:
-            for line in run.problem.splitlines():
+            for line in session.say(run.problem).splitlines():
                 console.print(text(f"  {clean(line)}"))
         for effect in doubts:
             _print_doubt(console, session, run, effect)
         cancel = session.command("cancel", run.id)
-        console.print(text("  or end the run: ", (cancel, "bold")))
+        if doubts or run.status == "needs_attention":
+            console.print(text("  or end the run: ", (cancel, "bold")))
+        else:
+            console.print(
+                text("  nobody executes it: run its program again, or ", (cancel, "bold"))
+            )
 
 
 def _print_doubt(console: Console, session: Session, run: RunInfo, effect: EffectInfo) -> None:
+    again = f"attempt {effect.attempts} " if effect.attempts > 1 else ""
     console.print(
         text(
-            "  ", (clean(effect.place), "bold red"), f"({clean(effect.preview)}) ",
+            "  ", (clean(effect.place), "bold red"), f"({clean(effect.preview)}) {again}",
             ("is in doubt", "bold red"), ": its process ended before an outcome was recorded",
         )
     )  # fmt: skip
@@ -103,5 +125,5 @@ def _print_doubt(console: Console, session: Session, run: RunInfo, effect: Effec
     done = session.command(*settle, "--done", "JSON")
     not_done = session.command(*settle, "--not-done")
     width = max(len(done), len(not_done))
-    for command, words in ((done, "it did, with this result"), (not_done, "it did not")):
+    for command, words in ((done, JSON_SAID), (not_done, "it did not")):
         console.print(text("    ", (command.ljust(width), "bold"), (f"   {words}", "dim")))

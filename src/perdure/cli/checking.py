@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
 
 import perdure
-from perdure import AgentInfo, Corrupt, UnsupportedFormat
+from perdure import AgentInfo, Corrupt, PerdureError, UnsupportedFormat
 from perdure.cli import plain
 from perdure.cli.failures import UsageError, code_of, report
 from perdure.cli.progress import Bar, bar
@@ -21,7 +22,7 @@ Outcome = Verified | Corrupt | UnsupportedFormat
 def verify(
     ctx: typer.Context,
     agent: Annotated[
-        str | None, typer.Argument(metavar="[AGENT]", help="Only its log; default: all.")
+        str | None, typer.Argument(metavar="AGENT", help="Only its log; default: all.")
     ] = None,
     anchor: Annotated[
         str | None,
@@ -48,14 +49,14 @@ def verify(
             outcomes = [(info, _verify(session, info, anchor, progress)) for info in infos]
         faults = [fault for _, fault in outcomes if not isinstance(fault, Verified)]
         if session.json:
-            plain.put(_json(outcomes, damaged, pages=pages))
+            plain.put(_json(session, outcomes, damaged, pages=pages))
         else:
-            _print(outcomes, damaged, pages=pages)
+            _print(session, outcomes, damaged, pages=pages)
         if damaged is not None or faults:
             first = damaged or faults[0]
             if not session.json:  # the faults were printed already
                 raise typer.Exit(code_of(first))
-            raise typer.Exit(report(first, as_json=True))
+            raise typer.Exit(report(first, as_json=True, say=lambda words: _say(session, words)))
 
 
 def repair(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -93,10 +94,31 @@ def _verify(session: Session, info: AgentInfo, anchor: str | None, progress: Bar
         return error
 
 
+VERIFY_ADVICE = re.compile(
+    r"(; )?run `perdure verify`(, which [^;]*| to see how far the damage goes)?(, and |; |$)"
+)
+
+
+def _say(session: Session, words: str) -> str:
+    """Who is verifying need not be told to."""
+    return session.say(VERIFY_ADVICE.sub("", words))
+
+
+def _parts(session: Session, error: PerdureError) -> tuple[str, list[str]]:
+    """What is wrong, and what to do about it."""
+    problem, *hints = str(error).split("\n  → ")
+    return problem, [said for hint in hints if (said := _say(session, hint))]
+
+
 def _print(
-    outcomes: list[tuple[AgentInfo, Outcome]], damaged: Corrupt | None, *, pages: bool
+    session: Session,
+    outcomes: list[tuple[AgentInfo, Outcome]],
+    damaged: Corrupt | None,
+    *,
+    pages: bool,
 ) -> None:
     console = stdout_console()
+    advice: dict[str, None] = {}
     for info, outcome in outcomes:
         if isinstance(outcome, Verified):
             what = f"{count(outcome.commits, 'commit')}, {count(outcome.snapshots, 'snapshot')}"
@@ -104,14 +126,18 @@ def _print(
             console.print(text("  root ", outcome.root))
         else:
             console.print(text(("✗ ", "bold red"), (clean(info.name), "bold")))
-            for line in str(outcome).splitlines():
-                console.print(text(("  " + clean(line), "red")))
+            problem, hints = _parts(session, outcome)
+            console.print(text(("  " + clean(problem), "red")))
+            advice.update(dict.fromkeys(hints))
     if damaged is not None:
         console.print(text(("✗ ", "bold red"), "the store's pages"))
-        for line in str(damaged).splitlines():
-            console.print(text(("  " + clean(line), "red")))
+        problem, hints = _parts(session, damaged)
+        console.print(text(("  " + clean(problem), "red")))
+        advice.update(dict.fromkeys(hints))
     elif pages:
         console.print(text(("✓ ", "bold green"), "every page of the store"))
+    for hint in advice:
+        console.print(text(("→ ", "cyan"), clean(hint)))
     good = [outcome for _, outcome in outcomes if isinstance(outcome, Verified)]
     if good and console.is_terminal:
         hint = "keep the roots elsewhere; verify AGENT --anchor ROOT then shows a rebuilt log"
@@ -119,7 +145,11 @@ def _print(
 
 
 def _json(
-    outcomes: list[tuple[AgentInfo, Outcome]], damaged: Corrupt | None, *, pages: bool
+    session: Session,
+    outcomes: list[tuple[AgentInfo, Outcome]],
+    damaged: Corrupt | None,
+    *,
+    pages: bool,
 ) -> dict[str, Any]:
     agents = []
     for info, outcome in outcomes:
@@ -131,11 +161,15 @@ def _json(
                 }
             )  # fmt: skip
         else:
-            agents.append({"agent": info.name, "ok": False, "error": str(outcome)})
+            problem, hints = _parts(session, outcome)
+            agents.append(
+                {"agent": info.name, "ok": False, "error": problem, "hint": "; ".join(hints)}
+            )
     whole = damaged is None and all(agent["ok"] for agent in agents)
     said: dict[str, Any] = {"ok": whole, "agents": agents}
     if pages:
         said["pages"] = {"ok": damaged is None}
         if damaged is not None:
-            said["pages"]["error"] = str(damaged)
+            problem, hints = _parts(session, damaged)
+            said["pages"] |= {"error": problem, "hint": "; ".join(hints)}
     return said

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import typer
 
@@ -42,7 +42,18 @@ HELP = (
 )
 
 
-IN_THE_SHELL = {"cancel_run=True": "--cancel-run"}
+MOVED = "agent.refresh() and decide anew, or use agent.update(fn), which retries"
+"""The library's hint to whoever wrote on a head that has moved."""
+
+HELD = "wait until the run ends or waits, send it a signal, or fork"
+"""Its hint where a living executor has the branch."""
+
+IN_THE_SHELL = {
+    "cancel_run=True": "--cancel-run",
+    MOVED: "it is being written to; try again",
+    HELD: "wait until its run ends; or end its process first, one on this machine that has the "
+    "store open (`lsof {file}` lists them), then try again; or work on a fork",
+}
 """How the library's hints are said on a command line."""
 
 
@@ -52,12 +63,28 @@ def code_of(error: BaseException) -> int:
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
 
 
-def report(error: Exception, *, as_json: bool) -> int:
-    """Say on stderr what went wrong; returns the exit code."""
+def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
+    """The library's words so that their commands can be pasted: on this store, if it was `shown`
+    on the command line."""
+    for library, ours in IN_THE_SHELL.items():
+        file = shlex.quote((store or "").removeprefix("sqlite:///"))
+        words = words.replace(library, ours.replace("{file}", file))
+    if store and shown:
+        words = words.replace("`perdure ", f"`perdure --store {shlex.quote(store)} ")
+    return words
+
+
+def report(error: Exception, *, as_json: bool, say: Callable[[str], str]) -> int:
+    """Say on stderr what went wrong; returns the exit code.
+
+    Args:
+        say: says hints of the library as this command line needs them.
+    """
     code = code_of(error)
     if code == INTERNAL and os.environ.get("PERDURE_DEBUG"):
         raise error
     problem, target, hint = _parts(error)
+    problem, hint = say(problem), say(hint)
     if as_json:
         said: dict[str, object] = {
             "error": "Usage" if code == USAGE else type(error).__name__, "exit_code": code,
@@ -78,10 +105,7 @@ def report(error: Exception, *, as_json: bool) -> int:
 
 def _parts(error: Exception) -> tuple[str, str, str]:
     if isinstance(error, errors.PerdureError):
-        hint = error.hint
-        for words, option in IN_THE_SHELL.items():
-            hint = hint.replace(words, option)
-        return error.problem, error.target, hint
+        return error.problem, error.target, error.hint
     if isinstance(error, UsageError):
         message = getattr(error, "format_message", lambda: str(error))()
         return str(message), "", ""

@@ -68,7 +68,7 @@ def diff(
     agent: AgentArgument,
     a: Annotated[str, typer.Argument(metavar="A", help=WHERE_HELP + ".")],
     b: Annotated[
-        str | None, typer.Argument(metavar="[B]", help="As A; default: the branch's head.")
+        str | None, typer.Argument(metavar="B", help="As A; default: the branch's head.")
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", "-p", help="Values at full length.")] = False,
     branch: BranchOption = "main",

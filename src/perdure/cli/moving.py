@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from perdure import Moved
+from perdure import Conflict, Moved
 from perdure.agent import Agent
 from perdure.cli import plain
+from perdure.cli.attention import holder
+from perdure.cli.failures import HELD
 from perdure.cli.session import (
     WHERE_HELP,
     AgentArgument,
@@ -18,6 +21,7 @@ from perdure.cli.session import (
     JsonOption,
     Session,
     StoreOption,
+    at_the_head,
     opened,
     where,
 )  # fmt: skip
@@ -39,7 +43,7 @@ def fork(
     """Make a new branch at any commit. It costs one commit, and copies nothing."""
     with opened(ctx) as session:
         handle = session.agent(agent, branch)
-        made = handle.fork(name, at=None if at is None else where(handle, at))
+        made = at_the_head(lambda: handle.fork(name, at=None if at is None else where(handle, at)))
         commit = handle.commit(made.seq)
         if session.json:
             plain.put({"branch": name, "from": commit.parent, "commit": plain.commit_json(commit)})
@@ -67,7 +71,7 @@ def checkpoint(
     """Name a branch's head as a recovery point, with the hash of its state."""
     with opened(ctx) as session:
         handle = session.agent(agent, branch)
-        point = handle.checkpoint(name, dependencies=dependency or ())
+        point = at_the_head(lambda: handle.checkpoint(name, dependencies=dependency or ()))
         if session.json:
             plain.put(plain.of(point))
             return
@@ -85,7 +89,8 @@ def undo(
     """
     with opened(ctx) as session:
         handle = session.agent(agent, branch)
-        _say(session, handle, handle.undo(cancel_run=cancel_run))
+        moved = _moved(session, handle, lambda: handle.undo(cancel_run=cancel_run))
+        _say(session, handle, moved)
 
 
 def redo(
@@ -95,7 +100,8 @@ def redo(
     """Take back the latest undo, as a new commit."""
     with opened(ctx) as session:
         handle = session.agent(agent, branch)
-        _say(session, handle, handle.redo(cancel_run=cancel_run))
+        moved = _moved(session, handle, lambda: handle.redo(cancel_run=cancel_run))
+        _say(session, handle, moved)
 
 
 def rollback(
@@ -113,7 +119,23 @@ def rollback(
     """
     with opened(ctx) as session:
         handle = session.agent(agent, branch)
-        _say(session, handle, handle.rollback(where(handle, to), cancel_run=cancel_run))
+        moved = _moved(
+            session, handle, lambda: handle.rollback(where(handle, to), cancel_run=cancel_run)
+        )
+        _say(session, handle, moved)
+
+
+def _moved(session: Session, agent: Agent[Any], move: Callable[[], Moved]) -> Moved:
+    """Move the head; a run in the way can only be ended once no living executor has it."""
+    try:
+        return at_the_head(move)
+    except Conflict as error:
+        executor = holder(session, agent)
+        if "cancel_run" not in error.hint or executor is None:
+            raise
+        raise Conflict(
+            f"{error.problem}: executor {executor} is running it", target=error.target, hint=HELD
+        ) from error
 
 
 def _say(session: Session, agent: Agent[Any], moved: Moved) -> None:
@@ -134,10 +156,16 @@ def _say(session: Session, agent: Agent[Any], moved: Moved) -> None:
 def _warn_of_calls(console: Console, moved: Moved) -> None:
     if not moved.tool_calls:
         return
-    number = count(len(moved.tool_calls), "tool call")
+    previews: dict[tuple[str, str], str] = {}
+    attempts: dict[tuple[str, str], int] = {}
+    for call in moved.tool_calls:
+        key = str(call.get("run")), str(call.get("place"))
+        previews[key] = str(call.get("preview", ""))
+        attempts[key] = attempts.get(key, 0) + 1
+    number = count(len(previews), "tool call")
     console.print(
         text(("! ", "bold yellow"), f"this takes back no tool call in the world; {number}:")
     )
-    for call in moved.tool_calls:
-        place, preview = clean(str(call.get("place"))), clean(str(call.get("preview", "")))
-        console.print(text("    ", (place, "bold"), f"({preview})"))
+    for (run, place), preview in previews.items():
+        again = f"  {attempts[run, place]} attempts" if attempts[run, place] > 1 else ""
+        console.print(text("    ", (clean(place), "bold"), f"({clean(preview)}){again}"))

@@ -15,7 +15,16 @@ from rich.text import Text
 from perdure import AgentInfo, Commit, RunInfo
 from perdure.agent import Agent
 from perdure.cli import plain
-from perdure.cli.attention import branch_json, executor_of, in_doubt, print_ways_out, run_status
+from perdure.cli.attention import (
+    ALONE,
+    UNFINISHED,
+    branch_json,
+    executor_of,
+    in_doubt,
+    print_ways_out,
+    run_status,
+    why,
+)  # fmt: skip
 from perdure.cli.progress import bar
 from perdure.cli.session import AgentArgument, JsonOption, Session, StoreOption, opened
 from perdure.cli.story import byline, cause_words, headline
@@ -32,34 +41,53 @@ from perdure.cli.words import (
 )  # fmt: skip
 from perdure.model import id_text
 
+LIMIT = 200
 LAST_COMMITS = 5
 RUNS_SHOWN = 10
 
 
 def ls(
     ctx: typer.Context,
-    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="How the names begin.")] = "",
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="How the names begin.")] = "",
+    number: Annotated[
+        int | None,
+        typer.Option("-n", "--number", min=0, help="How many agents; 0: all. "
+                     f"Default: {LIMIT} for people, all with --json."),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:
-    """List the agents: their size in commits, their last change, and whether one needs a person."""
+) -> None:  # fmt: skip
+    """List the agents: their size in commits, their last change, and their runs that are not done:
+    unfinished ones, those that need a person, and those that failed."""
     with opened(ctx) as session:
-        unfinished: dict[int, list[RunInfo]] = {}
-        for run in session.store.runs(unfinished=True):
-            unfinished.setdefault(run.agent_no, []).append(run)
-        found = ((info, _last(session, info)) for info in session.all_agents(prefix))
+        undone: dict[int, list[RunInfo]] = {}
+        for run in session.store.runs():
+            if run.status in UNFINISHED or run.status == "failed":
+                undone.setdefault(run.agent_no, []).append(run)
+        infos = session.all_agents(prefix)
+        limit = number if number is not None else (0 if session.json else LIMIT)
+        chosen = islice(infos, limit) if limit else infos
         if session.json:
-            plain.put_all(_agent_json(*pair, unfinished.get(pair[0].no, [])) for pair in found)
+            plain.put_all(
+                _agent_json(info, _last(session, info), undone.get(info.no, [])) for info in chosen
+            )
             return
         console = stdout_console()
-        rows = table("agent", "commits", "last change", "", "runs", right=("commits",))
-        for info, last in found:
-            rows.add_row(
-                text((clean(info.name), "bold")), f"{info.seq:,}", moment(last.at),
-                _cut(cause_words(last)), _statuses(session, unfinished.get(info.no, [])),
-            )  # fmt: skip
+        rows = table("agent", "commits", "last change", "", "runs not done", right=("commits",))
+        with bar() as progress:
+            progress.begin("looking at agents", limit or None)
+            for shown, info in enumerate(chosen, 1):
+                last = _last(session, info)
+                rows.add_row(
+                    text((clean(info.name), "bold")), f"{info.seq:,}", moment(last.at),
+                    _cut(cause_words(last)), _statuses(session, undone.get(info.no, [])),
+                )  # fmt: skip
+                progress.at(shown, limit or None)
         if rows.row_count:
             console.print(rows)
+            if next(infos, None) is not None:
+                said = f"… {count(rows.row_count, 'agent')}, and there are more: -n 0 for all"
+                console.print(text((said, "dim")))
         else:
             console.print("no agents" + (f" that begin with {clean(prefix)}" if prefix else ""))
 
@@ -74,12 +102,12 @@ def _cut(words: Text, limit: int = 40) -> Text:
 
 
 def _statuses(session: Session, runs: list[RunInfo]) -> Text:
-    """How many unfinished runs there are of each status; one that stands still says so."""
+    """How many of an agent's runs there are of each status; one that stands still says so."""
     numbers: dict[tuple[str, str], int] = {}
     for run in runs:
         words, style = run.status.replace("_", " "), STATUS_STYLES[run.status]
-        if run.status == "running" and executor_of(session, run) is None:
-            words, style = "executor is gone", "yellow"
+        if run.status in ALONE and executor_of(session, run) is None:
+            words, style = ALONE[run.status].removeprefix("its "), "yellow"
         numbers[words, style] = numbers.get((words, style), 0) + 1
     made = Text()
     for (words, style), number in numbers.items():
@@ -94,7 +122,12 @@ def _agent_json(info: AgentInfo, last: Commit, runs: list[RunInfo]) -> dict[str,
         "schema": plain.schema_json(last.schema_id, last.schema_version),
         "root": id_text(last.id), "changed": plain.time_json(last.at),
         "cause": plain.commit_json(last)["cause"],
-        "unfinished_runs": [{"id": run.id, "status": run.status} for run in runs],
+        "unfinished_runs": [
+            {"id": run.id, "status": run.status} for run in runs if run.status in UNFINISHED
+        ],
+        "failed_runs": [
+            {"id": run.id, "problem": run.problem} for run in runs if run.status == "failed"
+        ],
     }  # fmt: skip
 
 
@@ -187,10 +220,10 @@ def _print_runs(console: Console, session: Session, runs: list[RunInfo]) -> None
     if not runs:
         return
     console.print()
-    rows = table("run", "status", "commits")
+    rows = table("run", "status", "commits", "why")
     for run in runs[-RUNS_SHOWN:]:
         span = f"{run.started}–{run.ended}" if run.ended else f"{run.started}–"
-        rows.add_row(clean(run.id), run_status(session, run), span)
+        rows.add_row(clean(run.id), run_status(session, run), span, why(run, session))
     console.print(rows)
     if len(runs) > RUNS_SHOWN:
         console.print(text((f"… and {len(runs) - RUNS_SHOWN} older ones", "dim")))
@@ -220,7 +253,7 @@ def _show_json(
 
 def stats(
     ctx: typer.Context,
-    agent: Annotated[str | None, typer.Argument(metavar="[AGENT]", help="Only this one.")] = None,
+    agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Only this one.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from perdure import Conflict, EffectInfo, NotFound, RunInfo
 from perdure.cli import plain
@@ -16,27 +17,41 @@ from perdure.cli.attention import (
     effect_state,
     effect_style,
     executor_of,
+    in_doubt,
     print_ways_out,
     run_status,
+    why,
 )  # fmt: skip
-from perdure.cli.failures import UsageError
+from perdure.cli.failures import HELD, UsageError
 from perdure.cli.session import (
     AgentArgument,
     JsonOption,
     Session,
     StoreOption,
+    at_the_head,
     close_names,
     opened,
 )  # fmt: skip
-from perdure.cli.words import clean, full, moment, short, stdout_console, table, text
+from perdure.cli.words import clean, cut, full, moment, short, stdout_console, table, text
 
 LIMIT = 50
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, as `runs` says it.")]
+RUNS_NAMED = 5
+PREVIEW_MIN = 24
+RESULT_WIDTH = 32
+GAP = 2
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="Its id, as `runs` says it; or an agent's name, if its run "
+                   "is the only one that can be meant."),
+]  # fmt: skip
+WholeOption = Annotated[
+    bool, typer.Option("--whole", "-p", help="Arguments and results at full length.")
+]
 
 
 def runs(
     ctx: typer.Context,
-    agent: Annotated[str | None, typer.Argument(metavar="[AGENT]", help="Only its runs.")] = None,
+    agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Only its runs.")] = None,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", "-u", help="Only those that are not at their end.")
     ] = False,
@@ -62,12 +77,12 @@ def runs(
         if not chosen:
             console.print("no runs")
             return
-        rows = table("run", "status", "branch", "started", "commits")
+        rows = table("run", "status", "branch", "started", "commits", "why")
         for run in chosen:
             span = f"{run.started}–{run.ended}" if run.ended else f"{run.started}–"
             rows.add_row(
                 text((clean(run.id), "bold")), run_status(session, run), clean(run.branch),
-                _started(session, run), span,
+                _started(session, run), span, why(run, session),
             )  # fmt: skip
         console.print(rows)
         if len(found) > len(chosen):
@@ -91,15 +106,25 @@ def _started(session: Session, run: RunInfo) -> str:
 
 
 def find_run(session: Session, run_id: str) -> RunInfo:
-    """The run of an id.
+    """The run of an id; or of an agent's name, where it has one unfinished run, or one at all.
 
     Raises:
         NotFound: with ids that are like it.
+        Conflict: an agent's name, and several runs that can be meant.
     """
     found = session.store.runs()
     for run in found:
         if run.id == run_id:
             return run
+    of_agent = [run for run in found if run.agent == run_id]
+    meant = [run for run in of_agent if run.status in UNFINISHED] or of_agent
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise Conflict(
+            f"has {len(meant)} runs that can be meant", target=f"agent {run_id!r}",
+            hint="say which: " + ", ".join(run.id for run in meant[-RUNS_NAMED:]),
+        )  # fmt: skip
     close = close_names(run_id, [run.id for run in found])
     hint = f"`{session.command('runs')}` lists them"
     if close:
@@ -108,12 +133,13 @@ def find_run(session: Session, run_id: str) -> RunInfo:
 
 
 def show(
-    ctx: typer.Context, run: RunArgument, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+    ctx: typer.Context, run: RunArgument, whole: WholeOption = False, store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
     """One run: its status, its tool calls, and what it gave; if it stands still, the way out."""
     with opened(ctx) as session:
         info = find_run(session, run)
-        effects = session.store.handle(run).effects()
+        effects = session.store.handle(info.id).effects()
         executor = executor_of(session, info)
         if session.json:
             calls = [_effect_json(effect, executor) for effect in effects]
@@ -122,7 +148,7 @@ def show(
         console = stdout_console()
         _print_run(console, session, info, executor)
         console.print()
-        _print_effects(console, [(effect, executor) for effect in effects])
+        _print_effects(console, [(effect, executor) for effect in effects], whole=whole)
         print_ways_out(console, session, [info])
 
 
@@ -144,19 +170,30 @@ def _print_run(console: Console, session: Session, run: RunInfo, executor: str |
     console.print(rows)
 
 
-def _print_effects(console: Console, effects: list[tuple[EffectInfo, str | None]]) -> None:
+def _print_effects(
+    console: Console, effects: list[tuple[EffectInfo, str | None]], *, whole: bool
+) -> None:
     if not effects:
         console.print(text(("no tool calls", "dim")))
         return
     rows = table("commit", "tool call", "state", "result", right=("commit",))
+    lines: list[tuple[EffectInfo, Text, str]] = []
     for effect, executor in effects:
-        state = effect_state(effect, executor)
+        words = effect_state(effect, executor)
         times = f" after {effect.attempts} attempts" if effect.attempts > 1 else ""
-        rows.add_row(
-            str(effect.seq), text((clean(effect.place), "bold"), f"({clean(effect.preview)})"),
-            text((state, effect_style(state)), times),
-            short(effect.result) if state == "done" else "",
-        )  # fmt: skip
+        result = (full if whole else short)(effect.result) if words == "done" else ""
+        lines.append((effect, text((words, effect_style(words)), times), result))
+    limit = None
+    if console.is_terminal and not whole:  # one line per call
+        lines = [(effect, state, cut(result, RESULT_WIDTH)) for effect, state, result in lines]
+        taken = len("commit") + max(len(state) for _, state, _ in lines)
+        taken += max(len(result) for _, _, result in lines) + 4 * GAP
+        limit = max(console.width - taken, PREVIEW_MIN)
+    for effect, state, result in lines:
+        call = text((clean(effect.place), "bold"), f"({clean(effect.preview)})")
+        if limit is not None:
+            call.truncate(limit, overflow="ellipsis")
+        rows.add_row(str(effect.seq), call, state, result)
     console.print(rows)
 
 
@@ -165,8 +202,17 @@ def _effect_json(effect: EffectInfo, executor: str | None) -> dict[str, Any]:
 
 
 def effects(
-    ctx: typer.Context, agent: AgentArgument, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+    ctx: typer.Context,
+    agent: AgentArgument,
+    number: Annotated[
+        int | None,
+        typer.Option("-n", "--number", min=0, help="How many of the newest; 0: all. "
+                     f"Default: {LIMIT} for people, all with --json."),
+    ] = None,
+    whole: WholeOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
     """What an agent did to the world: the tool calls of all its runs, and what came of each."""
     with opened(ctx) as session:
         session.find(agent, deleted_too=True)
@@ -175,11 +221,15 @@ def effects(
         for run in all_runs:
             executor = executor_of(session, run) if run.status in UNFINISHED else None
             found += [(effect, executor) for effect in session.store.handle(run.id).effects()]
+        limit = number if number is not None else (0 if session.json else LIMIT)
+        chosen = found[-limit:] if limit else found
         if session.json:
-            plain.put_all(_effect_json(*pair) for pair in found)
+            plain.put_all(_effect_json(*pair) for pair in chosen)
             return
         console = stdout_console()
-        _print_effects(console, found)
+        _print_effects(console, chosen, whole=whole)
+        if len(found) > len(chosen):
+            console.print(text((f"… {len(found) - len(chosen):,} more (-n 0 for all)", "dim")))
         print_ways_out(console, session, all_runs)
 
 
@@ -206,7 +256,10 @@ def settle(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what became of a tool call in doubt. The run goes on when its program runs it again."""
+    """Say what became of a tool call in doubt. The run goes on when its program runs it again.
+
+    What was said wrong may be said again, until the run went on with it.
+    """
     if (done is None) != not_done:
         raise UsageError("say what became of it: either --done JSON, or --not-done")
     result = _result(done) if done is not None else None
@@ -215,16 +268,20 @@ def settle(
         handle = session.store.handle(info.id)
         who = by if by is not None else _login()
         if not_done:
-            commit = handle.settle(call, not_done=True, by=who)
+            commit = at_the_head(lambda: handle.settle(call, not_done=True, by=who))
         else:
-            commit = handle.settle(call, done=result, by=who)
+            commit = at_the_head(lambda: handle.settle(call, done=result, by=who))
         if session.json:
             plain.put({"run": info.id, "call": call, "commit": plain.commit_json(commit)})
             return
         console = stdout_console()
-        became = "was not done, and will be called again" if not_done else "took effect"
+        became = "was not done, and will be called again"
+        if not not_done:
+            became = f"took effect, with the result {full(result)}"
         console.print(text((clean(call), "bold"), f" of run {clean(info.id)} {became}"))
-        console.print(text(("the run goes on when its program runs it again", "dim")))
+        if info.status in UNFINISHED:
+            words = "the run goes on when its program runs it again; until then, settle may correct"
+            console.print(text((f"{words} this", "dim")))
 
 
 def _result(words: str) -> Any:
@@ -249,11 +306,11 @@ def _login() -> str:
 
 
 def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> RunInfo:
-    """The one unfinished run of an agent that has this call in doubt.
+    """The one unfinished run of an agent that has this call in doubt, or settled by a person.
 
     Raises:
         NotFound: none has; naming what is in doubt.
-        Conflict: several have it, and `run` does not choose.
+        Conflict: several have it, and `run` does not choose; or a living executor is at it.
     """
     info = session.find(agent)
     candidates = [
@@ -261,14 +318,24 @@ def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> R
     ]
     if run is not None:
         candidates = [one for one in [find_run(session, run)] if one.agent == agent]
-    known: list[str] = []
+    known = [effect.place for effect in in_doubt(session, candidates)]
     found: list[RunInfo] = []
+    settled: list[RunInfo] = []
     for one in candidates:
         for effect in session.store.handle(one.id).effects():
-            if effect.place == call and (run is not None or effect.state == "in doubt"):
+            if effect.place != call:
+                continue
+            executor = executor_of(session, one)
+            if executor is not None and effect.state == "in doubt":
+                raise Conflict(
+                    f"call {call!r} is under way: executor {executor} is at it",
+                    target=f"run {one.id}", hint=HELD,
+                )  # fmt: skip
+            if run is not None or effect.state == "in doubt":
                 found.append(one)
-            elif effect.state == "in doubt":
-                known.append(effect.place)
+            elif effect.by == "person":
+                settled.append(one)
+    found = found or settled
     if not found:
         raise NotFound(
             f"has no tool call {call!r} in doubt", target=f"agent {agent!r}",
@@ -276,7 +343,7 @@ def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> R
         )  # fmt: skip
     if len(found) > 1:
         raise Conflict(
-            f"{len(found)} runs have {call!r} in doubt", target=f"agent {agent!r}",
+            f"{len(found)} runs have such a call, {call!r}", target=f"agent {agent!r}",
             hint="say which: " + " or ".join(f"--run {one.id}" for one in found),
         )  # fmt: skip
     return found[0]
@@ -285,7 +352,7 @@ def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> R
 def cancel(
     ctx: typer.Context,
     run: RunArgument,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Recorded.")] = "",
+    words: Annotated[str, typer.Option("--why", metavar="TEXT", help="Recorded.")] = "",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -293,7 +360,8 @@ def cancel(
     the ledger; calls in doubt stay in doubt."""
     with opened(ctx) as session:
         info = find_run(session, run)
-        commit = session.store.handle(info.id).cancel(why)
+        handle = session.store.handle(info.id)
+        commit = at_the_head(lambda: handle.cancel(words))
         if session.json:
             plain.put({"run": info.id, "commit": plain.commit_json(commit)})
             return

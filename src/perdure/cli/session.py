@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import difflib
+import random
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 import perdure
-from perdure import AgentInfo, NotFound
+from perdure import AgentInfo, Conflict, NotFound
 from perdure.agent import Agent, Where
-from perdure.cli.failures import UsageError, command_line
+from perdure.cli.failures import MOVED, UsageError, command_line, in_the_shell
 from perdure.store import Store
 
+T = TypeVar("T")
+
 PAGE = 1000
+TRIES = 12
+TRY_AGAIN_S = 0.01
 NAMES_COMPARED_MAX = 20_000
+NAMES_SHOWN = 10
 
 
 @dataclass(slots=True)
@@ -29,6 +36,10 @@ class Settings:
     store: str | None = None
     shown: bool = False
     json: bool = False
+
+    def say(self, words: str) -> str:
+        """Words of the library, with commands that can be pasted for this store."""
+        return in_the_shell(words, self.store, shown=self.shown)
 
 
 def _note_store(ctx: typer.Context, value: str | None) -> str | None:
@@ -75,6 +86,7 @@ class Session:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
         self.json = settings.json
+        self.say = settings.say
         self._shown = ["--store", settings.store] if settings.shown and settings.store else []
 
     def command(self, *parts: str) -> str:
@@ -138,6 +150,22 @@ class Session:
         return agent
 
 
+def at_the_head(write: Callable[[], T]) -> T:
+    """Make a write that is about the head as it is then, again where others moved it meanwhile.
+
+    Raises:
+        Conflict: it was moved every time; or another conflict.
+    """
+    for tried in range(1, TRIES):
+        try:
+            return write()
+        except Conflict as error:
+            if error.hint != MOVED:
+                raise
+        time.sleep(random.uniform(0, tried * TRY_AGAIN_S))
+    return write()
+
+
 def close_names(name: str, names: Sequence[str]) -> list[str]:
     """Up to three names that somebody who wrote `name` may have meant."""
     folded: dict[str, str] = {}
@@ -185,14 +213,20 @@ def where(agent: Agent[Any], words: str) -> Where:
 
     Raises:
         UsageError: a moment without a zone.
+        NotFound: none of them; saying what there is.
     """
     if words.isascii() and words.isdecimal():
         return int(words)
-    if DATE_LIKE.match(words) and not _is_name(agent, words):
+    branches = agent.branches()
+    points = [point.name for point in agent.checkpoints()]
+    if words in points or any(words == branch.name for branch in branches):
+        return words
+    known = [branch.name for branch in branches if not branch.deleted] + points
+    if DATE_LIKE.match(words):
         try:
             at = datetime.fromisoformat(words)
         except ValueError:
-            return words
+            raise _nowhere(agent, words, known) from None
         if at.tzinfo is None:
             raise UsageError(
                 f"{words!r} names no moment without its zone: {words}Z is UTC, or write +02:00"
@@ -200,9 +234,13 @@ def where(agent: Agent[Any], words: str) -> Where:
                 else f"{words!r} is a day; a moment is written {words}T00:00:00Z, or with +02:00"
             )
         return at
-    return words
+    raise _nowhere(agent, words, known)
 
 
-def _is_name(agent: Agent[Any], words: str) -> bool:
-    names = {branch.name for branch in agent.branches()}
-    return words in names | {point.name for point in agent.checkpoints()}
+def _nowhere(agent: Agent[Any], words: str, known: list[str]) -> NotFound:
+    names = ", ".join(known[:NAMES_SHOWN]) + (", …" if len(known) > NAMES_SHOWN else "")
+    return NotFound(
+        f"has no branch or checkpoint {words!r}", target=f"agent {agent.id!r}",
+        hint=f"there are: {names}; or say a commit's seq as `log` does, or a moment with its zone "
+        "(2026-08-12T14:03:22+02:00, …Z)",
+    )  # fmt: skip

@@ -52,6 +52,8 @@ def cause_words(commit: Commit) -> Text:
         case "run-started":
             return text(("run started: ", "cyan"), what)
         case "run-finished":
+            if any(record.get("status") == "failed" for record in commit.records):
+                return text(("run failed: ", "bold red"), what)
             return text(("run finished: ", "cyan"), what)
         case "run-stopped":
             return text(("run needs attention: ", "bold red"), what)
@@ -60,7 +62,9 @@ def cause_words(commit: Commit) -> Text:
         case "settle":
             return text(("settled ", "magenta"), what)
         case "intent":
-            return text("calls ", (step, "bold"))
+            attempt = max((int(record.get("attempt", 1)) for record in commit.records), default=1)
+            again = f", attempt {attempt}" if attempt > 1 else ""
+            return text("calls ", (step, "bold"), again)
         case "outcome":
             return text("outcome of ", (step, "bold"))
         case "step":

@@ -70,6 +70,11 @@ def clean(words: str) -> str:
     return "".join(c if c.isprintable() else _escape(c) for c in words)
 
 
+def cut(words: str, limit: int | None) -> str:
+    """Words of `limit` characters at most; those that are left out show as …."""
+    return words if limit is None or len(words) <= limit else words[: max(limit - 1, 1)] + "…"
+
+
 def _escape(character: str) -> str:
     return " " if character == "\n" else repr(character)[1:-1]
 
@@ -132,7 +137,7 @@ def short(value: Any, limit: int | None = 60) -> str:
         return _short_items((("", item) for item in items), opening, closing, len(items), limit)
     if isinstance(value, datetime):
         return value.isoformat(sep=" ")
-    return _cut(repr(value), limit)
+    return cut(repr(value), limit)
 
 
 def _key(key: Any) -> str:
@@ -166,7 +171,3 @@ def _short_bytes(value: bytes, limit: int | None) -> str:
     if limit is None or len(value) <= max(limit // 4, 8):
         return repr(value)
     return f"{value[: max(limit // 8, 4)]!r}… ({size(len(value))})"
-
-
-def _cut(words: str, limit: int | None) -> str:
-    return words if limit is None or len(words) <= limit else words[: max(limit - 1, 1)] + "…"

@@ -1,0 +1,86 @@
+"""Commands on agents at work: on a head that moves, and on a run that a living executor has."""
+
+import inspect
+import threading
+
+import pytest
+
+import perdure
+from perdure.cli import session
+from perdure.cli.failures import HELD, MOVED
+from perdure.storage.committer import explain
+from tests.cli.operator import Operator
+
+
+def test_the_librarys_hints_are_the_ones_that_are_said_in_the_shell() -> None:
+    """They are known by their words: whoever changes those must change both."""
+    source = inspect.getsource(explain)
+    assert MOVED in source
+    assert HELD in source
+
+
+def test_writes_on_a_busy_agent_are_tried_again(operator: Operator) -> None:
+    """Story: `checkpoint` on an agent at work failed, with advice for Python programs."""
+    stop = threading.Event()
+
+    def write() -> None:
+        with perdure.open(operator.path, durability="os") as store:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                store.agent("ticket-42").update(lambda draft, n=number: draft.update(n=n))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(5):
+            operator.see("checkpoint", "ticket-42", f"point-{number}")
+            operator.see("fork", "ticket-42", f"fork-{number}")
+    finally:
+        stop.set()
+        writer.join()
+    assert len(operator.json("branches", "ticket-42")["checkpoints"]) == 6
+
+
+def test_a_head_that_never_stands_still(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def moved(*args: object, **more: object) -> None:
+        raise perdure.Conflict("expected the head at commit 1, it is at 2", hint=MOVED)
+
+    monkeypatch.setattr(perdure.Agent, "undo", moved)
+    monkeypatch.setattr(session, "TRY_AGAIN_S", 0)
+    code, said = operator.refused("undo", "ticket-42")
+    assert code == 4
+    assert "it is being written to; try again" in said
+    assert "agent." not in said
+
+
+def test_a_run_that_is_executing_is_named_with_a_way_to_end_it(operator: Operator) -> None:
+    """Story: `undo` said "say --cancel-run", and with it that an executor is in the way: neither
+    led anywhere."""
+    listed = f"one on this machine that has the store open (`lsof {operator.path}` lists them)"
+
+    @perdure.tool
+    def look(path: str) -> str:
+        tried = (
+            ["undo", "ticket-42"], ["undo", "ticket-42", "--cancel-run"],
+            ["rollback", "ticket-42", "3"], ["cancel", "ticket-42/busy/main"],
+            ["settle", "ticket-42", "look#1", "--not-done"], ["checkpoint", "ticket-42", "x"],
+        )  # fmt: skip
+        for words in tried:
+            code, said = operator.refused(*words)
+            assert code == 4
+            assert f"end its process first, {listed}" in said
+            assert "--cancel-run" not in said
+            assert "signal" not in said
+        code, said = operator.refused("settle", "ticket-42", "look#2", "--not-done")
+        assert "nothing is in doubt" in said
+        return path
+
+    @perdure.agent(dict, name="busy")
+    def busy(run: perdure.Run[dict]) -> str:
+        return look("x")
+
+    with perdure.open(operator.path) as store:
+        assert store.run(busy, "ticket-42") == "x"

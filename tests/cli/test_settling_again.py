@@ -1,0 +1,98 @@
+"""What a person said of a call in doubt, and how it is put right."""
+
+import pytest
+
+import perdure
+from tests.cli.operator import Operator, PowerLoss
+
+power = {"lost": ""}
+
+
+@perdure.tool
+def wire(cents: int) -> str:
+    if power["lost"] == "wire":
+        raise PowerLoss
+    return "receipt"
+
+
+@perdure.tool
+def mail(receipt: str) -> str:
+    if power["lost"] == "mail":
+        raise PowerLoss
+    return "sent"
+
+
+@perdure.agent(dict)
+def paying(run: perdure.Run[dict]) -> str:
+    return mail(wire(5)) + wire(6)
+
+
+def pay(operator: Operator, *, lost: str = "") -> str:
+    power["lost"] = lost
+    try:
+        with perdure.open(operator.path) as store:
+            return store.run(paying, "alice smith")
+    finally:
+        power["lost"] = ""
+
+
+def test_a_result_that_was_mistyped_is_settled_again(operator: Operator) -> None:
+    """Story: `settle … --done 5` on a tool that returns text was a typing error that nobody could
+    take back: the run stopped at it for good, and settling again was refused."""
+    with pytest.raises(PowerLoss):
+        pay(operator, lost="wire")
+    assert "with the result 5" in operator.see("settle", "alice smith", "wire#1", "--done", "5")
+    with pytest.raises(perdure.NeedsAttention, match="settle it again") as stopped:
+        pay(operator)
+    assert "perdure settle 'alice smith' 'wire#1' --done JSON" in stopped.value.hint
+    shown = operator.see("runs")
+    assert f"`perdure --store {operator.path} settle 'alice smith' 'wire#1' --done JSON`" in shown
+    operator.see("settle", "alice smith", "wire#1", "--done", '"by hand"')
+    assert operator.json("effects", "alice smith")[0]["result"] == "by hand"
+    with pytest.raises(PowerLoss):  # it goes past the call with that
+        pay(operator, lost="mail")
+    code, said = operator.refused("settle", "alice smith", "wire#1", "--not-done")
+    assert (code, "the run went on with that" in said) == (4, True)
+    assert operator.json("effects", "alice smith")[0]["result"] == "by hand"
+    operator.see("settle", "alice smith", "mail#1", "--not-done")
+    assert pay(operator) == "sentreceipt"
+    for words in (["--done", '"x"'], ["--not-done", "--run", "alice smith/paying/main"]):
+        assert operator.refused("settle", "alice smith", "mail#1", *words)[0] in (3, 4)
+    assert operator.json("verify", "alice smith")["ok"]
+
+
+def test_not_done_may_become_done(operator: Operator) -> None:
+    operator.see("settle", "ticket-43", "refund#1", "--not-done")
+    operator.see("settle", "ticket-43", "refund#1", "--done", '{"receipt": "r-9"}')
+    assert operator.json("effects", "ticket-43")[1]["result"] == {"receipt": "r-9"}
+
+
+def test_a_run_that_nobody_executes_says_what_to_do(operator: Operator) -> None:
+    """Story: after `settle` the run was "pending", and nothing said what for."""
+    operator.see("settle", "ticket-43", "refund#1", "--not-done")
+    for words in (["runs"], ["run", "show", "ticket-43"], ["show", "ticket-43"]):
+        shown = operator.see(*words)
+        assert "nobody executes it: run its program again, or perdure cancel" in shown
+    assert "nobody executes it" in operator.see("ls")
+
+
+def test_a_repeated_call_is_told_once(operator: Operator) -> None:
+    """Story: `rollback` listed a call that was attempted twice as two calls."""
+    with pytest.raises(PowerLoss):
+        pay(operator, lost="wire")
+    operator.see("settle", "alice smith", "wire#1", "--not-done")
+    pay(operator)
+    assert "calls wire#1, attempt 2" in operator.see("log", "alice smith", "-n", "0")
+    shown = operator.see("rollback", "alice smith", "1")
+    assert shown.count("wire#1(") == 1
+    assert "wire#1(cents=5)  2 attempts" in shown
+    assert "3 tool calls" in shown
+
+
+def test_an_agents_name_stands_for_its_only_run(operator: Operator) -> None:
+    assert operator.json("run", "show", "ticket-42")["id"] == "ticket-42/support/main"
+    operator.see("cancel", "ticket-43")
+    assert operator.json("runs", "ticket-43")[0]["status"] == "cancelled"
+    with pytest.raises(PowerLoss):
+        pay(operator, lost="wire")
+    assert operator.json("run", "show", "alice smith")["status"] == "running"
