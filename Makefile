@@ -23,7 +23,7 @@ venv:
 
 # SOURCE and DEST reach the example by themselves: make exports what the environment and its own
 # command line set.
-demo: venv ## Run the migration example: `SOURCE=dir DEST=dir make demo`, or without for a made-up one
+demo: venv ## Copy a folder under kill -9; SOURCE=dir (only read; default: Python's library), DEST=dir
 	@$(VENV) examples/migration_demo.py
 
 test: venv ## Run the tests; ARGS="tests/unit -k name" chooses

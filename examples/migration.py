@@ -1,4 +1,4 @@
-"""An agent that moves a directory tree to another place, and that no crash can stop.
+"""An agent that copies a directory tree to another place, and that no crash can stop.
 
     python examples/migration.py SOURCE DEST --store agents.db
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import perdure
 
 BATCH_FILES = 50
-CACHES = ("__pycache__",)  # what can be made again need not be moved
+CACHES = ("__pycache__",)  # what can be made again need not be copied
 
 
 @dataclass
@@ -35,8 +35,8 @@ class Migration:
 
 
 @dataclass
-class Moved:
-    """What moving one batch gave."""
+class Copied:
+    """What copying one batch gave."""
 
     receipts: dict[str, str]  # each file's SHA-256, by its path
     bytes: int
@@ -63,14 +63,14 @@ def plan(source: str, batch_files: int, skip: list[str]) -> list[list[str]]:
 # If the process dies in between, nobody knows how far it came: "retry" says that calling it again
 # is safe, and it is our duty to make that true. (Where it is not, say "probe", "ask" or "fail".)
 @perdure.tool(on_crash="retry")
-def copy_batch(source: str, dest: str, files: list[str]) -> Moved:
-    moved = Moved({}, 0)
+def copy_batch(source: str, dest: str, files: list[str]) -> Copied:
+    copied = Copied({}, 0)
     for file in files:
-        moved.receipts[file] = copy_file(Path(source, file), Path(dest, file), Path(dest, PARTIAL))
-        moved.bytes += Path(dest, file).stat().st_size
+        copied.receipts[file] = copy_file(Path(source, file), Path(dest, file), Path(dest, PARTIAL))
+        copied.bytes += Path(dest, file).stat().st_size
     for folder in {parent for file in files for parent in Path(file).parents}:
         sync_folder(Path(dest, folder))  # or a power cut may forget what the receipts claim
-    return moved
+    return copied
 
 
 @perdure.agent(Migration)
@@ -84,11 +84,11 @@ def migrate(
         draft.source, draft.dest, draft.batches = source, dest, len(batches)
 
     for number, files in enumerate(batches, start=1):
-        moved = copy_batch(source, dest, files)
-        with run.edit(f"batch {number} moved") as draft:  # one commit: all of it, or none
+        copied = copy_batch(source, dest, files)
+        with run.edit(f"batch {number} copied") as draft:  # one commit: all of it, or none
             draft.batches_done = number
             draft.files_done += len(files)
-            draft.bytes_done += moved.bytes
+            draft.bytes_done += copied.bytes
 
     return f"{run.state.files_done:,} files, {run.state.bytes_done:,} bytes"
 
@@ -128,13 +128,15 @@ def sync_folder(path: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Move a directory tree, whatever happens.")
+    parser = argparse.ArgumentParser(description="Copy a directory tree, whatever happens.")
     parser.add_argument("source", type=Path)
     parser.add_argument("dest", type=Path)
     parser.add_argument("--store", default="agents.db", help="where the log is kept")
     parser.add_argument("--batch-files", type=int, default=BATCH_FILES, metavar="N")
-    parser.add_argument("--skip", action="append", metavar="NAME", help="folders not to move")
+    parser.add_argument("--skip", action="append", metavar="NAME", help="folders not to copy")
     args = parser.parse_args(argv)
+    if not args.source.is_dir():
+        parser.error(f"SOURCE {args.source}: there is no such folder")
     source, dest = str(args.source.resolve()), str(args.dest.resolve())
     skip = args.skip or list(CACHES)
 

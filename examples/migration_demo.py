@@ -1,7 +1,8 @@
-"""The show: `migration.py` moves a real directory tree while this kills it, again and again.
+"""The show: `migration.py` copies a real directory tree while this kills it, again and again.
 
     make demo                     # or: SOURCE=dir DEST=dir KILLS=40 SEED=7 make demo
 
+The source is only read: by default it is the standard library of the Python that runs this.
 How it is done is in `demo/`: `conductor.py` starts and kills, `worker.py` is what it kills,
 `check.py` looks at the result from outside, `display.py` draws.
 """

@@ -35,6 +35,34 @@ class Check:
         return not self.found
 
 
+def count(number: int, thing: str, things: str = "") -> str:
+    """`1 batch`, `1,200 batches`."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def every(number: int, thing: str, things: str = "") -> str:
+    return f"the only {thing}" if number == 1 else f"each of {count(number, thing, things)}"
+
+
+# -- the outages: by what was seen from outside ----------------------------------------------
+
+
+def check_outages(story: Story, wanted: int) -> Check:
+    """Each kill began an outage or fell into one, and each outage ended with a recovery."""
+    kills, outages = len(story.kills), len(story.outages)
+    found = [f"only {count(kills, 'kill')}, {wanted} were wanted"] if kills < wanted else []
+    if sum(outage.kills for outage in story.outages) != kills:
+        found.append("there are kills without an outage")
+    found += [
+        f"outage {number} was not recovered from"
+        for number, outage in enumerate(story.outages, 1) if outage.ended is None
+    ]  # fmt: skip
+    if not kills:
+        return Check("nothing was killed", found)
+    each = "recovered" if outages == 1 else "each recovered"
+    return Check(f"{count(kills, 'kill')} in {count(outages, 'outage')}, {each}", found)
+
+
 # -- the trees: nothing of the library, nothing of the example -------------------------------
 
 
@@ -59,7 +87,7 @@ def check_trees(source: dict[str, str], dest: dict[str, str]) -> Check:
         f"{path} has another hash" for path in source.keys() & dest.keys()
         if source[path] != dest[path]
     ]  # fmt: skip
-    return Check(f"all {len(source):,} files arrived, with the right hashes", sorted(found))
+    return Check(f"{every(len(source), 'file')} arrived, with the right hash", sorted(found))
 
 
 # -- the log ---------------------------------------------------------------------------------
@@ -116,9 +144,9 @@ def read_log(store_path: Path) -> Log:
                     calls[keys[place]].outcomes.append((commit.epoch, record.get("value")))
             if (place := commit.cause.step or "").startswith(("copy_batch#", "edit:batch")):
                 batch_bytes[place] += commit.size
-        moved = [c.cause.what for c in commits if c.cause.what.endswith(" moved")]
+        copied = [c.cause.what for c in commits if c.cause.what.endswith(" copied")]
         return Log(
-            calls, moved, agent.state, [run.status for run in store.runs(AGENT)], len(commits),
+            calls, copied, agent.state, [run.status for run in store.runs(AGENT)], len(commits),
             sum(commit.size for commit in commits), _pairs(batch_bytes), verified.root,
         )  # fmt: skip
 
@@ -142,14 +170,15 @@ def check_log(job: Job, log: Log, lines: list[Line], source: dict[str, str]) -> 
 
 
 def _recorded_once(job: Job, log: Log) -> Check:
-    expected = [f"batch {number} moved" for number in range(1, job.batches + 1)]
+    expected = [f"batch {number} copied" for number in range(1, job.batches + 1)]
     found = [] if log.edits == expected else [f"edits: {log.edits}"]
     if len(log.calls) != job.batches:
         found.append(f"{len(log.calls)} tool calls")
     for key, call in log.calls.items():
         if len(call.outcomes) != 1:
             found.append(f"call {key} has {len(call.outcomes)} outcomes")
-    return Check(f"all {job.batches} batches are recorded, each once, in order", found)
+    batches = every(job.batches, "batch", "batches")
+    return Check(f"{batches} is recorded, once and in order", found)
 
 
 def _receipts_right(log: Log, source: dict[str, str]) -> Check:
@@ -179,7 +208,7 @@ def check_calls(calls: dict[str, Call], lines: list[Line]) -> Check:
         found += [f"call {key}: made in epoch {epoch}, behind its outcome" for epoch in late]
     repeated = len(physical) - len({key for key, _ in physical})
     return Check(
-        f"no tool call was silently repeated: of {len(physical)} calls seen from outside, "
+        f"no tool call was silently repeated: of {count(len(physical), 'call')} seen from outside, "
         f"{repeated} repeated one, each with an intent of its own",
         found,
     )
@@ -200,7 +229,7 @@ def figures(story: Story, log: Log, seconds: float) -> list[tuple[str, str]]:
     cold = [outage.seconds for outage in story.recoveries if outage.cold]
     rows.append(("recovery by a standby", _spread(warm)))
     rows.append(("with a new process to start", _spread(cold)))
-    rows.append(("log", f"{log.commits} commits, {log.bytes:,} bytes"))
+    rows.append(("log", f"{count(log.commits, 'commit')}, {count(log.bytes, 'byte')}"))
     if log.batch_bytes:
         half = len(log.batch_bytes) // 2
         first, second = log.batch_bytes[:half], log.batch_bytes[half:]
@@ -210,7 +239,8 @@ def figures(story: Story, log: Log, seconds: float) -> list[tuple[str, str]]:
                 ("", f"first half {statistics.mean(first):,.0f}, "
                  f"second half {statistics.mean(second):,.0f}")
             )  # fmt: skip
-    rows.append(("moved", f"{log.state.files_done:,} files, {log.state.bytes_done:,} bytes"))
+    copied = f"{count(log.state.files_done, 'file')}, {count(log.state.bytes_done, 'byte')}"
+    rows.append(("copied", copied))
     rows.append(("time", f"{seconds:.1f} s"))
     return rows
 
@@ -219,6 +249,6 @@ def _spread(seconds: list[float]) -> str:
     if not seconds:
         return "none"
     return (
-        f"{len(seconds)} times; median {statistics.median(seconds):.2f} s, "
+        f"{count(len(seconds), 'time')}; median {statistics.median(seconds):.2f} s, "
         f"longest {max(seconds):.2f} s"
     )

@@ -30,7 +30,7 @@ Moment = Literal["starting", "in a batch", "between batches", "taking over"]
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be moved, and where everything that the demonstration makes is kept."""
+    """What is to be copied, and where everything that the demonstration makes is kept."""
 
     source: Path
     dest: Path
@@ -70,9 +70,13 @@ class Kill:
 
 @dataclass
 class Outage:
-    """From a kill until the tool is called again, by a process that lives: time.monotonic()."""
+    """From a kill until the tool is called again, by a process that lives: time.monotonic().
+
+    A successor may be killed before it comes to that: one outage then has several kills.
+    """
 
     began: float
+    kills: int = 0
     cold: bool = False
     ended: float | None = None
 
@@ -144,6 +148,9 @@ class Conductor:
             for worker in self._workers:
                 worker.process.kill()
                 worker.process.wait()
+            for log in self.job.work.glob("worker-*.log"):
+                if not log.stat().st_size:  # of one that was killed before it had anything to say
+                    log.unlink()
         return self.story
 
     # -- watching ----------------------------------------------------------------------------
@@ -260,6 +267,7 @@ class Conductor:
         if outage is None:
             outage = Outage(at)
             self.story.outages.append(outage)
+        outage.kills += 1
         outage.cold |= power_cut or moment in ("starting", "taking over")
         where = {
             "starting": "as it starts", "taking over": "as it takes over",

@@ -78,8 +78,9 @@ class Display:
         counters = Table.grid(padding=(0, 4))
         counters.add_row(
             Text.assemble("kills ", (f"{len(story.kills)}", "bold red"), f" of {self._kills}"),
-            Text.assemble("recoveries ", (f"{len(story.recoveries)}", "bold green")),
-            Text("taking over …", "yellow") if down else Text("migrating", "green"),
+            Text(f"outages {len(story.outages)}"),
+            Text.assemble("recovered ", (f"{len(story.recoveries)}", "bold green")),
+            Text("taking over …", "yellow") if down else Text("copying", "green"),
         )
         events = Table.grid(padding=(0, 2))
         for seconds, event in self._events:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from examples.demo import check, display
-from examples.demo.check import Check
+from examples.demo.check import Check, count
 from examples.demo.conductor import Conductor, Job, Story
 from examples.demo.ledger import Line
 from examples.migration import CACHES, plan
@@ -48,42 +48,67 @@ class Options:
         return cls(
             Path(env.get("SOURCE") or sysconfig.get_path("stdlib")).resolve(),
             Path(env["DEST"]).resolve() if env.get("DEST") else None,
-            max(int(env.get("KILLS") or KILLS), 0),
-            int(env.get("SEED") or random.randrange(10**6)),
+            _whole("KILLS", KILLS),
+            _whole("SEED", random.randrange(10**6)),
             skip,
         )
+
+
+def _whole(name: str, default: int) -> int:
+    text = os.environ.get(name) or str(default)
+    if not (text.isascii() and text.isdigit()):
+        raise SystemExit(f"{name}={text}: must be a whole number, 0 or more")
+    return int(text)
 
 
 def prepare(options: Options) -> Job:
     """A job of about a hundred batches.
 
     Raises:
-        SystemExit: there is nothing to move, or the destination is not empty.
+        SystemExit: there is nothing to copy, or the destination is not empty.
     """
-    source = options.source
+    source, dest = options.source, options.dest
+    if not source.is_dir():
+        there = "it is not a folder" if source.exists() else "it does not exist"
+        raise SystemExit(f"SOURCE {source}: {there}")
     files = len(plan(str(source), 1, options.skip))  # outside of runs it is just a function
     if not files:
         raise SystemExit(f"SOURCE {source}: there are no files in it")
-    dest = options.dest
-    if dest is not None and dest.is_relative_to(source):
-        raise SystemExit(f"DEST {dest} lies inside SOURCE")
-    if dest is not None and dest.exists() and any(dest.iterdir()):
-        raise SystemExit(f"DEST {dest} is not empty: who could tell what came from here?")
+    if dest is not None:
+        if dest.is_relative_to(source):
+            raise SystemExit(f"DEST {dest}: lies inside SOURCE; name a folder outside of it")
+        if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
+            raise SystemExit(
+                f"DEST {dest}: is not an empty folder, so nobody could tell what was copied; "
+                "name one that is empty or new, or leave DEST out for a temporary one"
+            )
     work = Path(tempfile.mkdtemp(prefix="perdure-demo-"))
     batch_files = -(-files // BATCHES)
     batches = -(-files // batch_files)
     return Job(source, dest or work / "dest", work, options.skip, batch_files, batches)
 
 
+def left_out(source: Path, skip: list[str]) -> str:
+    """What of the source is not copied, in words; empty if that is nothing."""
+    links, skipped = 0, set()
+    for folder, folders, names in os.walk(source):
+        skipped |= set(folders) & set(skip)
+        folders[:] = [name for name in folders if name not in skip]
+        links += sum(os.path.islink(os.path.join(folder, name)) for name in folders + names)
+    parts = [count(links, "symbolic link")] if links else []
+    if skipped:
+        parts.append("folders named " + " or ".join(sorted(skipped)))
+    return " and ".join(parts)
+
+
 def check_all(
     job: Job, story: Story, lines: list[Line], wanted: int
 ) -> tuple[list[Check], check.Log | None]:
     """Every check, also that there were as many kills as wanted; and the log, if it can be read."""
-    few = [f"only {len(story.kills)}, {wanted} were wanted"] if len(story.kills) < wanted else []
     same = len(set(story.results)) <= 1
     checks = [
         Check("no process failed, none was stuck", story.problems),
-        Check(f"{len(story.kills)} kills, and a recovery from each", few),
+        check.check_outages(story, wanted),
         Check("all processes that came to the end gave one result", [] if same else story.results),
     ]
     source = check.tree_hashes(job.source, job.skip)
@@ -93,7 +118,7 @@ def check_all(
     except (PerdureError, OSError) as error:
         return [*checks, Check("the log is whole: verify", [str(error)])], None
     checks.extend(check.check_log(job, log, lines, source))
-    checks.append(Check(f"the log is whole: verify read {log.commits} commits", []))
+    checks.append(Check(f"the log is whole: verify read {count(log.commits, 'commit')}", []))
     return checks, log
 
 
@@ -107,9 +132,21 @@ def tell_how_to_look(console: Console, job: Job) -> None:
         line = shlex.join([program, "--store", str(job.store), command, check.AGENT])
         console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
     console.print(
-        f"\nEverything is kept in {escape(str(job.work))}; remove it when you have seen enough.",
+        f"\n{escape(where(job))}; remove {'it' if _all_in_one(job) else 'them'} when you have seen "
+        "enough.",
         style="dim", highlight=False, soft_wrap=True,
     )  # fmt: skip
+
+
+def where(job: Job) -> str:
+    """Where all of it is kept."""
+    if _all_in_one(job):
+        return f"Everything is kept in {job.work}"
+    return f"The copy is in {job.dest}, all else in {job.work}"
+
+
+def _all_in_one(job: Job) -> bool:
+    return job.dest.is_relative_to(job.work)
 
 
 def main() -> int:
@@ -123,7 +160,7 @@ def main() -> int:
         return perform(options, job, console)
     except KeyboardInterrupt:
         console.print(
-            f"\nInterrupted. All processes are ended; what there was is in {escape(str(job.work))}",
+            f"\nInterrupted. All processes are ended. {escape(where(job))}.",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
         return 130
@@ -131,11 +168,16 @@ def main() -> int:
 
 def perform(options: Options, job: Job, console: Console) -> int:
     """The performance and its checks; returns the exit status."""
-    console.print(
-        f"Moving {escape(str(job.source))} in {job.batches} batches of up to {job.batch_files} "
-        f"files, with {options.kills} kills (SEED={options.seed}).",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+    batches = count(job.batches, "batch", "batches")
+    lines = [
+        f"Copying {job.source} (the source is not touched)",
+        f"to {job.dest}",
+        f"in {batches} of up to {count(job.batch_files, 'file')}, "
+        f"with {count(options.kills, 'kill')} (SEED={options.seed}).",
+    ]
+    if missing := left_out(job.source, job.skip):
+        lines.append(f"Left out: {missing}.")
+    console.print(escape("\n".join(lines)), highlight=False, soft_wrap=True)
     show = display.Display(job, options.kills, console)
     conductor = Conductor(job, options.kills, options.seed, show.tell)
     show.follow(conductor.story)
@@ -152,8 +194,8 @@ def perform(options: Options, job: Job, console: Console) -> int:
         display.show_figures(console, check.figures(story, log, seconds))
     if story.finished and len(story.kills) < options.kills:
         console.print(
-            f"\nOnly {len(story.kills)} of {options.kills} kills found their moment: "
-            f"{job.batches} batches were moved too fast. A larger SOURCE gives them more.",
+            f"\nKills that found their moment: {len(story.kills)} of {options.kills}. "
+            f"The rest came too late for {batches}; a larger SOURCE gives them time.",
             style="yellow", highlight=False,
         )  # fmt: skip
     tell_how_to_look(console, job)

@@ -18,12 +18,12 @@ def witness(ledger: Ledger) -> None:
 
     @perdure.tool(on_crash="retry")
     @functools.wraps(copy_batch)
-    def witnessed(source: str, dest: str, files: list[str]) -> migration.Moved:
+    def witnessed(source: str, dest: str, files: list[str]) -> migration.Copied:
         key, epoch = perdure.idempotency_key(), perdure.fencing_token()
         ledger.append(Line(key, epoch, os.getpid(), returned=False))
-        moved: migration.Moved = copy_batch(source, dest, files)
+        copied: migration.Copied = copy_batch(source, dest, files)
         ledger.append(Line(key, epoch, os.getpid(), returned=True))
-        return moved
+        return copied
 
     migration.copy_batch = witnessed
 

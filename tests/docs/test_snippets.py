@@ -92,8 +92,7 @@ def test_page(page: Path, tmp_path: Path, commands: Path, monkeypatch: pytest.Mo
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    module = types.ModuleType(f"snippets_of_{page.stem}")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module = new_module(page, monkeypatch)
     for block in blocks(page):
         if block.file is not None:
             (folder / block.file).write_text(block.body, "utf-8")
@@ -101,9 +100,38 @@ def test_page(page: Path, tmp_path: Path, commands: Path, monkeypatch: pytest.Mo
             run_python(block, page, module)
         elif block.kind == "sh" and only_ours(block.body):
             run_shell(block, page, folder, commands)
-    for value in list(vars(module).values()):  # what a page leaves open, as its reader would
+    close_stores(module)
+
+
+def new_module(page: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    module = types.ModuleType(f"snippets_of_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def close_stores(module: types.ModuleType) -> None:
+    """What a page leaves open, as its reader would."""
+    for value in list(vars(module).values()):
         if type(value).__name__ == "Store":
             value.close()
+
+
+def test_pages_may_be_tried_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reader does: the first snippet twice, then one page after the other."""
+    monkeypatch.chdir(tmp_path)
+    for page in [PAGES[0], *PAGES]:
+        module = new_module(page, monkeypatch)
+        for block in blocks(page):
+            if block.kind == "python" and block.file is None:
+                run_python(block, page, module)
+        close_stores(module)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_readers_need_nothing_but_the_package(page: Path) -> None:
+    for block in blocks(page):
+        if block.kind == "python":
+            assert not re.search(r"^\s*(import|from) (pytest|tests|examples)\b", block.body, re.M)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
