@@ -68,7 +68,7 @@ def cycle(modules: Mapping[str, Module]) -> list[str]:
 
 
 def test_every_module_has_a_layer() -> None:
-    assert strangers(read_modules()) == [], "see LAYERS here, and Layers in the design"
+    assert strangers(read_modules()) == [], "see LAYERS here"
 
 
 def test_imports_go_down_the_layers() -> None:

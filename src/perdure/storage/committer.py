@@ -7,7 +7,9 @@ fails alone.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,7 +31,7 @@ class Proposal:
     __slots__ = (
         "_gate", "asked", "checkpoint", "committed", "delete_agent", "draft", "drop_branch",
         "epoch", "error", "expected", "key", "linked", "no", "refused", "release", "runs",
-        "snapshot", "sync", "tail",
+        "snapshot", "sync", "tail", "woken",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +67,7 @@ class Proposal:
         self.committed: Committed | None = None
         self.refused: Refused | None = None
         self.error: BaseException | None = None
+        self.woken = False
         self._gate: threading.Lock | None = None
 
     @property
@@ -80,7 +83,7 @@ class Proposal:
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
             draft.branch, self.expected, self.epoch, self.key, self.snapshot,
             _at(self.checkpoint, seq), self.drop_branch, self.delete_agent,
-            [_with_seq(run, seq) for run in self.runs], self.release, self.sync,
+            [_with_seq(run, seq) for run in self.runs], self.release, self.sync, prev=tail.id,
         )  # fmt: skip
         return self.linked
 
@@ -93,6 +96,7 @@ class Proposal:
         self._gate.acquire()
 
     def wake(self) -> None:
+        self.woken = True
         if self._gate is not None:
             self._gate.release()
 
@@ -130,6 +134,11 @@ class Committer:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._begin()
+        weak = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._queue: list[Proposal] = []
         self._busy = False
@@ -150,7 +159,7 @@ class Committer:
             else:
                 proposal.prepare_to_wait()
         if not leads:
-            proposal.wait()
+            self._wait(proposal)
         if not proposal.settled:
             self._lead()
         if proposal.committed is not None:
@@ -159,6 +168,34 @@ class Committer:
             raise explain(proposal, proposal.refused)
         assert proposal.error is not None
         raise proposal.error
+
+    def _wait(self, proposal: Proposal) -> None:
+        """Wait to be committed, or to lead.
+
+        Raises:
+            BaseException: an interrupt; the proposal is withdrawn before, or its batch awaited,
+                and those that it would have led go on without it.
+        """
+        try:
+            proposal.wait()
+        except BaseException:
+            with self._lock:
+                queued = proposal in self._queue
+                if queued:
+                    first = self._queue[0] is proposal
+                    self._queue.remove(proposal)
+                    if first and proposal.woken:
+                        self._pass_on()
+            if not queued and not proposal.settled:
+                proposal.wait()  # a running batch has it: what it asked for is being done
+            raise
+
+    def _pass_on(self) -> None:
+        """With the lock held: let the next one lead, or nobody."""
+        if self._queue:
+            self._queue[0].wake()  # it finds itself unsettled, and leads
+        else:
+            self._busy = False
 
     def _lead(self) -> None:
         """Commit all that wait, this thread's own among them, then pass the lead on."""
@@ -171,10 +208,7 @@ class Committer:
             interrupt = self._rescue(batch, error)
         finally:
             with self._lock:
-                if self._queue:
-                    self._queue[0].wake()  # it finds itself unsettled, and leads
-                else:
-                    self._busy = False
+                self._pass_on()
             for proposal in batch:
                 proposal.wake()
         if interrupt is not None:
@@ -286,6 +320,12 @@ class Committer:
         tail = proposal.tail
         proposal.committed = Committed(no, tail.seq, tail.id, from_micros(tail.at))
         return True
+
+
+def _begin_anew(committer: Committer | None) -> None:
+    """In a forked child: the threads that led or waited are not there."""
+    if committer is not None:
+        committer._begin()
 
 
 class KeyUsedError(Conflict):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Lease, RunInfo
 from perdure.storage.port import (
@@ -87,7 +88,8 @@ class MemoryBackend:
         refused = self._refusal(agent, item)
         if refused:
             return refused
-        if item.seq != len(agent.commits) + 1:
+        end = chain.commit_id(agent.commits[-1][0]) if agent.commits else b""
+        if item.seq != len(agent.commits) + 1 or item.prev != end:
             return Refused("stale", agent.refs.get(item.branch))
         if item.no is None:
             self._agents.append(agent)

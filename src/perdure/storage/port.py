@@ -81,6 +81,8 @@ class Append:
         sync: durable before it is answered, whatever the store's durability is.
         epoch_min: the branch's highest epoch is at least this afterwards: an imported log's
             fencing tokens go on growing.
+        prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
+            writer linked to what never got in: ``stale`` (I3).
         then: with a commit that creates its agent, commits that follow it (their `no` is None):
             all of them are in along with it, or none is. For imports.
     """
@@ -103,6 +105,7 @@ class Append:
     release: bool = False
     sync: bool = False
     epoch_min: int = 0
+    prev: bytes = b""
     then: Sequence[Append] = ()
 
 

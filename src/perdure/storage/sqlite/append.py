@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import apsw
 
+from perdure.core import chain
 from perdure.storage.port import Append, Appended, Outcome, Refused
 from perdure.storage.sqlite.rows import (
     do,
@@ -42,16 +43,12 @@ def _append(db: apsw.Connection, item: Append) -> Outcome:
     if no is None:
         no = int(run(db, "add_agent", (item.agent, item.incarnation))[0][0])
     at = place(no, item.seq)
-    if item.expected is None:
-        if item.seq > 1 and not run(db, "find_commit", (at - 1,)):
-            return Refused("stale")
-    else:
+    if item.expected is not None:
         wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
         do(db, "claim_head", wanted)
         if not db.changes():
             return _diagnose(db, item, no)
-    do(db, "add_commit", (at, item.header, item.payload))
-    if not db.changes():
+    if not _take_place(db, item, at):
         if item.expected is not None:
             do(db, "put_back_head", (no, item.branch, item.expected))
         return Refused("stale")
@@ -59,6 +56,16 @@ def _append(db: apsw.Connection, item: Append) -> Outcome:
         do(db, "add_branch", (no, item.branch, item.seq))
     _append_extras(db, item, no, at)
     return Appended(no)
+
+
+def _take_place(db: apsw.Connection, item: Append, at: int) -> bool:
+    """I3: insert it if it links to the commit before its place, and the place is free."""
+    if item.seq > 1:
+        found = run(db, "find_header", (at - 1,))
+        if not found or chain.commit_id(found[0][0]) != item.prev:
+            return False
+    do(db, "add_commit", (at, item.header, item.payload))
+    return bool(db.changes())
 
 
 def landed(db: apsw.Connection, item: Append) -> int | None:

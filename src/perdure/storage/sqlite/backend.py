@@ -6,7 +6,6 @@ One connection writes (writer.py), under a lock; others read.
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Literal
 
 import apsw
 
-from perdure.errors import Corrupt, NotFound, StoreUnavailable
+from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Durability, Lease, RunInfo
 from perdure.storage.port import (
     Append,
@@ -27,6 +26,7 @@ from perdure.storage.port import (
 )  # fmt: skip
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import RESTORE
+from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
     find_ref,
@@ -40,11 +40,7 @@ from perdure.storage.sqlite.rows import (
 )  # fmt: skip
 from perdure.storage.sqlite.writer import Writer
 
-READERS_KEPT = 4
 FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
-
-_abandoned: list[Any] = []
-"""Connections inherited through a fork. Closing or collecting them here would harm the parent's."""
 
 
 class SqliteBackend:
@@ -61,57 +57,28 @@ class SqliteBackend:
             )  # fmt: skip
         self.path = os.path.abspath(path)
         self.url = f"sqlite:///{self.path}"
-        self._durability: Durability = durability
-        self._vfs = vfs
-        self._checked = checked
         self._locks = ExecutorLocks(self.path)
-        self._closed = False
-        self._start(create=create)
-        _forget_in_children(self)
-
-    def _start(self, *, create: bool) -> None:
-        self._pid = os.getpid()
-        self._readers: list[apsw.Connection] = []
-        self._writer = Writer(
-            self.path, self._durability, self._vfs, create=create, checked=self._checked
-        )
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreUnavailable(
-                "the store is closed", target=f"store {self.path}", hint="open it again"
-            )
-        if self._pid != os.getpid():
-            # A child must not use its parent's connections: SQLite's locks do not cross a fork.
-            _abandoned.append((self._writer, self._readers))
-            self._start(create=False)
+        self._writer = Writer(self.path, durability, vfs, create=create, checked=checked)
+        self._readers = Readers(self._writer.connect)
+        _quiet_at_forks(self)
 
     @contextmanager
     def _writing(self) -> Iterator[apsw.Connection]:
-        self._check_open()
         with self._writer.lock, self._writer.transaction() as db:
             yield db
 
     @contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
-        self._check_open()
+        self._writer.check()
         try:
-            try:
-                connection = self._readers.pop()
-            except IndexError:
-                connection = self._writer.connect()
-            yield connection
-            if len(self._readers) < READERS_KEPT and not self._closed:
-                self._readers.append(connection)
-            else:
-                connection.close()
+            with self._readers.use() as connection:
+                yield connection
         except apsw.Error as error:
             raise self._writer.translate(error) from error
 
     # -- the log ---------------------------------------------------------------------------
 
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
-        self._check_open()
         with self._writer.lock:
             return self._writer.append(batch)
 
@@ -189,7 +156,7 @@ class SqliteBackend:
                 run(db, "end_executor", (executor,))
             self._locks.drop(executor)
             return
-        self._check_open()
+        self._writer.check()
         begins = self._locks.hold(executor)
         with self._writing() as db:
             run(db, "put_executor", (executor, self.now() + ttl_ms * 1000))
@@ -211,7 +178,7 @@ class SqliteBackend:
     def maintain(
         self, what: Literal["sizes", "check", "clean", "flush"], *, no: int | None = None
     ) -> Sizes:
-        self._check_open()
+        self._writer.check()
         match what:
             case "sizes":
                 return self._sizes(no)
@@ -231,11 +198,8 @@ class SqliteBackend:
 
     def rewrite_pages(self) -> None:
         """Write every page anew, with its checksum; for `perdure.repair`."""
-        self._check_open()
         with self._writer.lock:
-            for connection in self._readers:
-                connection.close(True)
-            self._readers.clear()
+            self._readers.close()
             self._writer.rewrite()
 
     def _check_pages(self) -> None:
@@ -262,21 +226,25 @@ class SqliteBackend:
 
     def close(self) -> None:
         with self._writer.lock:
-            if self._closed:
-                return
-            self._closed = True
-            if self._pid != os.getpid():
-                _abandoned.append((self._writer, self._readers))
-                return
             self._locks.close()
-            for connection in self._readers:
-                connection.close(True)
-            self._readers.clear()
+            self._readers.close()
             self._writer.close()
 
-    def renew_after_fork(self) -> None:
-        """In a child: the fork may have happened while another thread held the lock."""
-        self._writer.lock = threading.RLock()
+    # SQLite's locks do not cross a fork, and what it knows of them in memory does: connections of a
+    # child, even new ones, would take for their own what only the parent holds.
+
+    def stop(self) -> None:
+        """Before a fork: let nobody have a connection until `go_on`, or `renew` in the child."""
+        self._readers.stop()
+        self._writer.stop()
+
+    def go_on(self) -> None:
+        self._writer.go_on()
+        self._readers.go_on()
+
+    def renew(self) -> None:
+        self._writer.renew()
+        self._readers.renew()
         self._locks.forget_after_fork()
 
 
@@ -286,11 +254,31 @@ def _info(db: apsw.Connection, row: Any) -> AgentInfo:
     return AgentInfo(name, no, incarnation, bool(deleted), last[0][0] & SEQ_MAX if last else 0)
 
 
-def _forget_in_children(backend: SqliteBackend) -> None:
-    weak = weakref.ref(backend)
+_open: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
+_stopped: list[SqliteBackend] = []
 
-    def renew() -> None:
-        if (inherited := weak()) is not None:
-            inherited.renew_after_fork()
 
-    os.register_at_fork(after_in_child=renew)
+def _quiet_at_forks(backend: SqliteBackend) -> None:
+    if not _hooks:
+        _hooks.append(True)
+        os.register_at_fork(before=_stop_all, after_in_parent=_go_on, after_in_child=_renew)
+    _open.add(backend)
+
+
+_hooks: list[bool] = []
+
+
+def _stop_all() -> None:
+    _stopped.extend(_open)
+    for backend in _stopped:
+        backend.stop()
+
+
+def _go_on() -> None:
+    while _stopped:
+        _stopped.pop().go_on()
+
+
+def _renew() -> None:
+    while _stopped:
+        _stopped.pop().renew()

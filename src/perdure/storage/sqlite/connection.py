@@ -7,6 +7,7 @@ https://sqlite.org/howtocorrupt.html.
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import sys
@@ -31,6 +32,7 @@ VERSION_MIN = (3, 51, 3)
 BUSY_MS = 10_000
 MADE_MEANWHILE_S = 0.005
 CHECKSUM_SIZE = 8
+_log = logging.getLogger("perdure.sqlite")
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
 )
@@ -302,6 +304,10 @@ def refuse_network_file_system(path: str) -> None:
         )
 
 
+UNSYNCED = "unsynced"
+UNSYNCED_MARK = "SELECT 1 FROM marks WHERE name = ?"
+"""The mark of a store that was written to at a durability other than "sync"."""
+
 _FRAME_HEAD = struct.Struct(">IIII")  # page number, database size at commit, salt 1, salt 2
 WAL_HEADER_SIZE = 32
 FRAME_HEADER_SIZE = 24
@@ -313,25 +319,40 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
     Recovery stops in silence at the first frame whose checksum fails, and drops all behind it. A
     torn write can only leave frames of one unfinished transaction there; a *commit* behind it that
     is followed by more was acknowledged, so its loss is damage, not a crash. (A damaged last
-    transaction cannot be told from a torn one; `verify(anchor=…)` can.)
+    transaction cannot be told from a torn one; `verify(anchor=…)` can.) In a store that was ever
+    written to without syncing each commit, a power cut leaves such gaps, too: there, it is an end.
 
     Raises:
         Corrupt: with the frame's number. The WAL is left as it is.
     """
     if connection.readonly("main"):
         return  # it was opened without its WAL, which is empty
-    valid, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-    lost = _commit_behind(path, valid, connection.pragma("page_size"))
-    if lost is None:
+    while True:
+        valid = _valid_frames(connection)
+        if _commit_behind(path, valid, connection.pragma("page_size")) is None:
+            return
+        if _valid_frames(connection) == valid:  # else another process appended meanwhile
+            break
+    if connection.execute(UNSYNCED_MARK, (UNSYNCED,)).get:
+        _log.warning("%s: a power cut lost commits that were not synced yet", path)
         return
-    valid, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-    if lost <= valid:
-        return  # another process appended meanwhile
     raise Corrupt(
         f"frame {valid + 1} of its write-ahead log is damaged, with commits behind it",
         target=f"store {path}",
         hint="copy the file and its -wal to a safe place before anything else; then restore",
     )
+
+
+def _valid_frames(connection: apsw.Connection) -> int:
+    """How many frames SQLite takes for valid. It says "busy" at once beside a checkpoint."""
+    until = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(MADE_MEANWHILE_S)
 
 
 def _commit_behind(path: str, valid: int, page_size: int) -> int | None:

@@ -24,17 +24,28 @@ class Housekeeper:
     """Started at its first task; `close` ends it. Failures are logged: the WAL still has it all."""
 
     def __init__(
-        self, path: str, connect: Callable[[], apsw.Connection], flush_every_s: float | None
+        self,
+        path: str,
+        connect: Callable[[], apsw.Connection],
+        flush_every_s: float | None,
+        sync_failed: Callable[[], None],
     ) -> None:
         self._path = path
         self._connect = connect
         self._flush_every_s = flush_every_s
-        self._wake = threading.Event()
+        self._sync_failed = sync_failed
         self._closing = False
         self._checkpoint_due = False
         self._moved = 0
         self._flush_due = False
+        self._connection: apsw.Connection | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """In a forked child, which has no such thread yet."""
+        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._at_work = threading.Lock()
 
     def wal_grew(self, pages: int) -> None:
         """Told after each commit, on the committing thread: must cost nothing.
@@ -66,25 +77,43 @@ class Housekeeper:
         self._wake.set()
 
     def _work(self) -> None:
-        connection: apsw.Connection | None = None
         while not self._closing:
             self._wake.wait()
             self._wake.clear()
-            try:
-                if self._flush_due and self._flush_every_s is not None:
-                    time.sleep(self._flush_every_s)
-                    self._flush_due = False
-                    sync_wal(self._path)
-                if self._checkpoint_due and not self._closing:
-                    self._checkpoint_due = False
-                    connection = connection or self._connect()
-                    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            except apsw.BusyError:
-                self._moved = 0  # a commit came between; the next one says again that it is due
-            except Exception as error:
-                _log.warning("housekeeping of %s: %s", self._path, error)
-        if connection is not None:
-            connection.close()
+            if self._flush_due and self._flush_every_s is not None:
+                time.sleep(self._flush_every_s)
+            with self._at_work:
+                self._do_what_is_due()
+        with self._at_work:
+            self._let_go()
+
+    def _do_what_is_due(self) -> None:
+        try:
+            if self._flush_due:
+                self._flush_due = False
+                sync_wal(self._path)
+            if self._checkpoint_due and not self._closing:
+                self._checkpoint_due = False
+                self._connection = self._connection or self._connect()
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            self._moved = 0  # a commit came between; the next one says again that it is due
+        except Exception as error:
+            self._sync_failed()
+            _log.warning("housekeeping of %s: %s", self._path, error)
+
+    def stop(self) -> None:
+        """Before a fork: finish what is under way, close the connection, and wait for `go_on`."""
+        self._at_work.acquire()
+        self._let_go()
+
+    def go_on(self) -> None:
+        self._at_work.release()
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.close(True)
+            self._connection = None
 
     def close(self) -> None:
         self._closing = True

@@ -14,9 +14,6 @@ UPDATE refs SET seq = ?3 WHERE agent_no = ?1 AND name = ?2;
 -- The log's next place can be taken only once.
 INSERT OR IGNORE INTO commits (id, header, payload) VALUES (?, ?, ?);
 
--- name: find_commit
-SELECT 1 FROM commits WHERE id = ?;
-
 -- name: release
 UPDATE refs SET held = NULL, holder = NULL WHERE agent_no = ? AND name = ?;
 
@@ -127,6 +124,9 @@ RETURNING epoch;
 UPDATE refs SET epoch = epoch + 1, held = NULL, holder = NULL
 WHERE agent_no = ?1 AND name = ?2 AND held IS ?3 AND ?3 IS NOT NULL
 RETURNING epoch;
+
+-- name: add_mark
+INSERT OR IGNORE INTO marks (name) VALUES (?);
 
 -- name: put_executor
 INSERT INTO executors (id, expires) VALUES (?, ?)

@@ -16,9 +16,10 @@ from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.append import append, landed
-from perdure.storage.sqlite.connection import Files, check_wal, connect
+from perdure.storage.sqlite.connection import UNSYNCED, Files, check_wal, connect
 from perdure.storage.sqlite.faults import ReplacedError, translate
 from perdure.storage.sqlite.housekeeper import Housekeeper, sync_wal
+from perdure.storage.sqlite.rows import do
 
 GROUP_COMMITS = 64
 GROUP_MS = 20
@@ -41,9 +42,14 @@ class Writer:
         self._vfs = vfs
         self._checked = checked
         self._unsynced = 0
+        self._marked = durability == "sync"
+        self._suspect = False
+        self._final: PerdureError | None = None
         self.lock = threading.RLock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
-        self._housekeeper = Housekeeper(path, self._connect_to_checkpoint, every_s)
+        self._housekeeper = Housekeeper(
+            path, self._connect_to_checkpoint, every_s, self.sync_failed
+        )
         self._connection: apsw.Connection | None = self.connect(create=create)
         try:
             check_wal(self._connection, path)
@@ -80,8 +86,16 @@ class Writer:
         self._housekeeper.wal_grew(pages)
         return apsw.SQLITE_OK
 
+    def check(self) -> None:
+        """Raise what ended this writer: it was closed, or the files were exchanged under it."""
+        if self._final is not None:
+            raise self._final
+
     def ready(self) -> apsw.Connection:
-        """The connection, opened anew if the last failure closed it."""
+        """The connection, opened anew if the last failure, or a fork, closed it."""
+        self.check()
+        if self._suspect:
+            self._reopen_durably()
         if self._connection is None:
             self._adopt(self.connect())
         assert self._connection is not None
@@ -97,10 +111,16 @@ class Writer:
             return self._settle(batch, error)
         except PerdureError as error:
             return [error] * len(batch)
+        except Exception as error:  # one of them cannot be bound: the others are not to blame
+            if len(batch) == 1:
+                return [error]
+            return [outcome for item in batch for outcome in self.append([item])]
 
     def _transact(self, batch: Sequence[Append]) -> list[Outcome]:
         connection = self.ready()
         durable = self._choose_durability(connection, batch)
+        if not durable and not self._marked:
+            self._mark_unsynced(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
             outcomes = [append(connection, item) for item in batch]
@@ -117,6 +137,13 @@ class Writer:
             self._housekeeper.flush_later()
         return outcomes
 
+    def _mark_unsynced(self, connection: apsw.Connection) -> None:
+        """Durably, before the first commit that is not: see `check_wal`."""
+        connection.execute("PRAGMA synchronous = FULL")
+        do(connection, "add_mark", (UNSYNCED,))
+        connection.execute("PRAGMA synchronous = NORMAL")
+        self._marked = True
+
     def _choose_durability(self, connection: apsw.Connection, batch: Sequence[Append]) -> bool:
         self._unsynced += len(batch)
         full = (
@@ -131,6 +158,7 @@ class Writer:
 
     def _settle(self, batch: Sequence[Append], error: Exception) -> list[Outcome]:
         """After an error that hit the whole transaction: look up what is in, retry what is not."""
+        self._suspect = True
         problem = self.translate(error)
         if isinstance(problem, Corrupt):
             return [problem] * len(batch)
@@ -146,6 +174,7 @@ class Writer:
                 return Appended(no)
             return self._transact([item])[0]
         except (apsw.Error, ReplacedError) as again:
+            self._suspect = True
             second = self.translate(again)
             try:
                 self._reopen_durably()
@@ -171,6 +200,7 @@ class Writer:
         except BaseException:
             connection.close(True)
             raise
+        self._suspect = False
         self._adopt(connection)
 
     def _unknown(self, problem: PerdureError) -> StoreUnavailable:
@@ -206,14 +236,19 @@ class Writer:
                 raise
             self._files.check()
         except (apsw.Error, ReplacedError) as error:
+            self._suspect = True
             raise self.translate(error) from error
 
     def translate(self, error: Exception) -> PerdureError:
         """The error of the tree; files that were exchanged under us explain all others."""
         try:
             self._files.check()
-        except (ReplacedError, OSError) as replaced:
-            error = replaced
+        except ReplacedError as replaced:
+            # For good: what is read from now on may be what nobody else can see.
+            self._final = translate(replaced, self._path)
+            return self._final
+        except OSError as unknown:
+            return translate(unknown, self._path)
         return translate(error, self._path)
 
     def tidy(self) -> None:
@@ -245,12 +280,46 @@ class Writer:
         self.tidy()
 
     def flush(self) -> None:
+        """Make what was acknowledged durable.
+
+        Raises:
+            StoreUnavailable: it may not be; the next write, or flush, does it the long way.
+        """
         self.ready()
-        sync_wal(self._path)
+        try:
+            sync_wal(self._path)
+        except OSError as error:
+            self.sync_failed()
+            raise self._unknown(translate(apsw.IOError(str(error)), self._path)) from error
+
+    def sync_failed(self) -> None:
+        """A sync failed: no later one of the same file proves anything about what came before."""
+        self._suspect = True
+
+    def stop(self) -> None:
+        """Before a fork: no connection may cross it, as SQLite's locks do not. Until `go_on`, or
+        `renew` in the child, nobody else can write."""
+        self.lock.acquire()
+        self._housekeeper.stop()
+        if self._connection is not None:
+            self._connection.close(True)
+            self._connection = None
+
+    def go_on(self) -> None:
+        self._housekeeper.go_on()
+        self.lock.release()
+
+    def renew(self) -> None:
+        """In the child."""
+        self.lock = threading.RLock()
+        self._housekeeper.renew()
 
     def close(self) -> None:
         """Close; as the last one it tidies the WAL away, if that is still ours."""
         self._housekeeper.close()
+        self._final = self._final or StoreUnavailable(
+            "the store is closed", target=f"store {self._path}", hint="open it again"
+        )
         if self._connection is None:
             return
         with suppress(ReplacedError, OSError):

@@ -68,6 +68,11 @@ CREATE INDEX runs_by_agent ON runs (agent, status);
 CREATE INDEX runs_unfinished ON runs (status)
     WHERE status IN ('pending', 'running', 'needs_attention');
 
+-- What holds for the store as a whole; "unsynced": it was written to without syncing each commit.
+CREATE TABLE marks (
+    name TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE executors (
     id TEXT PRIMARY KEY,
     expires INTEGER NOT NULL
