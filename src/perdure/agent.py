@@ -19,9 +19,10 @@ from perdure.state.checkpoints import Mismatch
 from perdure.state.compare import changes
 from perdure.state.context import Context
 from perdure.state.edit import Edit, key_extras, used_key
+from perdure.state.extras import Extras
 from perdure.state.moves import Moved
 from perdure.state.verify import Progress, verify_log
-from perdure.state.working import Extras, WorkingCopy
+from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader

@@ -19,12 +19,13 @@ from perdure.engine.runner import Command, Runner
 from perdure.errors import NotFound
 from perdure.model import MAIN, MISSING, AgentInfo, Cause, Durability, RunInfo, Verified
 from perdure.state.context import Context
+from perdure.state.extras import Extras
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.projections import DELETED
 from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log
 from perdure.state.verify import verify_log
-from perdure.state.working import Extras, WorkingCopy
+from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE, Committer
 from perdure.storage.locate import locate, rebuild_checksums
 from perdure.storage.port import Backend, Sizes
@@ -123,7 +124,9 @@ class Store:
     # -- agents ----------------------------------------------------------------------------
 
     @overload
-    def agent(self, name: str, *, branch: str = MAIN) -> Agent[dict[str, Any]]: ...
+    def agent(
+        self, name: str, *, initial: dict[str, Any] = ..., branch: str = MAIN
+    ) -> Agent[dict[str, Any]]: ...
 
     @overload
     def agent(

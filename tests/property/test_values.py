@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -25,23 +26,38 @@ LONG = "the quick brown fox jumps over the lazy dog, again and again and again; 
 
 offsets = st.builds(
     lambda minutes, name: dt.timezone(dt.timedelta(minutes=minutes), *name),
-    st.integers(-1439, 1439), st.sampled_from([(), (), ("CET",), ("",)]),
-)  # fmt: skip
+    st.integers(-1439, 1439),
+    st.sampled_from([(), (), ("CET",), ("",)]),
+)
 zones = st.one_of(
-    st.none(), st.just(dt.UTC), offsets,
+    st.none(),
+    st.just(dt.UTC),
+    offsets,
     st.sampled_from(["UTC", "Europe/Vienna", "America/New_York", "Asia/Kathmandu"]).map(ZoneInfo),
-)  # fmt: skip
-texts = st.one_of(st.text(max_size=8), st.text(alphabet="\ud800\udfffé𐏿a\0", max_size=4), st.just(LONG))
+)
+texts = st.one_of(
+    st.text(max_size=8), st.text(alphabet="\ud800\udfffé𐏿a\0", max_size=4), st.just(LONG)
+)
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.integers(-(2**70), 2**70), st.floats(), texts,
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    texts,
     st.sampled_from([2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 0, 1, 1.0, -0.0]),
-    st.binary(max_size=8), st.decimals(), st.just(Decimal("1.10")), st.just(Decimal("-0E+3")),
-    st.uuids(), st.dates(), st.timedeltas(),
+    st.binary(max_size=8),
+    st.decimals(),
+    st.just(Decimal("1.10")),
+    st.just(Decimal("-0E+3")),
+    st.uuids(),
+    st.dates(),
+    st.timedeltas(),
     st.datetimes(timezones=zones, allow_imaginary=True).flatmap(
         lambda at: st.sampled_from([at, at.replace(fold=1)])
     ),
     st.times(timezones=st.one_of(st.none(), offsets)),
-)  # fmt: skip
+)
 
 
 def equals_itself(value: Any) -> bool:
@@ -62,16 +78,21 @@ members = st.recursive(
     max_leaves=3,
 )
 keys = st.one_of(
-    st.sampled_from(["a", "b", "c"]), texts, members.filter(lambda k: k is not None and type(k) is not bool)
-)  # fmt: skip
+    st.sampled_from(["a", "b", "c"]),
+    texts,
+    members.filter(lambda k: k is not None and type(k) is not bool),
+)
 plain = st.recursive(
     scalars,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=4),
-        st.tuples(inner, inner), st.sets(members, max_size=3), st.frozensets(members, max_size=3),
+        st.lists(inner, max_size=4),
+        st.dictionaries(keys, inner, max_size=4),
+        st.tuples(inner, inner),
+        st.sets(members, max_size=3),
+        st.frozensets(members, max_size=3),
     ),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 def order(value: Any) -> Any:
@@ -131,10 +152,8 @@ def has_nan(value: Any) -> bool:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_decode_or_are_refused(data):
-    try:
+    with suppress(codec.UndecodableError):
         codec.decode(data)
-    except codec.UndecodableError:
-        pass
 
 
 @given(plain, st.data())
@@ -143,29 +162,35 @@ def test_i10_broken_bytes_decode_or_are_refused(value, data):
     encoded = bytearray(codec.encode(value))
     at = data.draw(st.integers(0, len(encoded) - 1))
     encoded[at] = data.draw(st.integers(0, 255))
-    try:
+    with suppress(codec.UndecodableError):
         codec.decode(bytes(encoded))
-    except codec.UndecodableError:
-        pass
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda v: [v], lambda v: {"k": v}, lambda v: {1: v}, lambda v: (v,), lambda v: {"\ud800": v},
-             lambda v: {"\ud800": [v]}, lambda v: frozenset({v})]
-)  # fmt: skip
+    "wrap",
+    [
+        lambda v: [v],
+        lambda v: {"k": v},
+        lambda v: {1: v},
+        lambda v: (v,),
+        lambda v: {"\ud800": v},
+        lambda v: {"\ud800": [v]},
+        lambda v: frozenset({v}),
+    ],
+)
 def test_depth_is_bounded_and_what_passes_comes_back(wrap):
     """Tuples were not counted: a deep one exhausted the stack of whoever read it."""
     value: Any = 1
     taken = None
-    for _ in range(3000):
-        try:
+
+    def deeper() -> None:
+        nonlocal value, taken
+        for _ in range(3000):
             taken = take(value)
-        except perdure.Unstorable as error:
-            assert "levels deep" in str(error)
-            break
-        value = wrap(value)
-    else:
-        raise AssertionError("no bound")
+            value = wrap(value)
+
+    with pytest.raises(perdure.Unstorable, match="levels deep"):
+        deeper()
     assert same(codec.decode(codec.encode(taken)), taken)
     codec.canonical(taken)
     assert same(copy(taken), taken)
@@ -180,10 +205,15 @@ def related(value: Any) -> st.SearchStrategy[Any]:
     kind = type(value)
     if kind is list:
         return st.one_of(
-            st.just(value), st.permutations(value), st.lists(plain, max_size=3).map(lambda more: [*value, *more]),
-            st.integers(0, 3).map(lambda n: value[n:]), st.tuples(*map(related, value)).map(list),
-            st.tuples(st.integers(0, 4), plain).map(lambda p: [*value[: p[0]], p[1], *value[p[0] :]]),
-        )  # fmt: skip
+            st.just(value),
+            st.permutations(value),
+            st.lists(plain, max_size=3).map(lambda more: [*value, *more]),
+            st.integers(0, 3).map(lambda n: value[n:]),
+            st.tuples(*map(related, value)).map(list),
+            st.tuples(st.integers(0, 4), plain).map(
+                lambda p: [*value[: p[0]], p[1], *value[p[0] :]]
+            ),
+        )
     if kind is dict:
         return st.one_of(
             st.fixed_dictionaries({key: related(item) for key, item in value.items()}),
@@ -195,7 +225,9 @@ def related(value: Any) -> st.SearchStrategy[Any]:
     if kind is set:
         return st.sets(members, max_size=3).map(lambda other: value ^ other)
     if kind is str:
-        return st.tuples(st.integers(0, 99), texts).map(lambda p: value[: p[0]] + p[1] + value[p[0] + 2 :])
+        return st.tuples(st.integers(0, 99), texts).map(
+            lambda p: value[: p[0]] + p[1] + value[p[0] + 2 :]
+        )
     return st.one_of(st.just(value), scalars)
 
 
@@ -243,7 +275,9 @@ def an_op(draw: Any, state: Any) -> Op:
     if path:
         choices.append(st.builds(Set, st.just(path), small_values))
     if type(value) is dict:
-        choices.append(st.builds(lambda k, v: Set((*path, k), v), st.sampled_from("abcd"), small_values))
+        choices.append(
+            st.builds(lambda k, v: Set((*path, k), v), st.sampled_from("abcd"), small_values)
+        )
         if value:
             choices.append(st.builds(lambda k: Delete((*path, k)), st.sampled_from(sorted(value))))
     if type(value) is list:
@@ -256,7 +290,8 @@ def an_op(draw: Any, state: Any) -> Op:
         choices.append(splices(path, len(value), TextSplice, st.text("xyz", max_size=3)))
     if type(value) is int:
         choices.append(st.builds(ops.Increment, st.just(path), st.integers(1, 5)))
-    return draw(st.one_of(choices))
+    op: Op = draw(st.one_of(choices))
+    return op
 
 
 @st.composite
@@ -371,9 +406,14 @@ def test_an_undo_leaves_what_came_later(made):
             return
         assert "mark" not in agent.state
         assert same(agent.at("main").plain, agent._working.plain)
-        agent.undo()
-        assert same(agent.at("main").plain, base)
-        agent.redo()
+        undone = copy(agent.at("main").plain)
+        try:
+            agent.undo()
+        except perdure.Conflict:  # in its way stands the first undo: they are out of order
+            assert same(agent.at("main").plain, undone)
+        else:
+            assert same(agent.at("main").plain, base)
+            agent.redo()
         agent.redo()
         assert same(agent.at("main").plain, {**changed, "mark": 1})
         agent.verify()
@@ -414,10 +454,8 @@ def test_i11_any_changed_byte_of_the_log_is_found():
 def read_all(store: Any, count: int) -> None:
     """Reading a damaged log ends, and raises nothing but our own errors."""
     for seq in range(1, count + 1):
-        try:
+        with suppress(PerdureError):
             _ = store.agent("a").at(seq).plain
-        except PerdureError:
-            pass
 
 
 def test_a_commit_that_names_itself_as_its_parent_is_corrupt():

@@ -72,13 +72,12 @@ class Steady:
         return info, [(row.seq, row.header, row.payload) for row in rows], backend.refs(info.no)
 
     @contextmanager
-    def refuses(
-        self, agent: Agent[Any], error: Any, match: str | None = None
-    ) -> Iterator[None]:
+    def refuses(self, agent: Agent[Any], error: Any, match: str | None = None) -> Iterator[None]:
         """The block must raise; nothing may be written, and the handle must go on working."""
-        before, state = self.picture(agent), agent._working.schema.take(
-            agent.state, (), aliases_refused=False
-        )  # fmt: skip
+        before, state = (
+            self.picture(agent),
+            agent._working.schema.take(agent.state, (), aliases_refused=False),
+        )
         with pytest.raises(error, match=match):
             yield
         assert self.picture(agent) == before

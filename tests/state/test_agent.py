@@ -10,8 +10,14 @@ from pydantic import BaseModel
 
 import perdure
 from perdure.errors import (
-    Alias, Conflict, Corrupt, Drifted, NotFound, SchemaError, Unstorable,
-)  # fmt: skip
+    Alias,
+    Conflict,
+    Corrupt,
+    Drifted,
+    NotFound,
+    SchemaError,
+    Unstorable,
+)
 
 
 class Message(BaseModel):
@@ -85,7 +91,7 @@ def test_a_schema_that_needs_values_says_so(store):
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "\ud800"])
 def test_names_that_cannot_be_are_refused(store, name):
     with pytest.raises(ValueError, match="name"):
-        store.agent(name).state  # noqa: B018
+        store.agent(name).state
 
 
 def test_awkward_names_are_names(store, place):
@@ -120,11 +126,10 @@ def test_another_schema_is_refused(store, ticket):
 def test_a_block_that_raises_changes_nothing(ticket, steady):
     with ticket.edit() as draft:
         draft.status = "running"
-    with steady.refuses(ticket, ZeroDivisionError):
-        with ticket.edit() as draft:
-            draft.messages.append(Message(role="user", content="x"))
-            draft.status = "completed"
-            1 / 0
+    with steady.refuses(ticket, ZeroDivisionError), ticket.edit() as draft:
+        draft.messages.append(Message(role="user", content="x"))
+        draft.status = "completed"
+        1 / 0
     assert ticket.state.status == "running" and ticket.state.messages == []
     with ticket.edit() as draft:
         draft.status = "completed"
@@ -175,9 +180,19 @@ def test_an_edit_inside_an_edit_is_refused(ticket, steady):
         lambda agent: agent.adopt("side"),
         lambda agent: agent.delete_branch("side"),
     ],
-    ids=["refresh", "save", "update", "checkpoint", "fork", "rollback", "undo", "redo", "adopt",
-         "delete_branch"],
-)  # fmt: skip
+    ids=[
+        "refresh",
+        "save",
+        "update",
+        "checkpoint",
+        "fork",
+        "rollback",
+        "undo",
+        "redo",
+        "adopt",
+        "delete_branch",
+    ],
+)
 def test_nothing_else_is_committed_inside_an_open_edit(store, call):
     """A refresh inside an open block moved the handle on to a head that the block had not seen: the
     ops that it had recorded were then committed on top of another state, without a conflict, and
@@ -240,6 +255,24 @@ def test_a_failing_write_into_the_live_object_does_not_break_the_log(store, monk
         draft["items"][2] = "three"
     assert agent.state == store.agent("a").state == {"items": [1, 2, "three", 4]}
     agent.verify()
+
+
+def test_a_number_that_moves_after_it_was_raised(store):
+    """An item of a list was incremented and then moved by the same edit; the check against the live
+    object looked at its old place, found another number and called it drift."""
+    agent = store.agent("a", initial={"items": [0, 5], "text": "x" * 100})
+    agent.save({"items": [0, 5], "text": ["y" * 100]})
+    with agent.edit() as draft:
+        perdure.increment(draft["items"], 0, 1)
+        perdure.move(draft["items"], 0, 1)
+    assert agent.state["items"] == [5, 1]
+    with agent.edit() as draft:
+        perdure.increment(draft["items"], 1, 1)
+        draft["text"][0] += "!"
+        draft["items"].insert(0, 9)
+        draft["text"].insert(0, "first")
+    assert agent.state["items"] == [9, 5, 2] and agent.state["text"] == ["first", "y" * 100 + "!"]
+    assert store.agent("a").state == agent.state and agent.drift() == []
 
 
 # -- saving a whole value --------------------------------------------------------------------
@@ -349,9 +382,8 @@ def test_a_change_outside_edit_is_found_where_it_is_touched(ticket, steady):
     assert [one.path for one in found] == ["state.messages[0].content"]
     with ticket.edit() as draft:  # elsewhere: not looked at
         draft.status = "running"
-    with steady.refuses(ticket, Drifted, r"messages\[0\]"):
-        with ticket.edit() as draft:
-            draft.messages[0].content = "y"
+    with steady.refuses(ticket, Drifted, r"messages\[0\]"), ticket.edit() as draft:
+        draft.messages[0].content = "y"
     assert ticket.state.messages[0].content == "changed behind its back"
 
 
@@ -421,11 +453,19 @@ def test_a_place_that_is_not_there(store, where, steady):
 def test_an_unknown_agent_has_no_past(store):
     agent = store.agent("nobody")
     for call in (
-        lambda: agent.at(1), lambda: agent.commit(1), lambda: agent.verify(),
-        lambda: agent.rollback(1), lambda: agent.undo(), lambda: agent.branch("x"),
-        lambda: agent.diff(1, 2), lambda: agent.adopt("x"), lambda: agent.delete_branch("x"),
-        lambda: agent.fork("x", at=1), lambda: store.delete("nobody"), lambda: store.sizes("nobody"),
-    ):  # fmt: skip
+        lambda: agent.at(1),
+        lambda: agent.commit(1),
+        lambda: agent.verify(),
+        lambda: agent.rollback(1),
+        lambda: agent.undo(),
+        lambda: agent.branch("x"),
+        lambda: agent.diff(1, 2),
+        lambda: agent.adopt("x"),
+        lambda: agent.delete_branch("x"),
+        lambda: agent.fork("x", at=1),
+        lambda: store.delete("nobody"),
+        lambda: store.sizes("nobody"),
+    ):
         with pytest.raises(NotFound):
             call()
         assert store.find("nobody") is None
@@ -504,14 +544,16 @@ class Custom:
 def test_i12_a_value_that_cannot_be_stored_is_named_by_its_path(store, steady, value):
     agent = store.agent("a", initial={"messages": [{}, {}]})
     agent.save({"messages": [{"a": 1}, {}]})
-    with steady.refuses(agent, Unstorable, r"state\.messages\[1\]\.when"):
-        with agent.edit() as draft:
-            draft["messages"][0]["a"] = 2
-            draft["messages"][1]["when"] = value
+    with (
+        steady.refuses(agent, Unstorable, r"state\.messages\[1\]\.when"),
+        agent.edit() as draft,
+    ):
+        draft["messages"][0]["a"] = 2
+        draft["messages"][1]["when"] = value
     with steady.refuses(agent, Unstorable, r"state\.messages\[1\]\.when"):
         agent.save({"messages": [{}, {"when": value}]})
     with pytest.raises(Unstorable, match=r"state\.x"):
-        store.agent("new", initial={"x": value}).state  # noqa: B018
+        store.agent("new", initial={"x": value}).state
     assert store.find("new") is None
     with steady.refuses(agent, Unstorable):
         agent.checkpoint("cp", config={"x": value})
@@ -523,23 +565,19 @@ def test_i12_a_value_that_cannot_be_stored_is_named_by_its_path(store, steady, v
 def test_aliases_and_cycles_are_refused(store, steady):
     agent = store.agent("a", initial={"x": {"y": [1]}, "z": None})
     agent.save({"x": {"y": [1]}, "z": 0})
-    with steady.refuses(agent, Alias, "state.x"):
-        with agent.edit() as draft:
-            draft["z"] = draft["x"]
-    with steady.refuses(agent, Alias):
-        with agent.edit() as draft:
-            draft["x"]["self"] = draft["x"]
+    with steady.refuses(agent, Alias, "state.x"), agent.edit() as draft:
+        draft["z"] = draft["x"]
+    with steady.refuses(agent, Alias), agent.edit() as draft:
+        draft["x"]["self"] = draft["x"]
     cycle: list[Any] = []
     cycle.append(cycle)
-    with steady.refuses(agent, Alias):
-        with agent.edit() as draft:
-            draft["z"] = cycle
+    with steady.refuses(agent, Alias), agent.edit() as draft:
+        draft["z"] = cycle
     with steady.refuses(agent, Alias, "cycle"):
         agent.save({"z": cycle})
     shared = [1]
-    with steady.refuses(agent, Alias):
-        with agent.edit() as draft:
-            draft["z"] = [shared, shared]
+    with steady.refuses(agent, Alias), agent.edit() as draft:
+        draft["z"] = [shared, shared]
     agent.save({"one": shared, "two": shared})  # a whole value is copied
     with agent.edit() as draft:
         draft["one"].append(2)
@@ -549,17 +587,14 @@ def test_aliases_and_cycles_are_refused(store, steady):
 def test_a_state_that_breaks_its_schema_is_refused(ticket, store, steady):
     with ticket.edit() as draft:
         draft.status = "running"
-    with steady.refuses(ticket, SchemaError, "status"):
-        with ticket.edit() as draft:
-            draft.status = "exploded"
-    with steady.refuses(ticket, SchemaError, "state.messages"):
-        with ticket.edit() as draft:
-            draft.messages.append({"role": "user"})
+    with steady.refuses(ticket, SchemaError, "status"), ticket.edit() as draft:
+        draft.status = "exploded"
+    with steady.refuses(ticket, SchemaError, "state.messages"), ticket.edit() as draft:
+        draft.messages.append({"role": "user"})
     with steady.refuses(ticket, SchemaError):
         ticket.save({"customer": 7})
-    with steady.refuses(ticket, SchemaError):
-        with ticket.edit() as draft:
-            draft.unknown = 1
+    with steady.refuses(ticket, SchemaError), ticket.edit() as draft:
+        draft.unknown = 1
 
 
 def test_members_that_never_equal_themselves_are_refused(store, steady):
@@ -567,12 +602,10 @@ def test_members_that_never_equal_themselves_are_refused(store, steady):
     agent = store.agent("a", initial={"s": set(), "d": {}})
     agent.save({"s": {1}, "d": {}})
     nan = float("nan")
-    with steady.refuses(agent, Unstorable, "s"):
-        with agent.edit() as draft:
-            draft["s"].add(nan)
-    with steady.refuses(agent, Unstorable, "d"):
-        with agent.edit() as draft:
-            draft["d"][nan] = 1
+    with steady.refuses(agent, Unstorable, "s"), agent.edit() as draft:
+        draft["s"].add(nan)
+    with steady.refuses(agent, Unstorable, "d"), agent.edit() as draft:
+        draft["d"][nan] = 1
     with steady.refuses(agent, Unstorable):
         agent.save({"s": {(1, nan)}, "d": {}})
     agent.save({"s": {1.0}, "d": {"x": nan}})
@@ -580,17 +613,22 @@ def test_members_that_never_equal_themselves_are_refused(store, steady):
 
 
 @pytest.mark.parametrize(
-    "more", [{"what": "\ud800"}, {"what": "x", "tags": ["\udfff"]}, {"what": "x", "key": "\ud800"},
-             {"what": "x", "group": "\ud800"}, {"what": "x", "trace": "\ud800"}]
-)  # fmt: skip
+    "more",
+    [
+        {"what": "\ud800"},
+        {"what": "x", "tags": ["\udfff"]},
+        {"what": "x", "key": "\ud800"},
+        {"what": "x", "group": "\ud800"},
+        {"what": "x", "trace": "\ud800"},
+    ],
+)
 def test_words_that_are_no_text_are_refused_at_the_call(store, steady, more):
     """A lone surrogate in the words of one edit (a user's message, cut in the middle) raised a
     UnicodeEncodeError from the committer: for every other writer of the same batch, too."""
     agent = store.agent("a")
     agent.save({"n": 1})
-    with steady.refuses(agent, (ValueError, perdure.PerdureError)):
-        with agent.edit(**more) as draft:
-            draft["n"] = 2
+    with steady.refuses(agent, (ValueError, perdure.PerdureError)), agent.edit(**more) as draft:
+        draft["n"] = 2
     agent.save({"n": 3})
 
 

@@ -48,8 +48,14 @@ def test_branches_go_their_own_ways(agent, store):
     deeper = fork.fork("deeper", at="side")
     deeper.save({"n": 102, "deep": True})
     assert [c.cause.kind for c in deeper.log()] == [
-        "create", "save", "fork", "save", "edit", "fork", "save",
-    ]  # fmt: skip
+        "create",
+        "save",
+        "fork",
+        "save",
+        "edit",
+        "fork",
+        "save",
+    ]
     assert [c.cause.kind for c in agent.log()] == ["create", *["save"] * 5]
     assert len(list(agent.log(all_branches=True))) == agent.verify().commits == 11
     assert store.agent("a", branch="deeper").state == {"n": 102, "deep": True}
@@ -84,12 +90,12 @@ def test_an_unknown_branch_names_those_that_there_are(agent, store, steady):
     with steady.refuses(agent, NotFound, "main, side"):
         agent.branch("sdie")
     with pytest.raises(NotFound, match="main, side"):
-        store.agent("a", branch="sdie").state  # noqa: B018
+        store.agent("a", branch="sdie").state
     agent.checkpoint("cp")
     with pytest.raises(NotFound, match="checkpoint"):
         agent.branch("cp")
     with pytest.raises(NotFound, match="checkpoint"):
-        store.agent("a", branch="cp").state  # noqa: B018
+        store.agent("a", branch="cp").state
     with steady.refuses(agent, NotFound):
         agent.delete_branch("cp")
 
@@ -106,9 +112,10 @@ def test_what_is_refused_on_a_new_agent_does_not_create_it(store):
     for call in (
         lambda: agent.checkpoint("cp", dependencies=["no-such-distribution"]),
         lambda: agent.checkpoint("cp", config={"x": object()}),
-        lambda: agent.checkpoint("main"), lambda: agent.fork("main"),
+        lambda: agent.checkpoint("main"),
+        lambda: agent.fork("main"),
         lambda: agent.fork("x", at="nowhere"),
-    ):  # fmt: skip
+    ):
         with pytest.raises((perdure.PerdureError, LookupError)):
             call()
         assert store.find("new") is None
@@ -125,13 +132,17 @@ def test_a_deleted_branch_keeps_its_name_and_its_commits(agent, store, steady):
     commit = agent.delete_branch("side")
     assert commit.cause.kind == "delete-branch" and agent.state == {"n": 4}
     assert {branch.name: branch.deleted for branch in agent.branches()} == {
-        "main": False, "side": True,
-    }  # fmt: skip
+        "main": False,
+        "side": True,
+    }
     assert agent.at(head).state == {"n": 100}
     for call in (
-        lambda: agent.branch("side"), lambda: agent.at("side"), lambda: agent.adopt("side"),
-        lambda: agent.delete_branch("side"), lambda: agent.diff("side", "main"),
-    ):  # fmt: skip
+        lambda: agent.branch("side"),
+        lambda: agent.at("side"),
+        lambda: agent.adopt("side"),
+        lambda: agent.delete_branch("side"),
+        lambda: agent.diff("side", "main"),
+    ):
         with steady.refuses(agent, NotFound, "deleted"):
             call()
     for call in (lambda: agent.fork("side"), lambda: agent.checkpoint("side")):
@@ -255,10 +266,16 @@ def test_guards_of_dependencies(agent, monkeypatch, steady):
     from importlib import metadata
 
     point = agent.checkpoint("cp", dependencies=["pytest", "msgspec"])
-    assert point.dependencies == {"pytest": pytest.__version__, "msgspec": metadata.version("msgspec")}
+    assert point.dependencies == {
+        "pytest": pytest.__version__,
+        "msgspec": metadata.version("msgspec"),
+    }
     assert agent.at("cp", strict=True).mismatches == []
     monkeypatch.setattr(metadata, "version", lambda name: "0.0.0")
-    assert [m.what for m in agent.at("cp").mismatches] == ["version of pytest", "version of msgspec"]
+    assert [m.what for m in agent.at("cp").mismatches] == [
+        "version of pytest",
+        "version of msgspec",
+    ]
     monkeypatch.undo()
     with steady.refuses(agent, NotFound, "no-such"):
         agent.checkpoint("other", dependencies=["no-such-distribution"])
@@ -275,9 +292,6 @@ def test_guards_of_the_schema(store):
 
 
 def test_a_checkpoint_validates_the_whole_state(store):
-    def legal(after: dict) -> bool:
-        return after["n"] < 10
-
     loose = store.agent("a", Schema(dict, id="s"), initial={"n": 50})
     loose.save({"n": 51})
     strict = store.agent("a", Schema(dict[str, str], id="s"))
@@ -291,3 +305,11 @@ def _whole(store) -> Iterator[None]:
     yield
     for info in store.agents():
         store.agent_of(info).verify()
+
+
+def test_a_first_edit_keeps_the_order_of_the_initial_state(store: perdure.Store) -> None:
+    """The first edit deleted a key. What was stored as the state before it had that key last."""
+    agent = store.agent("ordered", dict, initial={"x": 1, "y": 2})
+    with agent.edit("first") as draft:
+        del draft["x"]
+    assert list(agent.at(1).state) == ["x", "y"]

@@ -37,10 +37,12 @@ def test_a_moved_head_is_a_conflict(store):
     one, two = store.agent("a", initial={"n": 0}), store.agent("a")
     one.update(add)
     assert two.state == {"n": 1}
-    with pytest.raises(Conflict, match="expected the head at commit 2, it is at 3"):
-        with two.edit() as draft:
-            draft["n"] = 99
-            one.update(add)
+    with (
+        pytest.raises(Conflict, match="expected the head at commit 2, it is at 3"),
+        two.edit() as draft,
+    ):
+        draft["n"] = 99
+        one.update(add)
     assert two.state == {"n": 1} and two.drift() == [] and one.seq == 3
     with two.edit() as draft:
         assert draft["n"] == 2
@@ -164,10 +166,16 @@ def test_a_late_write_cannot_resurrect(store):
     agent.update(add)
     side = agent.fork("side")
     calls = [
-        lambda: agent.save({"n": 77}), lambda: agent.update(add), lambda: agent.checkpoint("cp"),
-        lambda: agent.fork("x"), lambda: agent.rollback(1), lambda: agent.undo(),
-        lambda: side.save({"n": 78}), lambda: side.delete_branch("main"), lambda: agent.adopt("side"),
-    ]  # fmt: skip
+        lambda: agent.save({"n": 77}),
+        lambda: agent.update(add),
+        lambda: agent.checkpoint("cp"),
+        lambda: agent.fork("x"),
+        lambda: agent.rollback(1),
+        lambda: agent.undo(),
+        lambda: side.save({"n": 78}),
+        lambda: side.delete_branch("main"),
+        lambda: agent.adopt("side"),
+    ]
     store.delete("a")
     for incarnation in (1, 2):
         for call in calls:
@@ -211,8 +219,8 @@ def test_keys_and_checkpoints_of_the_old_incarnation_do_not_count(store):
 
 
 def test_any_agent_can_be_deleted(store):
-    """Deleting looked at the state under the schema of the log's last commit: it failed for an agent
-    with a branch of a newer version, and for one whose state is no dict."""
+    """Deleting looked at the state under the schema of the last commit of all: it failed for an
+    agent with a branch of a newer version, and for one whose state is no dict."""
     one = store.agent("a", perdure.Schema(dict, id="s", version=1), initial={"x": 1})
     one.save({"x": 2})
     one.fork("side")

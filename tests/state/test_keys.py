@@ -50,9 +50,11 @@ def test_a_key_names_one_command(agent, steady):
     agent.update(add, "refund", key="k")
     with steady.refuses(agent, Conflict, "used for something else"):
         agent.update(add, "cancel", key="k")
-    with steady.refuses(agent, Conflict, "used for something else"):
-        with agent.edit("cancel", key="k") as draft:
-            draft["n"] = 9
+    with (
+        steady.refuses(agent, Conflict, "used for something else"),
+        agent.edit("cancel", key="k") as draft,
+    ):
+        draft["n"] = 9
     with steady.refuses(agent, Conflict, "used for something else"):
         agent.save({"n": 9}, "refund", key="k")
 

@@ -161,13 +161,15 @@ def test_i9_a_snapshot_of_a_long_list_writes_its_end(store, place):
         agent.checkpoint(f"more-{n}")
     after = store.sizes("a")
     assert before.leaf_bytes + before.snapshot_bytes > 900_000
-    assert after.leaf_bytes + after.snapshot_bytes - before.leaf_bytes - before.snapshot_bytes < 20_000
+    assert (
+        after.leaf_bytes + after.snapshot_bytes - before.leaf_bytes - before.snapshot_bytes < 20_000
+    )
     assert after.snapshots == before.snapshots + 5
     assert len(place.open().agent("a").state["items"]) == 10_000
 
 
 def test_time_passes_for_a_log_without_a_snapshot(place, monkeypatch):
-    """The age of the last snapshot was 0 where there was none: by time alone none was ever taken."""
+    """The age of the last snapshot was 0 where there was none: by time alone none was taken."""
     store = place.open(snapshots=SnapshotPolicy(by_weight=False, every_seconds=60, on=()))
     backend = store._context.backend
     clock = [backend.now()]
@@ -199,7 +201,7 @@ def test_i11_a_damaged_snapshot_is_found(place):
         if damage is None:
             del backend._leaves[key]
         with pytest.raises(Corrupt, match="agent 'a', snapshot"):
-            store.agent("a").state  # noqa: B018
+            store.agent("a").state
         with pytest.raises(Corrupt):
             agent.verify()
     backend._leaves[key] = good

@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.core.objects import ObjectNode, is_default
 from perdure.core.types import AnyNode, Node, Walker
-from perdure.core.values import Path, Plain, format_path, same
+from perdure.core.values import SCALARS, Path, Plain, format_path, same
 from perdure.errors import PerdureError
 from perdure.model import MISSING
 
@@ -50,7 +50,7 @@ def compare(
         for name, memory, log, reason in _object(node, typed, plain, at, deep):
             if reason:
                 yield drift((*at, name), memory, log, reason)
-            else:
+            elif memory is not log or type(log) not in SCALARS:  # texts are mostly shared
                 child = node.child(name)
                 assert child is not None
                 yield from compare(child, memory, log, (*at, name), deep=deep, root=root)

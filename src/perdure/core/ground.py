@@ -35,7 +35,7 @@ class Ground:
         self.shadows: dict[int, Shadow] = {}
         self.built: dict[int, Any] = {}  # what this plan built: it cannot have drifted
         self.settled: set[int] = set()  # built from the final plain tree: later ops are in it
-        self.numbers: list[tuple[Shadow, Any, Path, int]] = []
+        self.numbers: list[tuple[Shadow, Path, int]] = []
         self.undo: list[tuple[Any, Any, Any]] = []
         self.replaced_root = False
 

@@ -247,7 +247,7 @@ class Planner(Ground):
         typed, fixed = self.value(node, new, op.path)
         shadow.put(key, typed, index)
         if fixed is new:
-            self.numbers.append((shadow, key, op.path, index))
+            self.numbers.append((shadow, op.path, index))
         else:
             self.write(shadow, key, index, fixed)
 
@@ -297,8 +297,8 @@ class Planner(Ground):
     # The whole
 
     def _finish(self) -> None:
-        for shadow, key, path, index in self.numbers:
-            self._check_scalar(shadow, key, path, index)
+        for shadow, path, index in self.numbers:
+            self._check_scalar(shadow, path, index)
         deepest_first = sorted(self.shadows.values(), key=lambda one: -len(one.path))
         for shadow in deepest_first:
             size = shadow.size()
@@ -310,9 +310,10 @@ class Planner(Ground):
             elif isinstance(shadow, ObjectShadow):
                 self._check_object(shadow)
 
-    def _check_scalar(self, shadow: Shadow, key: Any, path: Path, index: int) -> None:
+    def _check_scalar(self, shadow: Shadow, path: Path, index: int) -> None:
         final = self.paths.final(path, index)
         if final is not None:
+            key = final[-1]  # an item may have moved since
             self.built.pop(id(shadow.get(key)), None)
             self.same(shadow.node.child(key) or self.node, shadow.get(key),
                        look_up(self.plain, final), path)  # fmt: skip

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from perdure.core.draft import Recording
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
-from perdure.state.working import Extras, WorkingCopy, asked
+from perdure.state.extras import Extras, asked
+from perdure.state.working import WorkingCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

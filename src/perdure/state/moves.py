@@ -9,8 +9,9 @@ from typing import Any
 from perdure.core import history
 from perdure.errors import Conflict, NotFound
 from perdure.model import Cause, Commit, RunInfo
+from perdure.state.extras import Extras
 from perdure.state.projections import MOVED
-from perdure.state.working import Extras, WorkingCopy
+from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE
 
 

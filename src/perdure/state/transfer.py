@@ -16,8 +16,8 @@ from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt
 from perdure.model import MAIN, Cause, Checkpoint, Commit, Verified, id_text, to_micros
 from perdure.state.context import Context
+from perdure.state.extras import asked
 from perdure.state.projections import RunRows
-from perdure.state.working import asked
 from perdure.storage import snapshots
 from perdure.storage.committer import Proposal
 from perdure.storage.port import Append, Backend
@@ -151,7 +151,7 @@ class _Plan:
             commit.agent, None, commit.incarnation, commit.seq, entry.header, entry.payload,
             commit.branch, self._heads.get(commit.branch),
             key=(key, digest) if key is not None else None,
-            epoch_min=commit.epoch, runs=self._runs.after(commit),
+            epoch_min=commit.epoch, prev=commit.prev, runs=self._runs.after(commit),
         )  # fmt: skip
         for record in commit.records:
             _note(record, commit, item)

@@ -7,9 +7,7 @@ checked, committed, and only then reach `typed`: a reader of the state sees comm
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from perdure.core import chain, ops
@@ -20,8 +18,9 @@ from perdure.core.ops import Op, OpError
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
 from perdure.errors import Conflict, Corrupt, Drifted, NotFound, SchemaError
-from perdure.model import MAIN, MISSING, AgentInfo, Cause, Checkpoint, Commit, RunInfo, to_micros
+from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit, to_micros
 from perdure.state.context import Context
+from perdure.state.extras import NOTHING, Extras
 from perdure.storage import snapshots
 from perdure.storage.committer import Committed, Proposal
 from perdure.storage.reader import COMMIT_WEIGHT, Folded, LogReader
@@ -33,23 +32,6 @@ MOVES = frozenset({"rollback", "adopt", "fork", "migrate"})
 
 FOLLOW_MAX = 1000
 """Commits of others that are followed one by one; behind more, the state is folded anew."""
-
-
-@dataclass(slots=True)
-class Extras:
-    """What else goes into a commit, beside ops; see `Proposal`."""
-
-    records: Sequence[Mapping[str, Any]] = ()
-    key: tuple[str, bytes] | None = None
-    checkpoint: Checkpoint | None = None
-    drop_branch: str | None = None
-    delete_agent: bool = False
-    runs: Sequence[RunInfo] = ()
-    release: bool = False
-    sync: bool = False
-
-
-NOTHING = Extras()
 
 
 class WorkingCopy(Generic[T]):
@@ -70,6 +52,7 @@ class WorkingCopy(Generic[T]):
         self._incarnation = incarnation
         self._reader: LogReader | None = None
         self._plain: Plain = MISSING
+        self._base: Plain = MISSING
         self._typed: Any = MISSING
         self._seq = 0
         self._stored: tuple[str, tuple[int, int]] | None = None
@@ -321,6 +304,7 @@ class WorkingCopy(Generic[T]):
     def record(self) -> Recording:
         """A draft of the state, which `commit_recording` or `restore` ends."""
         typed = self.typed  # built from the plain state as it is before the draft changes it
+        self._keep_base()
         return Recording(self.schema, self._plain, typed=typed)
 
     def throwaway(self) -> Recording:
@@ -338,6 +322,7 @@ class WorkingCopy(Generic[T]):
         """Commit ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
         self.refuse_inside_edit()
         _ = self.typed
+        self._keep_base()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last; the order of keys is part of the state.
         spare = copy(before) if any(type(op) is ops.Delete for op in delta) else MISSING
@@ -372,18 +357,22 @@ class WorkingCopy(Generic[T]):
         plan = self.schema.plan(typed, root, delta, inverses) if delta else None
         if delta and self.schema.invariants:
             self.schema.check_invariants(typed, view(self.schema, root), touched)
-        before = self._plain
         self._plain = root
         if self._seq == 0 or self._migration_due:
-            self._write_base(before, delta, inverses)
+            self._write_base()
         committed = self._submit(delta, cause, extras)
         if plan is not None:
             self._typed = plan.apply()
         return committed
 
-    def _write_base(self, before: Plain, delta: list[Op], inverses: list[Op]) -> None:
+    def _keep_base(self) -> None:
+        """Where a base must be written first, it is the state before any change, to its order."""
+        if self._seq == 0 or self._migration_due:
+            self._base = copy(self._plain)
+
+    def _write_base(self) -> None:
         """What must be in the log before a first commit: the agent, or its migrated state."""
-        base = ops.fold(copy(self._plain), [ops.own(op) for op in reversed(inverses)])
+        base = self._base
         change: list[Op]
         if self._seq == 0:
             self.schema.check_invariants(None, view(self.schema, base), [()])
@@ -491,8 +480,3 @@ class WorkingCopy(Generic[T]):
         self._snapshot_size = len(snapshot.manifest) + sum(map(len, snapshot.leaves.values()))
         proposal.snapshot = snapshot
         return stored
-
-
-def asked(*declared: object) -> bytes:
-    """A digest of what a caller asked for under an idempotency key, by its declared arguments."""
-    return sha256("\0".join(map(repr, declared)).encode("utf-8", "surrogatepass")).digest()[:16]
