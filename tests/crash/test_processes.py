@@ -245,3 +245,15 @@ def test_i2_what_cannot_be_bound_fails_alone(path: str) -> None:
     assert isinstance(outcomes[1], Exception)
     assert not isinstance(outcomes[1], apsw.Error | PerdureError)
     backend.close()
+
+
+def test_the_wal_does_not_grow_under_steady_load(path: str) -> None:
+    """There was always a commit that the checkpoint beside it had not moved, so the WAL was never
+    begun anew: it grew with each commit until the writer paused."""
+    backend = SqliteBackend(path, durability="os")
+    pen = Pen(backend)
+    for n in range(6000):
+        pen.write(value=n)
+    size = os.path.getsize(path + "-wal")
+    backend.close()
+    assert size < 30_000_000  # it was 50 MB; two checkpoints late are 12 MB

@@ -45,7 +45,7 @@ class Pen:
         header, tail = chain.link(draft, self.tail, self.backend.now())
         append = Append(
             self.agent, self.no, self.incarnation, tail.seq, header, payload.data, branch, head,
-            **more,
+            prev=self.tail.id, **more,
         )  # fmt: skip
         return append, tail
 
@@ -117,6 +117,24 @@ class BackendContract:
         append, _ = pen.make()
         gap = Append(**{**_fields(append), "seq": 7})
         assert refused(backend.append([gap])[0]) == "stale"
+
+    def test_i3_what_links_to_a_commit_that_never_got_in_is_refused(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """Two commits were linked one behind the other and handed over in one batch. Somebody
+        else's had taken the first one's place; the second one, whose branch stood where it
+        expected, was taken, and named a predecessor that is not in the log."""
+        pen.write()
+        lost, lost_tail = pen.make(value="lost")
+        pen.write(value="somebody else's")
+        tail, pen.tail = pen.tail, lost_tail
+        behind, _ = pen.make(value="behind")
+        assert [refused(one) for one in backend.append([lost, behind])] == ["moved", "stale"]
+        fork, _ = pen.make("fork")
+        assert refused(backend.append([fork])[0]) == "stale"
+        pen.tail = tail
+        pen.write(value="behind")
+        assert len(backend.read(pen.number(), 1, 9)) == 3
 
     def test_a_moved_head_is_refused_with_where_it_is(self, backend: Backend, pen: Pen) -> None:
         pen.write()

@@ -86,7 +86,7 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         found = run(db, "find_agent", (item.agent, None))
         if found and not (found[0][3] and found[0][2] < item.incarnation):
             return Refused("exists")
-        return None
+        return None if item.seq == 1 else Refused("stale")  # behind one that did not get in
     if item.key is not None and (used := run(db, "find_key", (item.no, item.key[0]))):
         return Refused("key", seq=used[0][0], asked=used[0][1])
     taken = item.checkpoint.name if item.checkpoint else None

@@ -225,10 +225,9 @@ class SqliteBackend:
         return time.time_ns() // 1000
 
     def close(self) -> None:
-        with self._writer.lock:
-            self._locks.close()
-            self._readers.close()
-            self._writer.close()
+        self._locks.close()
+        self._readers.close()
+        self._writer.close()
 
     # SQLite's locks do not cross a fork, and what it knows of them in memory does: connections of a
     # child, even new ones, would take for their own what only the parent holds.

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import apsw
 
@@ -29,11 +30,13 @@ class Housekeeper:
         connect: Callable[[], apsw.Connection],
         flush_every_s: float | None,
         sync_failed: Callable[[], None],
+        no_writer: Callable[[], AbstractContextManager[object]],
     ) -> None:
         self._path = path
         self._connect = connect
         self._flush_every_s = flush_every_s
         self._sync_failed = sync_failed
+        self._no_writer = no_writer
         self._closing = False
         self._checkpoint_due = False
         self._moved = 0
@@ -94,13 +97,23 @@ class Housekeeper:
                 sync_wal(self._path)
             if self._checkpoint_due and not self._closing:
                 self._checkpoint_due = False
-                self._connection = self._connection or self._connect()
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                self._checkpoint()
         except apsw.BusyError:
             self._moved = 0  # a commit came between; the next one says again that it is due
         except Exception as error:
             self._sync_failed()
             _log.warning("housekeeping of %s: %s", self._path, error)
+
+    def _checkpoint(self) -> None:
+        """Move the WAL into the main file: most of it beside the writers, then the last pages alone.
+
+        A writer begins the WAL anew only if all of it was moved. Under steady load it never was:
+        the file grew without end, and each commit paid for making it longer.
+        """
+        self._connection = self._connection or self._connect()
+        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        with self._no_writer():
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def stop(self) -> None:
         """Before a fork: finish what is under way, close the connection, and wait for `go_on`."""

@@ -48,7 +48,7 @@ class Writer:
         self.lock = threading.RLock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
         self._housekeeper = Housekeeper(
-            path, self._connect_to_checkpoint, every_s, self.sync_failed
+            path, self._connect_to_checkpoint, every_s, self.sync_failed, lambda: self.lock
         )
         self._connection: apsw.Connection | None = self.connect(create=create)
         try:
@@ -299,15 +299,15 @@ class Writer:
     def stop(self) -> None:
         """Before a fork: no connection may cross it, as SQLite's locks do not. Until `go_on`, or
         `renew` in the child, nobody else can write."""
-        self.lock.acquire()
         self._housekeeper.stop()
+        self.lock.acquire()
         if self._connection is not None:
             self._connection.close(True)
             self._connection = None
 
     def go_on(self) -> None:
-        self._housekeeper.go_on()
         self.lock.release()
+        self._housekeeper.go_on()
 
     def renew(self) -> None:
         """In the child."""
@@ -316,16 +316,19 @@ class Writer:
 
     def close(self) -> None:
         """Close; as the last one it tidies the WAL away, if that is still ours."""
-        self._housekeeper.close()
-        self._final = self._final or StoreUnavailable(
-            "the store is closed", target=f"store {self._path}", hint="open it again"
-        )
-        if self._connection is None:
-            return
+        self._housekeeper.close()  # it may be waiting for the lock
+        with self.lock:
+            self._final = self._final or StoreUnavailable(
+                "the store is closed", target=f"store {self._path}", hint="open it again"
+            )
+            if self._connection is not None:
+                self._let_go(self._connection)
+            self._connection = None
+
+    def _let_go(self, connection: apsw.Connection) -> None:
         with suppress(ReplacedError, OSError):
             self._files.check()
             if self._durability == "group" and self._unsynced:
                 sync_wal(self._path)
-            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-        self._connection.close(True)
-        self._connection = None
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        connection.close(True)
