@@ -62,7 +62,7 @@ class RunFailed(PerdureError):
 
 
 class CallFailed(PerdureError):
-    """Stands for a recorded error whose own type is not loaded in this program."""
+    """Stands for an error that cannot be raised again as it was, or whose type is not loaded."""
 
 
 class Corrupt(PerdureError):

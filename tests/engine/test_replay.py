@@ -119,13 +119,13 @@ def test_errors_come_back_with_their_type_and_what_they_carry(place: Place, cras
         try:
             send()
         except FileNotFoundError as error:
-            found += [error.errno, str(error)[:25]]
+            found += [error.errno, str(error)]
         crash("after")
         return found
 
     crash.arm("after")
     crashed(place, f)
-    assert place.open().run(f, "a") == ["slow down", 2.5, 2, "[Errno 2] No such file"]
+    assert place.open().run(f, "a") == ["slow down", 2.5, 2, "[Errno 2] No such file: 'x.txt'"]
     assert crash.calls == ["search", "send"]
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -17,11 +17,17 @@ Inside = Literal["function", "step", "tool", "edit"]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where in a run the code is. `key`: the idempotency key of the tool call it is inside of."""
+    """Where in a run the code is.
+
+    Attributes:
+        key: the idempotency key of the tool call it is inside of.
+        outer: the frame that this one was entered from; set by `inside`.
+    """
 
     run: Run[object] | None
     inside: Inside
     key: str | None = None
+    outer: Frame | None = None
 
 
 _frame: ContextVar[Frame | None] = ContextVar("perdure_frame", default=None)
@@ -41,7 +47,7 @@ def driving() -> bool:
 
 @contextmanager
 def inside(frame: Frame) -> Iterator[None]:
-    token = _frame.set(frame)
+    token = _frame.set(replace(frame, outer=_frame.get()))
     try:
         yield
     finally:

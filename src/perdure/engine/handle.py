@@ -10,18 +10,19 @@ from typing import Any, Generic, TypeVar
 
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
+from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Entry, Journal
-from perdure.engine.values import rebuild_error
 from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedOut
 from perdure.model import MISSING, Cause, Commit, RunInfo, RunStatus
 from perdure.state.context import Context
-from perdure.state.working import Extras, WorkingCopy
+from perdure.state.extras import Extras
+from perdure.state.projections import FINISHED, row_text
+from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE
 from perdure.storage.reader import SEQ_END, LogReader
 
 R = TypeVar("R")
 POLL_S = 0.02
-FINISHED = ("done", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class EffectInfo:
         place: its id in the run, e.g. ``refund#1``.
         state: ``done``, ``failed``, ``in doubt``, or ``not done`` (settled so).
         attempts: how often it was called, by its intents.
+        by: whose word the outcome is: ``call``, ``probe``, ``crash``, ``person``; empty in doubt.
     """
 
     run: str
@@ -43,6 +45,7 @@ class EffectInfo:
     key: str
     seq: int
     result: Plain = None
+    by: str = ""
 
 
 class RunHandle(Generic[R]):
@@ -67,6 +70,9 @@ class RunHandle(Generic[R]):
 
     def result(self, timeout: timedelta | float | None = None) -> R:
         """The recorded result, waiting for it up to `timeout` (seconds or a timedelta).
+
+        Waiting runs nothing: without a timeout, and with nobody who runs the run, it lasts for
+        ever. `store.run` is what goes on with a run.
 
         Raises:
             TimedOut: it is not finished yet.
@@ -99,6 +105,8 @@ class RunHandle(Generic[R]):
     ) -> Commit:
         """Say what became of a tool call in doubt; the run goes on when it is run again.
 
+        What a person said may be said anew, until the run went on with it.
+
         Args:
             call: its place, e.g. ``refund#1``.
             done: it took effect, and this is its result.
@@ -107,20 +115,12 @@ class RunHandle(Generic[R]):
 
         Raises:
             NotFound: the run has no such call.
-            Conflict: the call is not in doubt, or an executor is running the run.
+            Conflict: the call is not in doubt, the run went on with what was said of it, or an
+                executor is running the run.
             ValueError: neither or both of `done` and `not_done`.
         """
         if (done is MISSING) == (not not_done):
             raise ValueError("say either done=<its result> or not_done=True")
-        entry = self._journal().entries.get(call)
-        if entry is None or entry.kind != "tool":
-            known = [effect.place for effect in self.effects() if effect.state == "in doubt"]
-            raise NotFound(
-                f"has no tool call {call!r}", target=f"run {self._id}",
-                hint=f"in doubt: {', '.join(known) or 'nothing'}",
-            )  # fmt: skip
-        if entry.outcome is not None:
-            raise Conflict("is not in doubt: it is settled", target=f"run {self._id}, call {call}")
         outcome: dict[str, Any] = {"t": "outcome", "run": self._id, "place": call, "by": "person"}
         if by:
             outcome["who"] = by
@@ -130,11 +130,38 @@ class RunHandle(Generic[R]):
             outcome["value"] = take(done, root="done")
 
         def settled(info: RunInfo) -> RunInfo:
+            self._check_open(call, info)
             if info.status in FINISHED:  # only the ledger learns of it
                 return info
             return replace(info, status="pending", problem=None)
 
         return self._record(Cause("settle", call, run=self._id, step=call), outcome, settled)
+
+    def _check_open(self, call: str, info: RunInfo) -> None:
+        """What became of the call may still be said; as of this head.
+
+        Raises:
+            NotFound, Conflict: as `settle` says.
+        """
+        journal = self._journal()
+        entry = journal.entries.get(call)
+        if entry is None or entry.kind != "tool":
+            known = [effect.place for effect in self.effects() if effect.state == "in doubt"]
+            raise NotFound(
+                f"has no tool call {call!r}", target=f"run {self._id}",
+                hint=f"in doubt: {', '.join(known) or 'nothing'}",
+            )  # fmt: skip
+        if entry.outcome is None:
+            return
+        target = f"run {self._id}, call {call}"
+        if entry.outcome.get("by") != "person" or info.status in FINISHED:
+            raise Conflict("is not in doubt: it is settled", target=target)
+        later = (commit.records for commit in journal.commits if commit.seq > entry.seq)
+        if any(r.get("run") == self._id and "place" in r for records in later for r in records):
+            raise Conflict(
+                "is settled, and the run went on with that", target=target,
+                hint="what it did since rests on it: cancel the run if that must not stand",
+            )  # fmt: skip
 
     def cancel(self, why: str = "") -> Commit:
         """End a run that nobody executes; its tool calls stay in the ledger.
@@ -146,7 +173,9 @@ class RunHandle(Generic[R]):
         def cancelled(info: RunInfo) -> RunInfo:
             if info.status in FINISHED:
                 raise Conflict(f"is {info.status} already", target=f"run {self._id}")
-            return replace(info, status="cancelled", ended=HERE, problem=why or "by request")
+            return replace(
+                info, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
+            )
 
         record = {"t": "run-cancelled", "run": self._id, "why": why}
         return self._record(Cause("run-cancelled", why, run=self._id), record, cancelled)
@@ -193,4 +222,5 @@ def _effect(run: str, entry: Entry) -> EffectInfo:
         run, entry.place, str(call.get("preview", "")), state, entry.attempts,
         str(call.get("policy", "")), str(call.get("key", "")), entry.seq,
         outcome.get("value") if outcome else None,
+        str(outcome.get("by", "call")) if outcome else "",
     )  # fmt: skip

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from datetime import timedelta
 
 from perdure.errors import PerdureError
 from perdure.model import Lease
 from perdure.state.context import Context
+from perdure.storage.committer import HeldError
+from perdure.storage.port import Ref
 
 LEASE_TTL = timedelta(seconds=10)
 """How long after its last heartbeat an executor counts as alive, where its lock does not tell."""
 
 _log = logging.getLogger("perdure.engine")
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """What one execution has, or is about to take. `epoch`: None until it is taken."""
+
+    no: int
+    branch: str
+    epoch: int | None = None
 
 
 class Liveness:
@@ -25,7 +37,9 @@ class Liveness:
     def __init__(self, context: Context, ttl: timedelta = LEASE_TTL) -> None:
         self._context = context
         self._ttl_ms = round(ttl / timedelta(milliseconds=1))
-        self._owed: list[Lease] = []
+        self._owed: list[Claim] = []
+        self._claims: set[Claim] = set()
+        self._claims_lock = threading.Lock()
         self._owed_lock = threading.Lock()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -55,26 +69,71 @@ class Liveness:
                 _log.warning("heartbeat: %s", error)
             self.settle()
 
-    def release(self, lease: Lease) -> None:
+    def take(self, claim: Claim) -> int:
+        """Take the lease; from a dead owner if need be, and from this process where it leaked:
+        where it was left in the middle of taking it, nobody here knows of it.
+
+        Returns:
+            The epoch.
+
+        Raises:
+            HeldError: a living executor has it.
+        """
+        with self._claims_lock:
+            try:
+                lease = self._context.take_lease(claim.no, claim.branch)
+            except HeldError as held:
+                if held.holder != self._context.executor or self._claimed(claim, held.held):
+                    raise
+                answer = self._context.backend.lease(
+                    claim.no, claim.branch, held.holder, over=held.held
+                )
+                if not isinstance(answer, Lease):
+                    raise
+                lease = answer
+            self._claims.add(claim)
+            claim.epoch = lease.epoch
+            return lease.epoch
+
+    def leaked(self, no: int, ref: Ref) -> bool:
+        """Whether the branch's lease is this process's, and no execution in it knows of it."""
+        if ref.holder != self._context.executor:
+            return False
+        with self._claims_lock:
+            return not self._claimed(Claim(no, ref.name), ref.held)
+
+    def _claimed(self, like: Claim, epoch: int | None) -> bool:
+        wanted = (like.no, like.branch, epoch)
+        return any((one.no, one.branch, one.epoch) == wanted for one in self._claims)
+
+    def release(self, claim: Claim) -> None:
         """Give a lease back, now or as soon as the store takes it: while this process lives nobody
-        else could have the branch."""
+        else could have the branch. Also one of which it is not known whether it was taken."""
         with self._owed_lock:
-            self._owed.append(lease)
+            self._owed.append(claim)
+        self._claims.discard(claim)
         self.settle()
 
     def settle(self) -> None:
         """Give back what could not be given back before."""
         with self._owed_lock:
             while self._owed:
-                lease = self._owed[0]
+                claim = self._owed[0]
                 try:
-                    self._context.backend.lease(
-                        lease.agent_no, lease.branch, None, release=lease.epoch
-                    )
+                    self._give_back(claim)
                 except PerdureError as error:
-                    _log.warning("giving back the lease of %s: %s", lease.branch, error)
+                    _log.warning("giving back the lease of %s: %s", claim.branch, error)
                     return
                 self._owed.pop(0)
+
+    def _give_back(self, claim: Claim) -> None:
+        backend = self._context.backend
+        if claim.epoch is not None:
+            backend.lease(claim.no, claim.branch, None, release=claim.epoch)
+            return
+        ref = backend.ref(claim.no, claim.branch)
+        if ref is not None and ref.held is not None and self.leaked(claim.no, ref):
+            backend.lease(claim.no, claim.branch, None, release=ref.held)
 
     def stop(self) -> None:
         """End; a standby may take over at once."""

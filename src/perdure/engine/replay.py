@@ -6,13 +6,15 @@ asynchronous one needs nothing else from here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote
 
+from perdure.engine.failures import as_replayed, error_record, rebuild_error, words
 from perdure.engine.journal import Entry
-from perdure.engine.values import Results, error_record, rebuild_error
+from perdure.engine.values import Results
 from perdure.errors import CallFailed, InDoubt, NeedsAttention, PerdureError
 
 CrashPolicy = Literal["retry", "probe", "ask", "fail"]
@@ -91,7 +93,11 @@ def step(call: Call, entry: Entry | None) -> Effects:
         value = yield call.invoke("step")
         plain = call.results.take(value)
     except Exception as error:  # a result that cannot be stored, too: the caller may catch it
-        yield Record((call.record("step", **call.described(), error=error_record(error)),))
+        failure = error_record(error)
+        yield Record((call.record("step", **call.described(), error=failure),))
+        again = as_replayed(error, failure, call.target)
+        if again is not error:
+            raise again from error
         raise
     yield Record((call.record("step", **call.described(), value=plain),))
     # I5, and the same the first time as on replay: the caller gets what was stored.
@@ -119,7 +125,11 @@ def _act(call: Call) -> Effects:
     try:
         value = yield call.invoke("tool")
     except Exception as error:
-        yield Record((call.record("outcome", error=error_record(error)),), sync=True)
+        failure = error_record(error)
+        yield Record((call.record("outcome", error=failure),), sync=True)
+        again = as_replayed(error, failure, call.target)
+        if again is not error:
+            raise again from error
         raise
     return (yield from _record_value(call, value, by="call"))
 
@@ -129,7 +139,7 @@ def _record_value(call: Call, value: Any, *, by: str) -> Effects:
         plain = call.results.take(value)
     except Exception as error:
         # It took effect: that must be known, even where its result cannot be kept.
-        lost = CallFailed(f"took effect, but its result cannot be stored: {error}")
+        lost = CallFailed(f"took effect, but its result cannot be stored: {words(error)}")
         yield Record((call.record("outcome", error=error_record(lost), by=by),), sync=True)
         raise lost from error
     yield Record((call.record("outcome", value=plain, by=by),), sync=True)
@@ -146,7 +156,7 @@ def _settle_doubt(call: Call) -> Generator[Effect, Any, Mapping[str, Any] | None
             found = yield Invoke(call.probe, call.args, call.kwargs, "step", call.key)
         except Exception as error:
             raise NeedsAttention(
-                f"it is in doubt, and its probe failed: {type(error).__name__}: {error}",
+                f"it is in doubt, and its probe failed: {type(error).__name__}: {words(error)}",
                 target=call.target, hint=settle_hint(call),
             ) from error  # fmt: skip
         if found is NOT_DONE:
@@ -181,11 +191,15 @@ def _take_found(call: Call, found: Any) -> Any:
 
 
 def settle_hint(call: Call) -> str:
-    agent = unquote(call.run.split("/")[0])
+    settle = _settle_command(call)
     return (
-        f"find out, then say so: perdure settle {agent} '{call.place}' --done JSON, or --not-done; "
-        "then run it again"
+        f"find out, then say so: `{settle} --done JSON` with its result (text is '\"like this\"'), "
+        f"or `{settle} --not-done`; then run it again"
     )
+
+
+def _settle_command(call: Call) -> str:
+    return shlex.join(("perdure", "settle", unquote(call.run.split("/")[0]), call.place))
 
 
 def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
@@ -195,10 +209,16 @@ def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
     try:
         return call.results.build(outcome.get("value"))
     except PerdureError as error:
+        problem = "its recorded result no longer fits its declared type"
+        hint = "let the type read the old form too, then run it again"
+        if outcome.get("by") == "person":  # whoever settled it may have mistyped it
+            problem = "the result that it was settled with does not fit its declared type"
+            hint = (
+                f"settle it again with a value that fits: `{_settle_command(call)} --done JSON` "
+                "(text is '\"like this\"'); then run it again"
+            )
         raise NeedsAttention(
-            f"its recorded result no longer fits its declared type: {error.problem}",
-            target=call.target,
-            hint="let the type read the old form too, then run it again",
+            f"{problem}: {error.problem}", target=call.target, hint=hint
         ) from error
 
 

@@ -16,22 +16,22 @@ from perdure.core.draft import Recording
 from perdure.core.values import Plain
 from perdure.engine import replay
 from perdure.engine.current import Frame, Inside, current, inside
+from perdure.engine.failures import as_replayed, error_record, rebuild_error, words
 from perdure.engine.journal import Entry, Journal, changed
 from perdure.engine.replay import Call, CrashPolicy, Effect, Effects, Invoke, Record
 from perdure.engine.values import (
     Results,
     bind,
     digests,
-    error_record,
     label,
     preview,
-    rebuild_error,
     refuse_async,
 )
 from perdure.errors import NeedsAttention, PerdureError, RunInterrupted, SchemaError
 from perdure.model import Cause
 from perdure.state.context import Context
-from perdure.state.working import Extras, WorkingCopy
+from perdure.state.extras import Extras
+from perdure.state.working import WorkingCopy
 from perdure.storage.reader import SEQ_END
 
 T = TypeVar("T")
@@ -193,7 +193,13 @@ class Run(Generic[T]):
 
     def _invoke(self, effect: Invoke) -> Any:
         with inside(Frame(self, effect.inside, effect.key)):  # type: ignore[arg-type]
-            return effect.function(*effect.args, **effect.kwargs)
+            try:
+                return effect.function(*effect.args, **effect.kwargs)
+            except Exception:
+                raise
+            except BaseException as left:
+                self._leave(left, f"a {effect.inside}")
+                raise
 
     def _append(self, records: tuple[Mapping[str, Any], ...], *, sync: bool = False) -> None:
         first = records[0]
@@ -207,12 +213,12 @@ class Run(Generic[T]):
         """For the engine: commit records, with those that waited, under the run's lease.
 
         Raises:
-            RunInterrupted: the lease is lost, or the store did not take it.
+            RunInterrupted: the lease is lost, the store did not take it, or it cannot be recorded.
             SchemaError: the recording breaks the schema or an invariant.
         """
-        self._catch_up(SEQ_END)  # what others wrote behind the last recorded entry
         extras = Extras(records=[*self._pending, *records], sync=sync, **more)
         try:
+            self._catch_up(SEQ_END)  # what others wrote behind the last recorded entry
             if recording is None:
                 self._working.commit_delta([], cause, extras)
             else:
@@ -221,6 +227,12 @@ class Run(Generic[T]):
             raise
         except PerdureError as lost:
             raise self._interrupt(lost)  # noqa: B904 - its cause is the loss
+        except Exception as error:
+            # Nobody knows what of it is in the log: the function must not go on as if it knew.
+            raise self._interrupt(self._unrecorded(error))  # noqa: B904 - its cause is the reason
+        except BaseException as left:
+            self._leave(left, "recording")
+            raise
         self._pending.clear()
 
     # -- state -----------------------------------------------------------------------------
@@ -282,6 +294,27 @@ class Run(Generic[T]):
             self._interrupted = RunInterrupted(reason)
         return self._interrupted
 
+    def _leave(self, left: BaseException, what: str) -> None:
+        """It went out of a call without an outcome: a function that catches it may not go on, for
+        a replay would find the call in doubt, and not behind itself."""
+        if isinstance(left, RunInterrupted):
+            self._interrupt(left.reason)
+            return
+        reason = PerdureError(
+            f"{type(left).__name__} left {what} without an outcome, and was caught",
+            target=f"run {self._id}", hint="let it through; run it again to go on",
+        )  # fmt: skip
+        reason.__cause__ = left
+        self._interrupt(reason)
+
+    def _unrecorded(self, error: Exception) -> PerdureError:
+        reason = PerdureError(
+            f"what it did could not be recorded: {type(error).__name__}: {words(error)}",
+            target=f"run {self._id}", hint="run it again to go on, once that is put right",
+        )  # fmt: skip
+        reason.__cause__ = error
+        return reason
+
     @property
     def interrupted(self) -> RunInterrupted | None:
         """For the engine: why this run may not go on, if it may not."""
@@ -321,23 +354,30 @@ class Run(Generic[T]):
             self._working.restore(recording)
             if isinstance(error, Exception):
                 self._note_failed_edit(place, error)
+            else:
+                self._leave(error, f"the block of {place}")
         else:
             record = {"t": "edit", "run": self._id, "place": place}
             cause = Cause("edit", what, run=self._id, step=place)
             try:
                 self.commit(cause, (record,), recording=recording)
             except SchemaError as refused:
-                self._note_failed_edit(place, refused)
+                failure = self._note_failed_edit(place, refused)
+                again = as_replayed(refused, failure, f"run {self._id}, {place}")
+                if again is not refused:
+                    raise again from refused
                 raise
 
-    def _note_failed_edit(self, place: str, error: Exception) -> None:
+    def _note_failed_edit(self, place: str, error: Exception) -> Mapping[str, Any]:
         """The function may catch it and go on: replay must find that it was here."""
+        failure = error_record(error)
         self._pending.append(
             {
-                "t": "edit", "run": self._id, "place": place, "error": error_record(error),
+                "t": "edit", "run": self._id, "place": place, "error": failure,
                 "at": self._working.seq,
             }
         )  # fmt: skip
+        return failure
 
     def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:
         failure = recorded.call.get("error")

@@ -11,21 +11,22 @@ from typing import Any
 
 from perdure.core.values import Plain
 from perdure.engine.current import Frame, counted, current, inside
+from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import AgentSpec, spec_of
 from perdure.engine.journal import Journal
-from perdure.engine.liveness import LEASE_TTL, Liveness
+from perdure.engine.liveness import LEASE_TTL, Claim, Liveness
 from perdure.engine.run import Fakes, Run
-from perdure.engine.values import Results, bind, digests, error_record, preview, rebuild_error
+from perdure.engine.values import Results, bind, digests, preview
 from perdure.errors import Conflict, Fenced, NeedsAttention, PerdureError, RunFailed, RunInterrupted
 from perdure.model import Cause, RunInfo
 from perdure.state.context import Context
-from perdure.state.working import Extras, WorkingCopy
+from perdure.state.extras import Extras
+from perdure.state.projections import FINISHED, row_problem, row_text
+from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE, HeldError
 
 STANDBY_S = 0.02
 """How often a standby looks whether the owner has ended. The lock file's look-up costs 10 µs."""
-
-FINISHED = ("done", "failed", "cancelled")
 
 
 class _FinishedMeanwhileError(Exception):
@@ -103,22 +104,24 @@ class Runner:
             return False
         ref = self._context.backend.ref(reader.no, "main")
         live = (
-            ref is not None and ref.holder is not None and self._context.backend.alive(ref.holder)
-        )
+            ref is not None and ref.holder is not None and not self._liveness.leaked(reader.no, ref)
+            and self._context.backend.alive(ref.holder)
+        )  # fmt: skip
         if not live:
             attempt.refuse_while_another_is_unfinished(info)
         return live
 
     def _refuse_waiting_for_itself(self, command: Command) -> None:
         frame = current()
-        if frame is None or frame.run is None:
-            return
-        if frame.run.agent == command.agent and frame.run.context is self._context:
-            raise PerdureError(
-                f"run {frame.run.id} has the agent, and would wait for itself",
-                target=f"agent {command.agent!r}",
-                hint="call the function as it is, or run it on another agent",
-            )
+        while frame is not None:
+            run = frame.run
+            if run is not None and run.agent == command.agent and run.context is self._context:
+                raise PerdureError(
+                    f"run {run.id} has the agent, and would wait for itself",
+                    target=f"agent {command.agent!r}",
+                    hint="call the function as it is, or run it on another agent",
+                )
+            frame = frame.outer
 
 
 class _Attempt:
@@ -201,16 +204,16 @@ class _Attempt:
         working = self.working
         with working.lock:
             self._create()
-            lease = self._context.take_lease(working.reader.no, working.branch)
-            working.epoch = lease.epoch
+            claim = Claim(working.reader.no, working.branch)
             try:
+                working.epoch = self._liveness.take(claim)
                 run = self._begin()
                 with counted(), inside(Frame(run, "function")):
                     return self._execute(run)
             except RunInterrupted as interrupt:  # before the function was called
                 raise interrupt.reason from None
             finally:
-                self._liveness.release(lease)
+                self._liveness.release(claim)
 
     def _create(self) -> None:
         working = self.working
@@ -269,7 +272,7 @@ class _Attempt:
             if run.interrupted:  # it caught what must not be caught, and raised something else
                 raise self._stopped(run, run.interrupted.reason) from error
             failure = error_record(error)
-            self._finish(run, "failed", failure, problem=f"{type(error).__name__}: {error}")
+            self._finish(run, "failed", failure, problem=row_problem(failure))
             raise
         self._finish(run, "done", plain)
         return self._results.build(plain)
@@ -280,14 +283,14 @@ class _Attempt:
         try:
             run.commit(self._cause("run-finished"), (record,), sync=True, runs=[row], release=True)
         except RunInterrupted as interrupt:
-            raise interrupt.reason from None
+            raise interrupt.reason from interrupt.reason.__cause__
 
     def _stopped(self, run: Run[Any], reason: PerdureError) -> PerdureError:
         """Record that a person is needed; other reasons leave the run to whoever is next."""
         if not isinstance(reason, NeedsAttention):
             return reason
         record = {"t": "run-stopped", "run": run.id, "problem": str(reason)}
-        row = replace(self._row("needs_attention"), problem=str(reason))
+        row = replace(self._row("needs_attention"), problem=row_text(str(reason)))
         extras = Extras(records=[record], runs=[row], release=True, sync=True)
         self.working.refresh()
         self.working.commit_delta([], self._cause("run-stopped"), extras)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, get_origin, get_type_hints
@@ -11,12 +10,10 @@ from typing import Any, get_origin, get_type_hints
 from perdure.core import codec
 from perdure.core.schema import EphemeralMark, Schema
 from perdure.core.values import Plain, take
-from perdure.errors import CallFailed, PerdureError, Unstorable
+from perdure.errors import PerdureError, Unstorable
 
 PREVIEW_MAX = 200
 DIGEST_SIZE = 8
-ATTRIBUTE_MAX = 1000
-"""Bytes of one attribute of an error; larger ones are not kept."""
 
 
 class Results:
@@ -116,55 +113,3 @@ def _short(value: Any) -> str:
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:59] + "…"
-
-
-def error_record(error: BaseException) -> dict[str, Plain]:
-    """An exception as plain data: its type's name, its words, and its arguments if plain."""
-    kind = type(error)
-    try:
-        args = take(list(error.args))
-    except PerdureError:
-        args = [str(error)]
-    record: dict[str, Plain] = {
-        "type": f"{kind.__module__}:{kind.__qualname__}", "text": str(error), "args": args,
-    }  # fmt: skip
-    attributes = _plain_attributes(error)
-    if attributes:
-        record["attributes"] = attributes
-    return record
-
-
-def _plain_attributes(error: BaseException) -> dict[str, Plain]:
-    """What the error carries beside its arguments, e.g. a `retry_after`: as far as it is plain."""
-    found: dict[str, Plain] = {}
-    for name, value in getattr(error, "__dict__", {}).items():
-        try:
-            plain = take(value)
-            if not name.startswith("__") and len(codec.encode(plain)) <= ATTRIBUTE_MAX:
-                found[name] = plain
-        except PerdureError:
-            continue
-    return found
-
-
-def rebuild_error(record: Mapping[str, Any], target: str) -> Exception:
-    """The exception of a record: of its own type if that is loaded here, else a stand-in.
-
-    The type is only looked up among loaded modules, never imported (I10).
-    """
-    module, _, name = str(record["type"]).partition(":")
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, type) and issubclass(found, Exception):
-        try:
-            error = found.__new__(found, *record["args"])
-            error.args = tuple(record["args"])
-            if isinstance(error, PerdureError):
-                error.problem, error.target, error.hint = str(record["text"]), target, ""
-            for name, value in record.get("attributes", {}).items():
-                setattr(error, name, value)
-            return error
-        except Exception:  # not made to be rebuilt
-            pass
-    return CallFailed(f"{name}: {record['text']}", target=target)

@@ -13,6 +13,20 @@ DELETED = "its agent was deleted"
 """Why a run was cancelled, where that followed from something else than a wish to cancel it."""
 
 
+FINISHED = ("done", "failed", "cancelled")
+
+
+def row_text(text: str) -> str:
+    """A text as the columns of rows take it: lone surrogates, which are no text, spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def row_problem(error: Any) -> str:
+    """The problem of a run that failed, from the record of its error."""
+    name = str(error.get("type", "")).rpartition(":")[2].rpartition(".")[2]
+    return row_text(f"{name}: {error.get('text', '')}")
+
+
 class RunRows:
     """The rows of runs as a view on the log: fed with its commits in order."""
 
@@ -43,19 +57,20 @@ class RunRows:
         match record:
             case {"t": "run-finished", "status": "done" | "failed" as status}:
                 value = record.get("value")
-                problem = _problem(value) if status == "failed" else None
+                problem = row_problem(value) if status == "failed" else None
                 return replace(row, status=status, ended=commit.seq, result=value, problem=problem)
             case {"t": "run-resumed"}:
                 return replace(row, status="running", problem=None)
             case {"t": "run-stopped"}:
-                return replace(row, status="needs_attention", problem=str(record.get("problem")))
+                problem = row_text(str(record.get("problem")))
+                return replace(row, status="needs_attention", problem=problem)
             case {"t": "run-cancelled"}:
                 # A cancellation says why, in words or none; what made it necessary says nothing.
                 why = DELETED if commit.cause.kind == "delete" else MOVED
                 if "why" in record:
-                    why = str(record["why"]) or "by request"
+                    why = row_text(str(record["why"])) or "by request"
                 return replace(row, status="cancelled", ended=commit.seq, problem=why)
-            case {"t": "outcome", "by": "person"}:
+            case {"t": "outcome", "by": "person"} if row.status not in FINISHED:
                 return replace(row, status="pending", problem=None)
         return None
 
@@ -68,8 +83,3 @@ def _started(record: Any, commit: Commit) -> RunInfo:
         str(record.get("key", "")), "running", commit.seq,
         args=sha256(joined.encode()).hexdigest()[:16],
     )  # fmt: skip
-
-
-def _problem(error: Any) -> str:
-    name = str(error.get("type", "")).rpartition(":")[2].rpartition(".")[2]
-    return f"{name}: {error.get('text', '')}"

@@ -105,7 +105,7 @@ class Housekeeper:
             _log.warning("housekeeping of %s: %s", self._path, error)
 
     def _checkpoint(self) -> None:
-        """Move the WAL into the main file: most of it beside the writers, then the last pages alone.
+        """Move the WAL into the main file: most of it beside the writers, the last pages alone.
 
         A writer begins the WAL anew only if all of it was moved. Under steady load it never was:
         the file grew without end, and each commit paid for making it longer.

@@ -1,0 +1,213 @@
+"""Exceptions on their way into the journal and back: as data, and raised again as they were."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from perdure.core import codec
+from perdure.core.values import Plain, take
+from perdure.errors import CallFailed, PerdureError
+
+ATTRIBUTE_MAX = 1000
+"""Bytes of one attribute of an error; larger ones are not kept."""
+
+PARTS_MAX = 10_000
+"""Bytes of the parts of a validation error; larger ones are not kept."""
+
+MEMBERS = ("errno", "strerror", "filename", "filename2", "name", "path")
+"""What built-in exceptions carry outside of their arguments and `__dict__`."""
+
+_WITH_MEMBERS = (OSError, ImportError, NameError, AttributeError)
+_OWN = ("problem", "target", "hint")
+
+
+def words(error: BaseException) -> str:
+    """What the error says, also where its own `__str__` fails."""
+    try:
+        return "".join((str(error),))  # of the plain type, also where it says a subclass of str
+    except Exception as failed:
+        return f"(its words cannot be had: {type(failed).__name__})"
+
+
+def error_record(error: BaseException) -> dict[str, Plain]:
+    """An exception as plain data: its type's name, its words, and what it carries that is plain.
+
+    It is tried at once whether it comes back as the same type with the same words. Where not, the
+    record says ``stand_in``: it is raised again as `CallFailed`.
+    """
+    kind = type(error)
+    args, nested = _args(error)
+    record: dict[str, Plain] = {
+        "type": f"{kind.__module__}:{kind.__qualname__}", "text": words(error), "args": args,
+    }  # fmt: skip
+    attributes = _attributes(error, nested)
+    for part, found in (
+        ("attributes", attributes), ("members", _members(error)), ("nested", nested)
+    ):  # fmt: skip
+        if found:
+            record[part] = found
+    if kind.__module__.startswith("pydantic_core"):
+        _add_validation(record, error)
+    if not _comes_back(error, record):
+        record["stand_in"] = True
+    return record
+
+
+def as_replayed(error: Exception, record: Mapping[str, Any], target: str) -> Exception:
+    """What the call that left with this error raises: the same the first time as on replay."""
+    return rebuild_error(record, target) if record.get("stand_in") else error
+
+
+def rebuild_error(record: Mapping[str, Any], target: str) -> Exception:
+    """The exception of a record: of its own type if that is loaded here, else a stand-in.
+
+    The type is only looked up among loaded modules, never imported (I10).
+    """
+    error = None if record.get("stand_in") else _again(record, target)
+    if error is not None:
+        return error
+    name = str(record["type"]).partition(":")[2]
+    return CallFailed(f"{name}: {record['text']}", target=target)
+
+
+def _again(record: Mapping[str, Any], target: str) -> Exception | None:
+    module, _, name = str(record["type"]).partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, type) or not issubclass(found, Exception):
+        return None
+    try:
+        if "validation" in record:
+            return _validation_error(found, record["validation"])
+        nested = {name: rebuild_error(one, "") for name, one in record.get("nested", {}).items()}
+        args = [nested.pop(str(place), arg) for place, arg in enumerate(record["args"])]
+        error = _made(found, args)
+        if isinstance(error, PerdureError):
+            error.problem, error.target, error.hint = str(record["text"]), target, ""
+        vars(error).update(record.get("attributes", {}), **nested)
+        for member, value in record.get("members", {}).items():
+            value = Path(value["path"]) if isinstance(value, dict) else value
+            BaseException.__setattr__(error, member, value)
+        return error
+    except Exception:  # not made to be rebuilt
+        return None
+
+
+def _made(kind: type[Exception], args: list[Any]) -> Exception:
+    """An instance, without calling an `__init__` that is not a built-in one."""
+    base: Any = next(one for one in kind.__mro__ if getattr(builtins, one.__name__, None) is one)
+    try:
+        error: Exception = kind.__new__(kind, *args)
+    except Exception:
+        error = base.__new__(kind, *args)
+    with suppress(Exception):  # its arguments need not be those that the built-in one takes
+        base.__init__(error, *args)
+    BaseException.__setattr__(error, "args", tuple(args))  # also where the type is frozen
+    return error
+
+
+def _comes_back(error: BaseException, record: Mapping[str, Any]) -> bool:
+    again = _again(record, "")
+    return type(again) is type(error) and words(again) == record["text"]
+
+
+def _args(error: BaseException) -> tuple[Plain, dict[str, Plain]]:
+    """Its arguments, and those of them that are errors themselves; its words, where not plain."""
+    nested: dict[str, Plain] = {}
+    try:
+        args = list(error.args)
+        for place, arg in enumerate(args):
+            if isinstance(arg, Exception):
+                args[place] = None
+                _add_nested(nested, str(place), arg)
+        return take(args), nested
+    except Exception:
+        return [words(error)], {}
+
+
+def _add_nested(nested: dict[str, Plain], name: str, error: Exception) -> None:
+    record = error_record(error)
+    if "stand_in" in record:
+        raise ValueError("it does not come back as it was")
+    nested[name] = record
+
+
+def _attributes(error: BaseException, nested: dict[str, Plain]) -> dict[str, Plain]:
+    """What the error carries beside its arguments, e.g. a `retry_after`: as far as it is plain."""
+    found: dict[str, Plain] = {}
+    for name, value in getattr(error, "__dict__", {}).items():
+        try:
+            if isinstance(value, Exception):
+                _add_nested(nested, name, value)
+                continue
+            plain = take(value)
+            own = isinstance(error, PerdureError) and name in _OWN
+            if not name.startswith("__") and (own or len(codec.encode(plain)) <= ATTRIBUTE_MAX):
+                found[name] = plain
+        except Exception:
+            continue
+    return found
+
+
+def _members(error: BaseException) -> dict[str, Plain]:
+    found: dict[str, Plain] = {}
+    for name in MEMBERS if isinstance(error, _WITH_MEMBERS) else ():
+        try:
+            value = getattr(error, name, None)
+            if name in getattr(error, "__dict__", {}) or value is None:
+                continue
+            found[name] = {"path": str(value)} if isinstance(value, Path) else take(value)
+        except Exception:
+            continue
+    return found
+
+
+def _add_validation(record: dict[str, Plain], error: Any) -> None:
+    """The parts of a pydantic error, and the way of rendering them that gives its words."""
+    try:
+        parts = [_validation_part(part) for part in error.errors(include_url=False)]
+        for json, hide in ((False, False), (True, False), (False, True), (True, True)):
+            made = {"title": error.title, "errors": parts, "json": json, "hide": hide}
+            plain = take(made)
+            if len(codec.encode(plain)) > PARTS_MAX:
+                return
+            if words(_validation_error(type(error), made)) == record["text"]:
+                record["validation"] = plain
+                return
+    except Exception:  # not a validation error, or its input is not plain
+        return
+
+
+def _validation_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    context = {
+        name: words(value) if isinstance(value, BaseException) else value
+        for name, value in part.get("ctx", {}).items()
+    }
+    return {
+        "type": part["type"], "loc": list(part["loc"]), "input": part["input"],
+        "msg": part["msg"], "ctx": context,
+    }  # fmt: skip
+
+
+def _validation_error(kind: Any, made: Mapping[str, Any]) -> Exception:
+    parts = []
+    for part in made["errors"]:
+        detail = {"type": part["type"], "loc": tuple(part["loc"]), "input": part["input"]}
+        try:
+            kind.from_exception_data("", [{**detail, "ctx": part["ctx"]}])
+            detail["ctx"] = part["ctx"]
+        except KeyError:  # not one of pydantic's own kinds
+            custom = sys.modules["pydantic_core"].PydanticCustomError
+            detail["type"] = custom(part["type"], part["msg"])
+        parts.append(detail)
+    shown = "json" if made["json"] else "python"
+    error: Exception = kind.from_exception_data(
+        made["title"], parts, input_type=shown, hide_input=made["hide"]
+    )
+    return error
