@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.state.transfer import RunRows
+from perdure.state.projections import RunRows
 from perdure.storage.sqlite import append as sqlite_append
 from tests.cli.operator import Operator, failing, support
 

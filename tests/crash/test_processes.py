@@ -18,7 +18,6 @@ from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.storage.committer import Committer
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Appended, Outcome
-from perdure.storage.sqlite import housekeeper
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing.contract import Pen
 
@@ -121,7 +120,7 @@ def test_an_interrupt_while_waiting_in_line_blocks_nobody() -> None:
     first.start()
     assert backend.begun.wait(20)
     timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-    kicker = threading.Thread(target=lambda: (time.sleep(0.3), backend.go_on.set()))
+    kicker = threading.Timer(0.3, backend.go_on.set)
     timer.start()
     kicker.start()
     with pytest.raises(KeyboardInterrupt):
@@ -198,7 +197,7 @@ def test_i1_a_failed_flush_is_not_forgotten(path: str, monkeypatch: pytest.Monke
             def fails(descriptor: int) -> None:
                 raise OSError(errno.EIO, "I/O error")
 
-            broken.setattr(housekeeper.os, "fdatasync", fails)
+            broken.setattr(os, "fdatasync", fails)
             with pytest.raises(StoreUnavailable) as caught:
                 store.flush()
             assert caught.value.outcome == "unknown"

@@ -97,7 +97,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_network_file_system_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"30 25 0:26 / {os.path.dirname(path)} rw - nfs4 server:/export rw\n"
-    monkeypatch.setattr(connection.Path, "read_text", lambda _: line)
+    monkeypatch.setattr(Path, "read_text", lambda _: line)
     with pytest.raises(StoreUnavailable, match="network file system"):
         SqliteBackend(path)
 

@@ -150,7 +150,7 @@ def _not_utf8() -> Any:
     "fail",
     [
         lambda: os.stat("/not/there"), lambda: Path("/not/there").stat(),
-        lambda: os.rename("/not/there", "/nor/there"), _not_utf8, lambda: {}["x"],
+        lambda: os.rename("/not/there", "/nor/there"), _not_utf8, lambda: {"y": 1}["x"],
         lambda: Unnewable(what="way"), lambda: Wrapping(ConnectionError(111, "refused")),
         lambda: perdure.Conflict("no", target="it", hint="h" * 2000),
     ],
@@ -332,7 +332,9 @@ def test_settling_a_call_of_a_cancelled_run_does_not_bring_it_back(place: Place)
     handle.settle("wire#1", done=1)
     store.agent("a").verify()
     with perdure.open("memory://") as other:
-        other.import_log(store.export_log(store.find("a")))
+        info = store.find("a")
+        assert info is not None
+        other.import_log(store.export_log(info))
         assert other.handle("a/f/main").status == "cancelled"
 
 
@@ -341,10 +343,10 @@ def test_a_run_inside_of_a_run_does_not_wait_for_an_outer_one(store: Store) -> N
 
     @perdure.agent(dict)
     def b(run: perdure.Run[dict]) -> str:
-        return store.options(key="inner").run(nothing, "A")  # type: ignore[no-any-return]
+        return store.options(key="inner").run(nothing, "A")
 
     @perdure.agent(dict)
     def a(run: perdure.Run[dict]) -> str:
-        return store.run(b, "B")  # type: ignore[no-any-return]
+        return store.run(b, "B")
 
     assert "would wait for itself" in str(within_bounds(lambda: store.run(a, "A")))
