@@ -342,10 +342,12 @@ class PydanticFace(Face):
             value.__pydantic_extra__.pop(name, None)
 
     def get(self, value: Any, name: str) -> Any:
-        found = super().get(value, name)
-        if found is MISSING and self.keeps_extra and value.__pydantic_extra__:
-            return value.__pydantic_extra__.get(name, MISSING)
-        return found
+        try:
+            return object.__getattribute__(value, name)
+        except AttributeError:
+            if self.keeps_extra and value.__pydantic_extra__:
+                return value.__pydantic_extra__.get(name, MISSING)
+            return MISSING
 
     def extras(self, value: Any) -> dict[str, Any]:
         return dict(value.__pydantic_extra__ or {}) if self.keeps_extra else {}

@@ -268,8 +268,8 @@ def take_at(
     """See `Schema.take`. `seen`: containers met so far, where meeting one twice is refused."""
     walker = Walker(seen, root)
     plain = node.plain(value, path, walker)
-    if isinstance(node, AnyNode):
-        return plain
+    if isinstance(node, AnyNode) or (isinstance(node, ObjectNode) and node.stable(plain)):
+        return plain  # whether it is valid is seen when the edit ends
     previous, classes = plain, walker.classes
     for attempt in range(2):
         typed = node.build(previous, path, root)

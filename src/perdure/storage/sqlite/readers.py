@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 import apsw
 
-KEPT = 4
+AT_ONCE = 8
+"""More threads than this wait for each other: a look-up takes microseconds, and opening a
+connection a hundred times as long."""
 
 
 class Readers:
@@ -28,7 +30,7 @@ class Readers:
     @contextmanager
     def use(self) -> Iterator[apsw.Connection]:
         with self._turn:
-            while self._stopped:
+            while self._stopped or self._busy >= AT_ONCE:
                 self._turn.wait()
             self._busy += 1
             connection = self._idle.pop() if self._idle else None
@@ -39,13 +41,20 @@ class Readers:
             whole = True
         finally:
             with self._turn:
-                if whole and connection is not None and len(self._idle) < KEPT:
+                if whole and connection is not None:
                     self._idle.append(connection)
                     connection = None
                 self._busy -= 1
-                self._turn.notify_all()
+                self._wake()
             if connection is not None:
                 connection.close(True)
+
+    def _wake(self) -> None:
+        """One who waits to read, or all, among whom is whoever waits for quiet."""
+        if self._stopped:
+            self._turn.notify_all()
+        else:
+            self._turn.notify()
 
     def stop(self) -> None:
         """Wait until nobody reads, close all, and let nobody begin until `go_on`."""
