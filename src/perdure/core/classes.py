@@ -93,6 +93,11 @@ class Face:
             ) from error
         return {name: substitute(hint, self.names) for name, hint in hints.items()}
 
+    @functools.cached_property
+    def looks_inside(self) -> bool:
+        """Whether the class validates more than the one field that is set."""
+        return self.checks_whole or any(field.validated for field in self.fields.values())
+
     def is_instance(self, value: Any) -> bool:
         return type(value) is self.cls
 

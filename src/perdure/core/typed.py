@@ -334,6 +334,8 @@ class Planner(Ground):
     def _check_object(self, shadow: ObjectShadow) -> None:
         """Run the class's own validation where something that it looks at has changed."""
         face, node = shadow.node.face, shadow.node
+        if not shadow.changes and not face.looks_inside:
+            return
         changed = [name for name, value in shadow.changes.items() if value is not MISSING]
         inside = [
             name

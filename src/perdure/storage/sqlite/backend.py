@@ -70,11 +70,19 @@ class SqliteBackend:
     @contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
         self._writer.check()
+        connection: apsw.Connection | None = self._readers.take()
         try:
-            with self._readers.use() as connection:
-                yield connection
-        except apsw.Error as error:
-            raise self._writer.translate(error) from error
+            assert connection is not None
+            yield connection
+        except BaseException as error:
+            if connection is not None:
+                connection.close(True)
+            connection = None
+            if isinstance(error, apsw.Error):
+                raise self._writer.translate(error) from error
+            raise
+        finally:
+            self._readers.give_back(connection)
 
     # -- the log ---------------------------------------------------------------------------
 

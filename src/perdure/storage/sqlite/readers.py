@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import apsw
 
@@ -27,27 +26,27 @@ class Readers:
         self._busy = 0
         self._stopped = False
 
-    @contextmanager
-    def use(self) -> Iterator[apsw.Connection]:
+    def take(self) -> apsw.Connection:
+        """A connection for this thread alone, until it is given back."""
         with self._turn:
             while self._stopped or self._busy >= AT_ONCE:
                 self._turn.wait()
             self._busy += 1
-            connection = self._idle.pop() if self._idle else None
-        whole = False
+            if self._idle:
+                return self._idle.pop()
         try:
-            connection = connection or self._connect()
-            yield connection
-            whole = True
-        finally:
-            with self._turn:
-                if whole and connection is not None:
-                    self._idle.append(connection)
-                    connection = None
-                self._busy -= 1
-                self._wake()
+            return self._connect()
+        except BaseException:
+            self.give_back(None)
+            raise
+
+    def give_back(self, connection: apsw.Connection | None) -> None:
+        """Give a connection back, or None for one that was closed."""
+        with self._turn:
             if connection is not None:
-                connection.close(True)
+                self._idle.append(connection)
+            self._busy -= 1
+            self._wake()
 
     def _wake(self) -> None:
         """One who waits to read, or all, among whom is whoever waits for quiet."""
