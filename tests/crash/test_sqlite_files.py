@@ -17,7 +17,6 @@ from perdure.errors import (
     Corrupt,
     NotAStore,
     NotFound,
-    PerdureError,
     StoreUnavailable,
     UnsupportedFormat,
 )
@@ -471,9 +470,12 @@ def test_i2_in_a_batch_only_what_cannot_be_written_fails(path: str) -> None:
 def test_a_read_only_file_says_so(path: str) -> None:
     filled(path)
     os.chmod(path, 0o444)
-    with pytest.raises(PerdureError, match="read-only"):
-        backend = SqliteBackend(path)
-        Pen(backend, "b").write()
+    backend = SqliteBackend(path)
+    (outcome,) = backend.append([Pen(backend, "b").make()[0]])
+    assert isinstance(outcome, StoreUnavailable)
+    assert "read-only" in str(outcome)
+    assert len(backend.read(1, 1, 99)) == 50
+    backend.close()
 
 
 def test_a_file_made_read_only_under_us_says_so(path: str) -> None:
