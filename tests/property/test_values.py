@@ -419,6 +419,23 @@ def test_an_undo_leaves_what_came_later(made):
         agent.verify()
 
 
+def test_two_deletions_at_one_place_are_taken_back_in_order_only():
+    """Of "ppq" the second p was deleted, then the q. The first deletion was taken back, then the
+    second: the q came back in front of the p, as both had left nothing behind to go by."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", initial={"text": "ppq"})
+        working = agent._working
+        for group in ("first", "second"):
+            cut = TextSplice(("text",), 1, 1, "")
+            working.commit_delta([cut], perdure.Cause("edit", group=group))
+        working.commit_delta([Set(("mark",), 1)], perdure.Cause("edit", group="first"))
+        agent.undo()
+        assert agent.state == {"text": "pp"}
+        with pytest.raises(perdure.Conflict):
+            agent.undo()
+        assert agent.state == {"text": "pp"}
+
+
 # -- every byte of the log -----------------------------------------------------------------------
 
 

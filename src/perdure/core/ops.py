@@ -268,12 +268,14 @@ def own(op: Op) -> Op:
 class Reach:
     """What an op touches: the value at `path`, or of the list (or text) there items from `start`.
 
-    `stop` is the first index past what it touched; None where everything behind moved.
+    `stop` is the first index past what it touched; None where everything behind moved. `inserts`:
+    whether something new stands at `start`.
     """
 
     path: Path
     start: int | None = None
     stop: int | None = None
+    inserts: bool = False
 
 
 def reach(op: Op, length: int | None = None) -> Reach:
@@ -283,13 +285,15 @@ def reach(op: Op, length: int | None = None) -> Reach:
             return Reach(op.path, length if length is not None else 0, None)
         case Splice():
             same_size = op.removed == len(op.values)
-            return Reach(op.path, op.index, op.index + op.removed if same_size else None)
+            stop = op.index + op.removed if same_size else None
+            return Reach(op.path, op.index, stop, bool(op.values))
         case TextSplice():
             same_size = op.removed == len(op.text)
-            return Reach(op.path, op.index, op.index + op.removed if same_size else None)
+            stop = op.index + op.removed if same_size else None
+            return Reach(op.path, op.index, stop, bool(op.text))
         case Move():
             low, high = sorted((op.source, op.target))
-            return Reach(op.path, low, high + 1)
+            return Reach(op.path, low, high + 1, inserts=True)
     return Reach(op.path)
 
 
@@ -305,7 +309,10 @@ def spares(later: Reach, restored: Reach, size: int) -> bool:
     if restored.start is not None:
         end = restored.start + size
         if later.path == restored.path:
-            return later.start is not None and later.start >= end
+            if later.start is None or later.start < end:
+                return False
+            # Where nothing was left, what was put in there stands before or behind: nobody knows.
+            return later.start > end or size > 0 or not later.inserts
         if later.path[: len(restored.path)] == restored.path:
             index = later.path[len(restored.path)]
             return not isinstance(index, int) or index >= end or index < restored.start
