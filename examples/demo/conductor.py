@@ -38,6 +38,7 @@ class Job:
     skip: list[str]
     batch_files: int
     batches: int
+    pause_s: float = 0.0  # in each call of the tool
 
     @property
     def store(self) -> Path:
@@ -52,7 +53,7 @@ class Job:
         skip = [option for name in self.skip for option in ("--skip", name)]
         return [
             sys.executable, "-m", "examples.demo.worker", str(self.ledger),
-            str(self.source), str(self.dest), "--store", str(self.store),
+            str(self.pause_s), str(self.source), str(self.dest), "--store", str(self.store),
             "--batch-files", str(self.batch_files), *skip,
         ]  # fmt: skip
 

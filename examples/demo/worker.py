@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from pathlib import Path
 
 import perdure
@@ -12,8 +13,9 @@ from examples import migration
 from examples.demo.ledger import Ledger, Line
 
 
-def witness(ledger: Ledger) -> None:
-    """Put a ledger line before and behind each physical call of `copy_batch`."""
+def witness(ledger: Ledger, pause_s: float) -> None:
+    """Put a ledger line before and behind each physical call of `copy_batch`, and perhaps a pause
+    into it, so that a small job is not done before it can be killed."""
     copy_batch = migration.copy_batch.__wrapped__  # type: ignore[attr-defined]
 
     @perdure.tool(on_crash="retry")
@@ -21,6 +23,7 @@ def witness(ledger: Ledger) -> None:
     def witnessed(source: str, dest: str, files: list[str]) -> migration.Copied:
         key, epoch = perdure.idempotency_key(), perdure.fencing_token()
         ledger.append(Line(key, epoch, os.getpid(), returned=False))
+        time.sleep(pause_s)
         copied: migration.Copied = copy_batch(source, dest, files)
         ledger.append(Line(key, epoch, os.getpid(), returned=True))
         return copied
@@ -29,5 +32,5 @@ def witness(ledger: Ledger) -> None:
 
 
 if __name__ == "__main__":
-    witness(Ledger(Path(sys.argv[1])))
-    migration.main(sys.argv[2:])
+    witness(Ledger(Path(sys.argv[1])), float(sys.argv[2]))
+    migration.main(sys.argv[3:])

@@ -17,6 +17,7 @@ from examples.demo.show import Options, check_all, left_out, prepare
 FILES = 120
 BATCH_FILES = 2
 KILLS = 8
+PAUSE_S = 0.05  # so that the job is not done before a busy conductor looks for the first time
 KILLS_MIN = 2  # a busy machine may let the conductor sleep through most of the job
 
 
@@ -39,7 +40,7 @@ def test_killed_again_and_again(tmp_path: Path, seed: int) -> None:
     source = tmp_path / "source"
     make_tree(source)
     batches = FILES // BATCH_FILES
-    job = Job(source, tmp_path / "dest", tmp_path, ["__pycache__"], BATCH_FILES, batches)
+    job = Job(source, tmp_path / "dest", tmp_path, ["__pycache__"], BATCH_FILES, batches, PAUSE_S)
     events: list[str] = []
     conductor = Conductor(job, KILLS, seed, events.append)
     story = conductor.play()
