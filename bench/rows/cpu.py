@@ -12,6 +12,7 @@ from bench.harness import average, interleave_turns, ratio
 from bench.registry import row
 from bench.report import Figure, Line, Target
 from bench.rows.plain import APPEND, appending, stored_bytes
+from bench.rows.straight import STRAIGHT, in_a_straight_line
 from bench.workplace import Workplace, append, messages, open_ticket
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.store import Store
@@ -36,7 +37,10 @@ def cpu(workplace: Workplace) -> Iterator[Line]:
     folder = workplace.folder()
     with perdure.open(folder / "ours.db") as store:
         agent = open_ticket(store, "a")
-        with appending(folder / "plain", stored_bytes(agent)) as plain:
+        with (
+            appending(folder / "plain", stored_bytes(agent)) as plain,
+            in_a_straight_line(folder / "straight.db") as straight,
+        ):
 
             def ours() -> int:
                 for message in given:
@@ -48,14 +52,26 @@ def cpu(workplace: Workplace) -> Iterator[Line]:
                     plain(number)
                 return turn
 
-            costs = interleave_turns({"ours": ours, APPEND: theirs}, 7)
-    own, other = costs["ours"].cpu, costs[APPEND].cpu
+            def straightly() -> int:
+                for message in given:
+                    straight(message)
+                return turn
+
+            costs = interleave_turns({"ours": ours, APPEND: theirs, STRAIGHT: straightly}, 7)
+    own, other, least = (costs[name].cpu for name in ("ours", APPEND, STRAIGHT))
     yield Line(
         "CPU per commit", Figure(own.mean), Figure(other.mean, name=APPEND),
         ratio(own, other, average), Target(CPU_MAX_S, of="ours"),
         f"without what the plain append and fdatasync burn: {Figure(own.mean - other.mean)}; "
         f"cheapest turn {Figure(min(own.values))}",
         samples={"ours": own, APPEND: other},
+    )  # fmt: skip
+    yield Line(
+        "CPU per commit", Figure(own.mean), Figure(least.mean, name=STRAIGHT),
+        ratio(own, least, average), None,
+        "the contestant does only what every commit of this format must: validate, encode, "
+        "compress, hash, one SQLite transaction of two statements, its sync",
+        samples={"ours": own, STRAIGHT: least},
     )  # fmt: skip
     yield _syncs(folder / "counted.db", workplace.sizes.commits // 2)
 
