@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from perdure.core.ops import Op
+    from perdure.core.values import Plain
 
 Durability = Literal["sync", "group", "os"]
 """When a commit is acknowledged: after its fsync; at one fsync per N commits or T milliseconds;
 or with no fsync (survives the process, not the machine)."""
 
-RunStatus = Literal["pending", "running", "needs_attention", "done", "failed", "cancelled"]
+RunStatus = Literal[
+    "pending", "running", "waiting", "needs_attention", "done", "failed", "cancelled"
+]
+
+UNFINISHED: tuple[RunStatus, ...] = ("pending", "running", "waiting", "needs_attention")
+FINISHED: tuple[RunStatus, ...] = ("done", "failed", "cancelled")
 
 MAIN = "main"
 """The branch that an agent's first commit makes."""
@@ -173,6 +179,17 @@ class RunInfo:
         args: a digest of the arguments.
         result: the recorded result, while status is "done".
         problem: why it failed or needs attention, in words.
+        wake_at: while it waits: when its timer is due, in microseconds since 1970 by the store's
+            clock; 0: no timer.
+        waits: while it waits: for what, in words.
+        turn: number of its current turn, from 1.
+        turn_at: seq of the commit that began the current turn.
+        version: of the agent function under which it was started.
+        queue: where it was put for workers to find.
+        parent: id of the run that started it as a child; empty without one.
+        started_at: time of the commit that began it, in microseconds since 1970; `changed_at` of
+            the one that last changed this row.
+        seen: the highest number of a message that it had looked at when it last began to wait.
     """
 
     id: str
@@ -187,6 +204,44 @@ class RunInfo:
     args: str = ""
     result: Any = None
     problem: str | None = None
+    wake_at: int = 0
+    waits: str = ""
+    turn: int = 1
+    turn_at: int = 0
+    version: str = ""
+    queue: str = "default"
+    parent: str = ""
+    started_at: int = 0
+    changed_at: int = 0
+    seen: int = 0
+
+
+MessageKind = Literal["start", "signal", "answer", "cancel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something for a run that is in no log yet. It joins the log when a commit takes it out.
+
+    Attributes:
+        run, agent: for which run, of which agent; for a "start", of a run that is not there yet.
+        name: the signal's name, the place of the question, or the name of the agent function.
+        key: the same run, kind, name and key is put in once only; empty for "start" and "cancel".
+        value: what it brings; MISSING once it was taken out.
+        who: the person or program that it comes from.
+        at: when it came, in microseconds since 1970 by the store's clock; the store sets it.
+        no: its number, which orders messages; the store sets it, and never uses one again.
+    """
+
+    run: str
+    agent: str
+    kind: MessageKind
+    name: str
+    key: str = ""
+    value: Plain = None
+    who: str = ""
+    at: int = 0
+    no: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,13 @@ from zoneinfo import ZoneInfo
 import perdure
 from perdure.core.values import Plain
 from perdure.engine import run as engine_run
+from perdure.engine.drives import Command, Drive
 from perdure.model import id_text
 from perdure.state.checkpoints import state_hash
 from perdure.storage.reader import LogReader
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
-NAME = "format-1"
+NAME = "format-2"
 
 VALUES: dict[str, Plain] = {
     "nothing": None,
@@ -218,11 +219,42 @@ def write_gone(store: perdure.Store) -> None:
             store.delete("gone")
 
 
+@perdure.agent(dict[str, Any], version="7")
+def asking(run: perdure.Run[dict[str, Any]], question: str) -> Any:
+    if run.ask(question, timeout=dt.timedelta(days=9)):
+        return run.again("Really?")
+    run.progress("nearly there", 0.9)
+    return run.wait_for("go", schema=int)
+
+
+@perdure.agent(dict[str, Any])
+def desk(run: perdure.Run[dict[str, Any]]) -> str:
+    return run.options(key="main", queue="high").start(asking, "asked", "Refund?").id
+
+
+def go_on(store: perdure.Store, question: str) -> None:
+    """As a worker does: execute the run until it waits."""
+    order = store.options(key="main").order(asking, "asked", (question,), {}, storable=True)
+    command = Command(asking, order, (question,), {})
+    store.runner.execute(Drive(store.runner._means, command))
+
+
+def write_waiting(store: perdure.Store) -> None:
+    handle = store.handle(store.run(desk, "desk"))
+    go_on(store, "Refund?")
+    handle.answer(True, by="anna")
+    go_on(store, "Refund?")
+    handle.answer(False, by="bob")
+    handle.signal("go", "no number", key="1", by="bob")
+    go_on(store, "Refund?")
+    handle.signal("left", {"when": dt.datetime(2026, 1, 2)}, key="2", by="bob")
+
+
 def expected(store: perdure.Store) -> dict[str, Any]:
     """What any reader must find."""
     backend = store.runner._context.backend
     logs = []
-    for name in ("values", "ticket-42", "long", "order", "shop", "gone"):
+    for name in ("values", "ticket-42", "long", "order", "shop", "gone", "desk", "asked"):
         last = backend.agent(name)
         assert last is not None
         for incarnation in range(1, last.incarnation + 1):
@@ -240,7 +272,8 @@ def expected(store: perdure.Store) -> dict[str, Any]:
                  "commits": commits, "snapshots": reader.snapshot_seqs(), "refs": refs}
             )  # fmt: skip
     runs = {run.id: [run.status, run.started, run.ended] for run in store.runs()}
-    return {"logs": logs, "runs": runs}
+    left = [[one.no, one.run, one.kind, one.name, one.key, one.who] for one in backend.inbox()]
+    return {"logs": logs, "runs": runs, "inbox": left}
 
 
 class FixedClock:
@@ -276,6 +309,7 @@ def make(folder: Path) -> None:
         write_order(store)
         write_runs(store)
         write_gone(store)
+        write_waiting(store)
         found = expected(store)
     for left in folder.glob(f"{NAME}.db-*"):
         left.rmdir() if left.is_dir() else left.unlink()

@@ -258,7 +258,7 @@ def check_file(path: str) -> int:
         data = file.read()
     need(data[:16] == b"SQLite format 3\0", "no SQLite file")
     need(data[68:72] == b"Prdu", "no store")
-    need(int.from_bytes(data[60:64], "big") == 1, "another format")
+    need(int.from_bytes(data[60:64], "big") in (1, 2), "another format")
     need(data[20] == 8, "no room for page checksums")
     size = int.from_bytes(data[16:18], "big")
     for at in range(0, len(data), size):
@@ -423,19 +423,33 @@ class Log:
                 self.deleted = True
             case "run-started":
                 row = {"status": "running", "started": entry.seq, "ended": 0, "result": None}
-                self.runs[record["run"]] = row | {"branch": entry.branch}
+                turn = {"turn": 1, "turn_at": entry.seq, "wake_at": 0, "waits": ""}
+                more = {"version": "", "queue": "default", "parent": ""}
+                more = {key: record.get(key, default) for key, default in more.items()}
+                times = {"started_at": entry.at, "changed_at": entry.at}
+                self.runs[record["run"]] = row | turn | more | times | {"branch": entry.branch}
+            case "run-waiting":
+                waits = {"wake_at": record["wake_at"], "waits": record["waits"]}
+                self.change(record, entry, status="waiting", **waits)
+            case "run-turn":
+                row = self.runs[record["run"]]
+                waits = {"wake_at": row["wake_at"], "waits": row["waits"]}
+                self.change(record, entry, turn=row["turn"] + 1, turn_at=entry.seq, **waits)
             case "run-finished":
                 end = {"status": record["status"], "result": record["value"], "ended": entry.seq}
-                self.runs[record["run"]] |= end
+                self.change(record, entry, **end)
             case "run-stopped":
-                self.runs[record["run"]]["status"] = "needs_attention"
+                self.change(record, entry, status="needs_attention")
             case "run-cancelled":
-                self.runs[record["run"]] |= {"status": "cancelled", "ended": entry.seq}
+                self.change(record, entry, status="cancelled", ended=entry.seq)
             case "outcome" if record.get("by") == "person":
                 if not self.runs[record["run"]]["ended"]:
-                    self.runs[record["run"]]["status"] = "pending"
+                    self.change(record, entry, status="pending")
             case "run-resumed":
-                self.runs[record["run"]]["status"] = "running"
+                self.change(record, entry, status="running")
+
+    def change(self, record: dict[str, Any], entry: Entry, **what: Any) -> None:
+        self.runs[record["run"]] |= {"wake_at": 0, "waits": "", "changed_at": entry.at} | what
 
     def state(self, seq: int) -> Any:
         """Folded from the root, whole, each time: slow, and free of cleverness."""

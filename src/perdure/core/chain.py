@@ -35,6 +35,8 @@ _CAUSE_KEYS = {
 }  # fmt: skip
 """Short names of a cause's fields on the wire; absent means empty."""
 
+_CAUSE_NAMES = {short: name for name, short in _CAUSE_KEYS.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Tail:
@@ -120,7 +122,9 @@ def _cause_to_wire(cause: Cause) -> list[Any]:
 
 def _cause_from_wire(wire: list[Any]) -> Cause:
     kind, rest = wire
-    fields = {name: rest[short] for name, short in _CAUSE_KEYS.items() if short in rest}
+    if type(rest) is not dict:
+        raise TypeError("a cause's fields are a map")
+    fields = {_CAUSE_NAMES[short]: value for short, value in rest.items() if short in _CAUSE_NAMES}
     for name in ("tags", "refers"):
         if name in fields:
             fields[name] = tuple(fields[name])

@@ -13,7 +13,7 @@ import threading
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.errors import Corrupt, Unstorable, UnsupportedFormat
 
 if TYPE_CHECKING:
     import zstandard
@@ -39,11 +39,24 @@ LEVEL = 1
 BODY_MAX = 1 << 30
 """Refuse to inflate beyond 1 GiB: the announced size may be a lie (a decompression bomb)."""
 
+SEALED_MAX = 900_000_000
+"""What would not be read again, or does not fit into a row of SQLite, is refused before it is
+written, however well it compresses."""
+
 _local = threading.local()
 
 
 def seal(body: bytes) -> bytes:
-    """Put a body into an envelope with a fresh salt, compressed where that makes it smaller."""
+    """Put a body into an envelope with a fresh salt, compressed where that makes it smaller.
+
+    Raises:
+        Unstorable: it is too big.
+    """
+    if len(body) > SEALED_MAX:
+        raise Unstorable(
+            f"{len(body):,} bytes are too much for one commit",
+            hint="keep it in a file or an object store, and record its name; or store it in parts",
+        )
     features = 0
     if len(body) >= COMPRESS_MIN:
         packed = _compressor().compress(body)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from perdure.model import Checkpoint, RunInfo
+from perdure.core.chain import Draft
+from perdure.model import Checkpoint, Message, RunInfo
+from perdure.storage.committer import Proposal
 
 
 @dataclass(slots=True)
@@ -20,8 +22,21 @@ class Extras:
     drop_branch: str | None = None
     delete_agent: bool = False
     runs: Sequence[RunInfo] = ()
+    consumed: Sequence[int] = ()
+    sends: Sequence[Message] = ()
     release: bool = False
     sync: bool = False
+
+    def propose(
+        self, draft: Draft, *, no: int | None, expected: int | None, epoch: int | None
+    ) -> Proposal:
+        """A commit with all of this."""
+        return Proposal(
+            draft, no=no, expected=expected, epoch=epoch, key=self.key,
+            checkpoint=self.checkpoint, drop_branch=self.drop_branch,
+            delete_agent=self.delete_agent, runs=self.runs, release=self.release, sync=self.sync,
+            consumed=self.consumed, sends=self.sends,
+        )  # fmt: skip
 
 
 NOTHING = Extras()

@@ -6,14 +6,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from perdure.model import Commit, RunInfo
+from perdure.model import FINISHED as FINISHED
+from perdure.model import Commit, RunInfo, to_micros
 
 MOVED = "the branch was moved under it"
 DELETED = "its agent was deleted"
 """Why a run was cancelled, where that followed from something else than a wish to cancel it."""
-
-
-FINISHED = ("done", "failed", "cancelled")
 
 
 def row_text(text: str) -> str:
@@ -44,6 +42,7 @@ class RunRows:
         for record in commit.records:
             row = self._after(record, commit)
             if row is not None:
+                row = replace(row, changed_at=to_micros(commit.at))
                 self._rows[row.id] = changed[row.id] = row
         return list(changed.values())
 
@@ -55,12 +54,27 @@ class RunRows:
         if row is None:
             return None
         match record:
+            case {"t": "run-waiting"}:
+                wake_at, waits = record.get("wake_at") or 0, row_text(str(record.get("waits", "")))
+                seen = int(record.get("seen") or 0)
+                return replace(
+                    row, status="waiting", wake_at=wake_at, waits=waits, seen=seen, problem=None
+                )  # fmt: skip
+            case {"t": "run-turn"}:
+                return replace(row, turn=row.turn + 1, turn_at=commit.seq)
+            case _ if row.status == "waiting":
+                row = replace(row, wake_at=0, waits="")  # whatever ends the waiting
+        match record:
             case {"t": "run-finished", "status": "done" | "failed" as status}:
                 value = record.get("value")
                 problem = row_problem(value) if status == "failed" else None
                 return replace(row, status=status, ended=commit.seq, result=value, problem=problem)
             case {"t": "run-resumed"}:
                 return replace(row, status="running", problem=None)
+            case {"t": "run-retried"}:
+                return replace(row, status="pending", ended=0, result=None, problem=None)
+            case {"t": "run-pending"}:
+                return replace(row, status="pending", problem=None)
             case {"t": "run-stopped"}:
                 problem = row_text(str(record.get("problem")))
                 return replace(row, status="needs_attention", problem=problem)
@@ -80,6 +94,10 @@ def _started(record: Any, commit: Commit) -> RunInfo:
     joined = "\0".join(f"{name}={digest}" for name, digest in sorted(args.items()))
     return RunInfo(
         str(record["run"]), commit.agent, 0, commit.branch, str(record.get("function", "")),
-        str(record.get("key", "")), "running", commit.seq,
-        args=sha256(joined.encode()).hexdigest()[:16],
+        str(record.get("key", "")), "pending" if record.get("pending") else "running", commit.seq,
+        args=sha256(joined.encode()).hexdigest()[:16], turn_at=record.get("turn_at") or commit.seq,
+        turn=record.get("turn") or 1,
+        version=row_text(str(record.get("version") or "")),
+        queue=row_text(str(record.get("queue") or "default")),
+        parent=row_text(str(record.get("parent") or "")), started_at=to_micros(commit.at),
     )  # fmt: skip

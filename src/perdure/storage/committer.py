@@ -2,36 +2,43 @@
 
 A lone caller commits on its own thread with no hop. While one commits, others queue; the first of
 them then leads, with all that have come, in one transaction and one fsync; each still succeeds or
-fails alone.
+fails alone. Who cannot wait in a thread, as coroutines, hands a commit over with `submit_soon`; a
+thread of the committer leads where no waiting caller does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import threading
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from perdure.core import chain
 from perdure.core.chain import START, Tail
-from perdure.errors import Conflict, Fenced, NotFound, PerdureError, StoreUnavailable
-from perdure.model import Checkpoint, RunInfo, from_micros
+from perdure.errors import StoreUnavailable
+from perdure.model import Checkpoint, Commit, Message, RunInfo, from_micros
 from perdure.storage.port import Append, Appended, Backend, Outcome, Refused, StoredSnapshot
+from perdure.storage.refusals import explain
 
 TAILS_KEPT = 100_000
 ROUNDS_MAX = 1000
 """Relinks of one commit before giving up. Each means that somebody else's commit got in."""
+
+CLOSE_MAX_S = 60
+"""How long closing waits for what is queued; a disk that hangs must not hang it for ever."""
 
 
 class Proposal:
     """A commit that wants in. What `Append` says of its fields holds; links come at the end."""
 
     __slots__ = (
-        "_gate", "asked", "checkpoint", "committed", "delete_agent", "draft", "drop_branch",
-        "epoch", "error", "expected", "key", "linked", "no", "refused", "release", "runs",
-        "snapshot", "sync", "tail", "woken",
+        "_done", "_gate", "asked", "checkpoint", "committed", "consumed", "delete_agent", "draft",
+        "drop_branch", "epoch", "error", "expected", "key", "linked", "no", "refused", "release",
+        "runs", "sends", "snapshot", "sync", "tail", "woken",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +56,8 @@ class Proposal:
         runs: Sequence[RunInfo] = (),
         release: bool = False,
         sync: bool = False,
+        consumed: Sequence[int] = (),
+        sends: Sequence[Message] = (),
     ) -> None:
         self.draft = draft
         self.no = no
@@ -62,6 +71,8 @@ class Proposal:
         self.runs = runs
         self.release = release
         self.sync = sync
+        self.consumed = consumed
+        self.sends = sends
         self.linked: Append | None = None
         self.tail: Tail = START
         self.committed: Committed | None = None
@@ -69,10 +80,29 @@ class Proposal:
         self.error: BaseException | None = None
         self.woken = False
         self._gate: threading.Lock | None = None
+        self._done: Callable[[], None] | None = None
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether a thread waits for it, which could lead as well."""
+        return self._gate is not None
 
     @property
     def settled(self) -> bool:
         return bool(self.committed or self.refused or self.error)
+
+    def outcome(self) -> Committed:
+        """What became of it, once it is settled.
+
+        Raises:
+            As `Committer.submit`.
+        """
+        if self.committed is not None:
+            return self.committed
+        if self.refused is not None:
+            raise explain(self, self.refused)
+        assert self.error is not None
+        raise self.error
 
     def link(self, tail: Tail, now: int) -> Append:
         """Take the place behind `tail`; may be done again behind another one."""
@@ -83,7 +113,9 @@ class Proposal:
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
             draft.branch, self.expected, self.epoch, self.key, self.snapshot,
             _at(self.checkpoint, seq), self.drop_branch, self.delete_agent,
-            [_with_seq(run, seq) for run in self.runs], self.release, self.sync, prev=tail.id,
+            [_with_seq(run, self.tail) for run in self.runs], self.release, self.sync,
+            prev=tail.id, consumed=self.consumed,
+            sends=self.sends,
         )  # fmt: skip
         return self.linked
 
@@ -92,17 +124,27 @@ class Proposal:
         self._gate.acquire()
 
     def prepare_to_wait(self) -> None:
+        self.woken = False  # it may have been in before, and been refused
         self._gate = threading.Lock()
         self._gate.acquire()
+
+    def call_when_settled(self, done: Callable[[], None]) -> None:
+        self.woken = False
+        self._gate, self._done = None, done
 
     def wake(self) -> None:
         self.woken = True
         if self._gate is not None:
             self._gate.release()
+        elif self._done is not None:
+            done, self._done = self._done, None
+            with contextlib.suppress(Exception):  # who asked must not hurt the rest of the batch
+                done()
 
 
 HERE = -1
-"""Stands for the proposal's own seq, in a checkpoint or a run's row, until it is linked."""
+"""Stands for the proposal's own seq, in a checkpoint or a run's row, until it is linked; in
+`RunInfo.started_at`, for its time."""
 
 
 def _at(checkpoint: Checkpoint | None, seq: int) -> Checkpoint | None:
@@ -111,22 +153,35 @@ def _at(checkpoint: Checkpoint | None, seq: int) -> Checkpoint | None:
     return replace(checkpoint, seq=seq)
 
 
-def _with_seq(run: RunInfo, seq: int) -> RunInfo:
+def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:
+    waits = run.status == "waiting"
+    finished = run.ended > 0  # before: then this commit tells it once more, and changes nothing
     return replace(
         run,
-        started=seq if run.started == HERE else run.started,
-        ended=seq if run.ended == HERE else run.ended,
+        started=tail.seq if run.started == HERE else run.started,
+        ended=tail.seq if run.ended == HERE else run.ended,
+        turn_at=tail.seq if run.turn_at == HERE else run.turn_at,
+        started_at=tail.at if run.started_at == HERE else run.started_at,
+        changed_at=run.changed_at if finished else tail.at,
+        wake_at=run.wake_at if waits else 0,
+        waits=run.waits if waits else "",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Where a commit landed."""
+    """Where a commit landed, and as what."""
 
     no: int
     seq: int
     id: bytes
     at: datetime
+    linked: Append = field(repr=False)
+
+    def read(self) -> Commit:
+        """The commit, from the bytes that were stored."""
+        linked = self.linked
+        return chain.read_commit(linked.agent, linked.seq, linked.header, linked.payload)
 
 
 class Committer:
@@ -134,6 +189,7 @@ class Committer:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._closed = False
         self._begin()
         weak = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
@@ -143,6 +199,9 @@ class Committer:
         self._queue: list[Proposal] = []
         self._busy = False
         self._tails: dict[tuple[str, int], Tail] = {}
+        self._thread: threading.Thread | None = None
+        self._summons: queue.SimpleQueue[Committer | None] = queue.SimpleQueue()
+        self._idle: threading.Event | None = None
 
     def submit(self, proposal: Proposal) -> Committed:
         """Commit, and return when that is durable as far as was asked.
@@ -162,12 +221,7 @@ class Committer:
             self._wait(proposal)
         if not proposal.settled:
             self._lead()
-        if proposal.committed is not None:
-            return proposal.committed
-        if proposal.refused is not None:
-            raise explain(proposal, proposal.refused)
-        assert proposal.error is not None
-        raise proposal.error
+        return proposal.outcome()
 
     def _wait(self, proposal: Proposal) -> None:
         """Wait to be committed, or to lead.
@@ -179,23 +233,81 @@ class Committer:
         try:
             proposal.wait()
         except BaseException:
-            with self._lock:
-                queued = proposal in self._queue
-                if queued:
-                    first = self._queue[0] is proposal
-                    self._queue.remove(proposal)
-                    if first and proposal.woken:
-                        self._pass_on()
-            if not queued and not proposal.settled:
+            if not self.withdraw(proposal) and not proposal.settled:
                 proposal.wait()  # a running batch has it: what it asked for is being done
             raise
 
+    def submit_soon(self, proposal: Proposal, done: Callable[[], None]) -> None:
+        """Queue a commit for the next transaction, and return at once.
+
+        Args:
+            done: called once, from the thread that leads, when the proposal is settled; must be
+                quick, must not raise. Not called for one that was withdrawn.
+
+        Raises:
+            StoreUnavailable: the store is closed.
+        """
+        proposal.call_when_settled(done)
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable(
+                    "the store is closed", target=f"agent {proposal.draft.agent!r}",
+                    hint="open it again",
+                )  # fmt: skip
+            self._queue.append(proposal)
+            if not self._busy:
+                self._busy = True
+                self._summon()
+
+    def withdraw(self, proposal: Proposal) -> bool:
+        """Take a queued proposal back; False if a batch has it already, or had."""
+        with self._lock:
+            if proposal not in self._queue:
+                return False
+            self._queue.remove(proposal)
+            if proposal.waited_for and proposal.woken:  # it was to lead
+                self._pass_on()
+        return True
+
+    def close(self) -> None:
+        """Commit what is queued, and end the thread. Later `submit_soon` are refused."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+            if thread is None:
+                return
+            idle = self._idle = self._idle or threading.Event()
+            if not self._busy:
+                idle.set()
+        if idle.wait(CLOSE_MAX_S):
+            self._summons.put(None)
+            thread.join()
+
+    def _summon(self) -> None:
+        """With the lock held: let our own thread lead; made when it is first needed."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=_serve, args=(self._summons,), name="perdure-committer", daemon=True
+            )
+            # The thread holds no committer between batches: one that nobody has goes, with it.
+            weakref.finalize(self, self._summons.put, None)
+            self._thread.start()
+        self._summons.put(self)
+
     def _pass_on(self) -> None:
         """With the lock held: let the next one lead, or nobody."""
-        if self._queue:
-            self._queue[0].wake()  # it finds itself unsettled, and leads
-        else:
+        if not self._queue:
             self._busy = False
+            if self._idle is not None:
+                self._idle.set()
+            return
+        waited_for = [proposal for proposal in self._queue if proposal.waited_for]
+        if self._idle is not None and len(waited_for) == len(self._queue):
+            self._idle.set()  # our thread has nothing to do any more
+        if waited_for:
+            waited_for[0].wake()  # it must wake anyway: it finds itself unsettled, and leads
+        else:
+            self._summon()
 
     def _lead(self) -> None:
         """Commit all that wait, this thread's own among them, then pass the lead on."""
@@ -203,7 +315,8 @@ class Committer:
             batch, self._queue = self._queue, []
         interrupt: BaseException | None = None
         try:
-            self._commit(batch)
+            if batch:  # else all that waited were withdrawn
+                self._commit(batch)
         except BaseException as error:
             interrupt = self._rescue(batch, error)
         finally:
@@ -274,7 +387,7 @@ class Committer:
             case Appended(no):
                 tail = proposal.tail
                 self._tails[log] = tail
-                proposal.committed = Committed(no, tail.seq, tail.id, from_micros(tail.at))
+                proposal.committed = _committed(no, proposal)
             case Refused("stale"):
                 self._tails.pop(log, None)
                 return False
@@ -317,77 +430,26 @@ class Committer:
         stored = self._backend.read(no, linked.seq, linked.seq)
         if not stored or stored[0].header != linked.header:
             return False
-        tail = proposal.tail
-        proposal.committed = Committed(no, tail.seq, tail.id, from_micros(tail.at))
+        proposal.committed = _committed(no, proposal)
         return True
+
+
+def _committed(no: int, proposal: Proposal) -> Committed:
+    assert proposal.linked is not None
+    tail = proposal.tail
+    return Committed(no, tail.seq, tail.id, from_micros(tail.at), proposal.linked)
+
+
+def _serve(summons: queue.SimpleQueue[Committer | None]) -> None:
+    """The committer's thread: leads when it is asked to, until None comes."""
+    while (committer := summons.get()) is not None:
+        # What interrupts a leader is its own: here nobody waits for it, and all are settled.
+        with contextlib.suppress(BaseException):
+            committer._lead()
+        del committer
 
 
 def _begin_anew(committer: Committer | None) -> None:
     """In a forked child: the threads that led or waited are not there."""
     if committer is not None:
         committer._begin()
-
-
-class KeyUsedError(Conflict):
-    """The idempotency key took effect before; `seq` says where, `asked` for what."""
-
-    def __init__(self, problem: str, *, target: str, hint: str, seq: int, asked: bytes) -> None:
-        super().__init__(problem, target=target, hint=hint)
-        self.seq = seq
-        self.asked = asked
-
-
-class HeldError(Conflict):
-    """Another executor holds the branch's lease: `holder`, under epoch `held`."""
-
-    def __init__(self, problem: str, *, target: str, hint: str, holder: str, held: int) -> None:
-        super().__init__(problem, target=target, hint=hint)
-        self.holder = holder
-        self.held = held
-
-
-def explain(proposal: Proposal, refused: Refused) -> PerdureError:
-    """The error that a refusal is for the caller."""
-    draft = proposal.draft
-    target = f"agent {draft.agent!r}, branch {draft.branch!r}"
-    ref = refused.ref
-    if refused.why == "key":
-        assert proposal.key is not None
-        return KeyUsedError(
-            f"the idempotency key {proposal.key[0]!r} was used by commit {refused.seq}",
-            target=target, hint="use another key for another command",
-            seq=refused.seq, asked=refused.asked,
-        )  # fmt: skip
-    if refused.why == "held" and ref is not None and ref.held is not None:
-        holder = ref.holder or "?"
-        return HeldError(
-            f"executor {holder} is running on it",
-            target=f"agent {draft.agent!r}, branch {ref.name!r}",
-            hint="wait until the run ends or waits, send it a signal, or fork",
-            holder=holder, held=ref.held,
-        )  # fmt: skip
-    if refused.why == "fenced":
-        return Fenced(
-            f"the lease of epoch {proposal.epoch} is over"
-            + (f"; epoch {ref.epoch} is current" if ref else ""),
-            target=target,
-            hint="this process lost its branch to another; the run goes on there",
-        )
-    if refused.why == "moved" and ref is not None:
-        return Conflict(
-            f"expected the head at commit {proposal.expected}, it is at {ref.seq}",
-            target=target,
-            hint="agent.refresh() and decide anew, or use agent.update(fn), which retries",
-        )
-    if refused.why == "exists":
-        name = ref.name if ref else draft.agent
-        what = f"the name {name!r} is taken" if ref else "the agent was created meanwhile"
-        if ref and ref.deleted:
-            what = f"the name {name!r} belonged to a branch that was deleted; names stay taken"
-        return Conflict(what, target=target, hint="choose another name" if ref else "open it again")
-    gone = proposal.drop_branch or draft.branch
-    return NotFound(
-        "was deleted" if ref is None or ref.deleted else "is a checkpoint, not a branch",
-        target=f"agent {draft.agent!r}, branch {gone!r}",
-        hint="a late write cannot bring it back; open the agent anew to start another incarnation",
-    )

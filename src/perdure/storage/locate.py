@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability
+from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Backend
 
 if TYPE_CHECKING:
@@ -17,14 +18,16 @@ _named_memories: dict[str, MemoryBackend] = {}
 
 
 def locate(
-    url: str | os.PathLike[str], *, durability: Durability = "sync", create: bool = True
-) -> Backend:
+    url: str | os.PathLike[str], *, durability: Durability = "sync", create: bool = True,
+    clock: Clock = wall_clock,
+) -> Backend:  # fmt: skip
     """Open the backend of a URL.
 
     Args:
         url: a path, ``sqlite:///path``, or ``memory://``. A named memory, ``memory://name``, is the
             same one for all who open it in this process.
         create: whether a store that is not there yet is made.
+        clock: what it goes by; for tests. A named memory keeps the one that it was made with.
 
     Raises:
         NotFound: it is not there and may not be made.
@@ -36,11 +39,11 @@ def locate(
         raise ValueError(f"durability {durability!r}: must be 'sync', 'group' or 'os'")
     scheme, colon, rest = text.partition("://")
     if not colon:
-        return _sqlite(text, durability, create=create)
+        return _sqlite(text, durability, clock, create=create)
     if scheme == "sqlite":
-        return _sqlite(_path_of(text), durability, create=create)
+        return _sqlite(_path_of(text), durability, clock, create=create)
     if scheme == "memory":
-        return _memory(rest, create=create)
+        return _memory(rest, clock, create=create)
     raise ValueError(
         f"{text!r}: no backend for {scheme}:// yet; there are a path, sqlite:///path and memory://"
     )
@@ -67,7 +70,7 @@ def _path_of(url: str) -> str:
     return path
 
 
-def _sqlite(path: str, durability: Durability, *, create: bool) -> Backend:
+def _sqlite(path: str, durability: Durability, clock: Clock, *, create: bool) -> Backend:
     from perdure.storage.sqlite.backend import SqliteBackend  # apsw costs 20 ms to import
 
     if not path or path == ":memory:":
@@ -76,16 +79,16 @@ def _sqlite(path: str, durability: Durability, *, create: bool) -> Backend:
         raise StoreUnavailable(
             "is a folder", target=f"store {path}", hint="name a file in it, such as agents.db"
         )
-    return SqliteBackend(path, durability=durability, create=create)
+    return SqliteBackend(path, durability=durability, create=create, clock=clock)
 
 
-def _memory(name: str, *, create: bool) -> Backend:
+def _memory(name: str, clock: Clock, *, create: bool) -> Backend:
     from perdure.storage.memory import MemoryBackend
 
     if not name:
-        return MemoryBackend()
+        return MemoryBackend(clock=clock)
     if name not in _named_memories or _named_memories[name].closed:
         if not create:
             raise NotFound("no such store in this process", target=f"memory://{name}")
-        _named_memories[name] = MemoryBackend(name)
+        _named_memories[name] = MemoryBackend(name, clock=clock)
     return _named_memories[name]

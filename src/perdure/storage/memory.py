@@ -6,26 +6,28 @@ The same promises as the SQLite backend but durability. Everything ends with the
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
-from perdure.model import AgentInfo, Lease, RunInfo
+from perdure.model import AgentInfo, Lease, Message, MessageKind, RunInfo
+from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.listeners import LocalListeners
 from perdure.storage.port import (
     Append,
     Appended,
+    ExecutorRow,
     Outcome,
     Ref,
     Refused,
+    Sent,
     Sizes,
     StoredCommit,
     StoredSnapshot,
 )  # fmt: skip
-
-UNFINISHED = ("pending", "running", "needs_attention")
+from perdure.storage.run_table import RunTable
 
 
 @dataclass(slots=True)
@@ -40,22 +42,19 @@ class _Agent:
     snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)
 
 
-def _wall_clock() -> int:
-    return time.time_ns() // 1000
-
-
 class MemoryBackend:
     """See `perdure.storage.port.Backend`, whose promises these methods keep."""
 
-    def __init__(self, name: str = "", *, clock: Callable[[], int] = _wall_clock) -> None:
+    def __init__(self, name: str = "", *, clock: Clock = wall_clock) -> None:
         self.url = f"memory://{name}"
         self._clock = clock
         self._lock = threading.RLock()
         self._agents: list[_Agent] = []
         self._latest: dict[str, _Agent] = {}
         self._leaves: dict[int, bytes] = {}
-        self._runs: dict[str, RunInfo] = {}
-        self._executors: dict[str, int] = {}
+        self._runs = RunTable()
+        self._executors: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._listeners = LocalListeners()
         self._closed = False
 
     # -- writing ---------------------------------------------------------------------------
@@ -67,7 +66,7 @@ class MemoryBackend:
 
     def _append_all(self, item: Append) -> Outcome:
         """A commit with those that follow it: all, or none."""
-        agents, latest, runs = len(self._agents), dict(self._latest), dict(self._runs)
+        agents, latest, runs = len(self._agents), dict(self._latest), self._runs.copy()
         outcome = self._append(item)
         for follower in item.then:
             if isinstance(outcome, Appended):
@@ -98,6 +97,8 @@ class MemoryBackend:
         return Appended(agent.no)
 
     def _refusal(self, agent: _Agent, item: Append) -> Refused | None:
+        if item.consumed and not self._runs.has_all(item.consumed):
+            return Refused("consumed")
         if item.key is not None and item.key[0] in agent.keys:
             seq, asked = agent.keys[item.key[0]]
             return Refused("key", seq=seq, asked=asked)
@@ -142,14 +143,19 @@ class MemoryBackend:
             )
         if item.drop_branch is not None:
             agent.refs[item.drop_branch] = replace(agent.refs[item.drop_branch], deleted=True)
+        for message in item.consumed:
+            self._runs.consume(message)
         for run in item.runs:
-            self._runs[run.id] = replace(run, agent_no=agent.no)
+            self._runs.put(replace(run, agent_no=agent.no))
+        for sent in item.sends:
+            self._runs.send(sent, self.now())
         if item.epoch_min:
             ref = agent.refs[item.branch]
             agent.refs[item.branch] = replace(ref, epoch=max(ref.epoch, item.epoch_min))
         if item.release:
             agent.refs[item.branch] = replace(agent.refs[item.branch], held=None, holder=None)
         if item.delete_agent:
+            self._runs.end_agent(agent.name)
             agent.deleted = True
             for name, ref in agent.refs.items():
                 agent.refs[name] = replace(ref, deleted=True, held=None, holder=None)
@@ -212,17 +218,41 @@ class MemoryBackend:
             leaves = {i: self._leaves[i] for i in found.leaf_ids if i in self._leaves}
             return replace(found, leaves=leaves)
 
+    # -- runs and their inbox --------------------------------------------------------------
+
     def runs(
-        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False
-    ) -> list[RunInfo]:
+        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False,
+        status: Sequence[str] | None = None, function: str | None = None, limit: int | None = None,
+        after: str | None = None, newest_first: bool = False,
+    ) -> list[RunInfo]:  # fmt: skip
         with self._lock:
             self._check_open()
-            return [
-                run for run in self._runs.values()
-                if (agent is None or run.agent == agent)
-                and (run_id is None or run.id == run_id)
-                and (not unfinished or run.status in UNFINISHED)
-            ]  # fmt: skip
+            return self._runs.find(
+                agent=agent, run_id=run_id, unfinished=unfinished, status=status,
+                function=function, limit=limit, after=after, newest_first=newest_first,
+            )  # fmt: skip
+
+    def ready(self, now: int, limit: int) -> list[RunInfo]:
+        with self._lock:
+            self._check_open()
+            return self._runs.ready(now, limit)
+
+    def next_wake(self) -> int:
+        with self._lock:
+            self._check_open()
+            return self._runs.next_wake()
+
+    def send(self, message: Message) -> Sent | Refused:
+        with self._lock:
+            self._check_open()
+            return self._runs.send(message, self.now())
+
+    def inbox(
+        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
+    ) -> list[Message]:
+        with self._lock:
+            self._check_open()
+            return self._runs.inbox(run, kind=kind, limit=limit)
 
     # -- leases and executors --------------------------------------------------------------
 
@@ -248,18 +278,34 @@ class MemoryBackend:
                 return Lease(no, branch, executor, epoch)
             return refs[branch]
 
-    def heartbeat(self, executor: str, ttl_ms: int | None) -> None:
+    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
         with self._lock:
             self._check_open()
             if ttl_ms is None:
                 self._executors.pop(executor, None)
             else:
-                self._executors[executor] = self.now() + ttl_ms * 1000
+                self._executors[executor] = self.now() + ttl_ms * 1000, tuple(serves)
 
     def alive(self, executor: str) -> bool:
         with self._lock:
             self._check_open()
-            return self._executors.get(executor, 0) > self.now()
+            return self._executors.get(executor, (0, ()))[0] > self.now()
+
+    def executors(self) -> list[ExecutorRow]:
+        with self._lock:
+            self._check_open()
+            return [
+                ExecutorRow(executor, expires, serves, expires > self.now())
+                for executor, (expires, serves) in sorted(self._executors.items())
+            ]
+
+    def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
+        with self._lock:
+            self._check_open()
+            return self._listeners.listen(executor, callback)
+
+    def notify(self, run_id: str) -> None:
+        self._listeners.notify(run_id)
 
     # -- housekeeping ----------------------------------------------------------------------
 
@@ -292,6 +338,7 @@ class MemoryBackend:
         """Named memories outlive their openers, so that a "reopened" store finds its agents."""
         if self.url == "memory://":
             self._closed = True
+            self._listeners.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -10,11 +10,11 @@ an absent row is None or an empty list, and never the result of a failure (I12).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from perdure.model import AgentInfo, Checkpoint, Lease, RunInfo
+from perdure.model import AgentInfo, Checkpoint, Lease, Message, MessageKind, RunInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,10 @@ class Append:
             writer linked to what never got in: ``stale`` (I3).
         then: with a commit that creates its agent, commits that follow it (their `no` is None):
             all of them are in along with it, or none is. For imports.
+        consumed: numbers of the messages that it takes out of the inbox (I2). Each is taken out by
+            one commit only.
+        sends: messages that are put into inboxes along with it, as by `send`; one that was put in
+            before, or whose run is finished or unknown, is left out.
     """
 
     agent: str
@@ -107,6 +111,8 @@ class Append:
     epoch_min: int = 0
     prev: bytes = b""
     then: Sequence[Append] = ()
+    consumed: Sequence[int] = ()
+    sends: Sequence[Message] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +131,12 @@ class Refused:
             ``moved``: the branch's head is elsewhere; ``exists``: agent, branch or name is taken;
             ``held``: another executor holds the branch; ``fenced``: the epoch is not current;
             ``gone``: the agent, incarnation or branch is deleted or was never there;
-            ``key``: the idempotency key is used, `seq` says where and `asked` for what.
+            ``key``: the idempotency key is used, `seq` says where and `asked` for what;
+            ``consumed``: a message was taken out by another commit, or ended with its agent.
         ref: the branch as it is, where there is one.
     """
 
-    why: Literal["stale", "moved", "exists", "held", "fenced", "gone", "key"]
+    why: Literal["stale", "moved", "exists", "held", "fenced", "gone", "key", "consumed"]
     ref: Ref | None = None
     seq: int = 0
     asked: bytes = b""
@@ -139,11 +146,33 @@ Outcome = Appended | Refused | Exception
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """The message is in the inbox, durably, or was there before.
+
+    Attributes:
+        message: as it was put in. Of one that was taken out since, the value is MISSING; of a
+            "start" for a run that began without one, `no` is 0, too.
+        fresh: whether this call put it in. False: nothing was changed.
+    """
+
+    message: Message
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorRow:
-    """A process that runs agents. `expires`: by the store's clock, in microseconds since 1970."""
+    """A process that runs agents.
+
+    Attributes:
+        expires: when its last heartbeat ends, in microseconds since 1970 by the store's clock.
+        serves: names of the agent functions that it runs for others.
+        alive: whether it may still be running, as `Backend.alive` says.
+    """
 
     id: str
     expires: int
+    serves: tuple[str, ...] = ()
+    alive: bool = False
 
 
 @dataclass(slots=True)
@@ -204,9 +233,57 @@ class Backend(Protocol):
         """The snapshot at a commit, with every leaf that its manifest names and is stored."""
         ...
 
-    def runs(self, *, agent: str | None = None, run_id: str | None = None,
-             unfinished: bool = False) -> list[RunInfo]:  # fmt: skip
-        """Rows of runs, oldest first."""
+    def runs(
+        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False,
+        status: Sequence[str] | None = None, function: str | None = None, limit: int | None = None,
+        after: str | None = None, newest_first: bool = False,
+    ) -> list[RunInfo]:  # fmt: skip
+        """Rows of runs, in the order in which they came to be; each condition narrows.
+
+        Args:
+            status: only rows with one of these.
+            after: id of the last run of the page before, in the same order. Unknown: no rows.
+        """
+        ...
+
+    def ready(self, now: int, limit: int) -> list[RunInfo]:
+        """Runs that somebody could go on with now, each once.
+
+        First, oldest first: pending ones, waiting ones whose timer is due or that have a message,
+        unfinished ones with a message "cancel". Then, oldest first, running ones: whether their
+        owner is dead, the caller finds out; those whose branch is held by another process's
+        living executor may be left out. Costs what it returns, however many wait. Messages
+        "start" are not in it: see `inbox`.
+        """
+        ...
+
+    def next_wake(self) -> int:
+        """The earliest timer of all waiting runs, in microseconds since 1970; 0: there is none."""
+        ...
+
+    def send(self, message: Message) -> Sent | Refused:
+        """Put a message into a run's inbox, durably, in a transaction of its own.
+
+        Needs no lease and no commit, and conflicts with neither. May be repeated: the same run,
+        kind, name and key is put in once only.
+
+        A commit that finishes the run takes out what is left in its inbox; one that deletes the
+        agent ends the inboxes of all its runs, those that did not start yet too.
+
+        Returns:
+            Refused ``gone``: the run is finished, or there is neither a run nor a message "start"
+            for one. Never for a "start", nor for a message that was put in before.
+
+        Raises:
+            TypeError: the value is not plain data.
+            StoreUnavailable: nothing was put in, or its outcome is "unknown".
+        """
+        ...
+
+    def inbox(
+        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
+    ) -> list[Message]:
+        """Messages that no commit took out yet, of one run or of all, in the order they came."""
         ...
 
     def lease(self, no: int, branch: str, executor: str | None, *,
@@ -219,13 +296,38 @@ class Backend(Protocol):
         """
         ...
 
-    def heartbeat(self, executor: str, ttl_ms: int | None) -> None:
-        """Say that an executor lives for `ttl_ms` more; None: it has ended, forget it."""
+    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
+        """Say that an executor lives for `ttl_ms` more; None: it has ended, forget it.
+
+        Args:
+            serves: names of the agent functions that it runs for others.
+        """
+        ...
+
+    def executors(self) -> list[ExecutorRow]:
+        """The executors that said that they live, and not that they ended, by id."""
         ...
 
     def alive(self, executor: str) -> bool:
         """Whether an executor may still be running: provably dead ones are not, expired ones
         neither. In doubt, the answer is True until its time is up."""
+        ...
+
+    def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
+        """Call `callback` with the run's id at every `notify`, by whatever process.
+
+        On a thread of the backend; what the callback raises is logged. Best effort: a notice may
+        get lost, so who listens also looks by itself from time to time. In a forked child nobody
+        listens. A second one for the same executor replaces the first.
+
+        Returns:
+            What ends it; also closing the store does. A call that is under way may end after it.
+        """
+        ...
+
+    def notify(self, run_id: str) -> None:
+        """Tell all who listen that there is something to do for a run. Never raises, never waits;
+        nothing is promised."""
         ...
 
     def maintain(self, what: Literal["sizes", "check", "clean", "flush"], *,

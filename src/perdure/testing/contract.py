@@ -17,80 +17,18 @@ from typing import Any
 import pytest
 
 from perdure.core import chain, ops
-from perdure.core.chain import START, Tail
 from perdure.errors import PerdureError, StoreUnavailable
-from perdure.model import Cause, Checkpoint, Lease, RunInfo
+from perdure.model import Cause, Checkpoint, Lease
 from perdure.storage.port import Append, Appended, Backend, Ref, Refused, StoredSnapshot
+from perdure.testing.contract_inbox import InboxContract
+from perdure.testing.contract_notices import NoticesContract
+from perdure.testing.contract_runs import RunsContract
+from perdure.testing.pen import Pen as Pen
+from perdure.testing.pen import a_run, fields, refused
 
 
-class Pen:
-    """Writes commits of one agent straight to a backend, remembering the log's end."""
-
-    def __init__(self, backend: Backend, agent: str = "a", incarnation: int = 1) -> None:
-        self.backend = backend
-        self.agent = agent
-        self.incarnation = incarnation
-        self.no: int | None = None
-        self.tail: Tail = START
-        self.heads: dict[str, int] = {}
-
-    def make(self, branch: str = "main", value: Any = 0, **more: Any) -> tuple[Append, Tail]:
-        """A commit linked to the end, not written yet."""
-        head = more.pop("expected", self.heads.get(branch))
-        payload = chain.pack_payload([ops.Set((), value)], ())
-        draft = chain.Draft(
-            self.agent, self.incarnation, branch, (head,) if head else (), "dict", (1, 0), "x",
-            more.get("epoch") or 0, Cause("edit"), payload,
-        )  # fmt: skip
-        header, tail = chain.link(draft, self.tail, self.backend.now())
-        append = Append(
-            self.agent, self.no, self.incarnation, tail.seq, header, payload.data, branch, head,
-            prev=self.tail.id, **more,
-        )  # fmt: skip
-        return append, tail
-
-    def write(self, branch: str = "main", value: Any = 0, **more: Any) -> Append:
-        append, tail = self.make(branch, value, **more)
-        (outcome,) = self.backend.append([append])
-        assert isinstance(outcome, Appended), outcome
-        self.accept(append, tail, outcome)
-        return append
-
-    def accept(self, append: Append, tail: Tail, outcome: Appended) -> None:
-        self.no, self.tail = outcome.no, tail
-        self.heads[append.branch] = append.seq
-
-    def number(self) -> int:
-        assert self.no is not None
-        return self.no
-
-
-def refused(outcome: object) -> str:
-    assert isinstance(outcome, Refused), outcome
-    return outcome.why
-
-
-class BackendContract:
+class BackendContract(RunsContract, InboxContract, NoticesContract):
     """See the module."""
-
-    durable = True
-
-    def open(self, place: Path) -> Backend:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def place(self, tmp_path: Path) -> Path:
-        return tmp_path
-
-    @pytest.fixture
-    def backend(self, place: Path) -> Any:
-        backend = self.open(place)
-        yield backend
-        backend.close()
-
-    @pytest.fixture
-    def pen(self, backend: Backend) -> Pen:
-        return Pen(backend)
 
     # -- append ----------------------------------------------------------------------------
 
@@ -108,14 +46,14 @@ class BackendContract:
         pen.write()
         late, _ = pen.make()
         pen.write()
-        stale = Append(**{**_fields(late), "expected": pen.heads["main"]})
+        stale = Append(**{**fields(late), "expected": pen.heads["main"]})
         assert refused(backend.append([stale])[0]) == "stale"
         assert len(backend.read(pen.number(), 1, 9)) == 2
 
     def test_i3_a_gap_is_refused(self, backend: Backend, pen: Pen) -> None:
         pen.write()
         append, _ = pen.make()
-        gap = Append(**{**_fields(append), "seq": 7})
+        gap = Append(**{**fields(append), "seq": 7})
         assert refused(backend.append([gap])[0]) == "stale"
 
     def test_i3_what_links_to_a_commit_that_never_got_in_is_refused(
@@ -168,7 +106,7 @@ class BackendContract:
         pen.write()
         append, _ = pen.make(
             expected=9, key=("k", b"x"), snapshot=StoredSnapshot(b"m", [77], {77: b"leaf"}),
-            checkpoint=Checkpoint("cp", 2, "h", "dict", (1, 0)), runs=[_run("a")],
+            checkpoint=Checkpoint("cp", 2, "h", "dict", (1, 0)), runs=[a_run("a")],
         )  # fmt: skip
         assert refused(backend.append([append])[0]) == "moved"
         assert backend.key(pen.number(), "k") is None
@@ -224,7 +162,7 @@ class BackendContract:
     def test_a_deleted_agent_takes_no_late_write(self, backend: Backend, pen: Pen) -> None:
         pen.write()
         late, _ = pen.make()
-        late = Append(**{**_fields(late), "seq": 3})
+        late = Append(**{**fields(late), "seq": 3})
         pen.write(delete_agent=True)
         assert refused(backend.append([late])[0]) == "gone"
         fork, _ = pen.make("other")
@@ -269,7 +207,7 @@ class BackendContract:
         fresh, _ = pen.make("side", expected=None)
         assert refused(backend.append([fresh])[0]) == "exists"
 
-    # -- keys, snapshots, runs -------------------------------------------------------------
+    # -- keys and snapshots ----------------------------------------------------------------
 
     def test_a_key_takes_effect_once(self, backend: Backend, pen: Pen) -> None:
         pen.write()
@@ -294,15 +232,6 @@ class BackendContract:
         assert [row.snapshotted for row in backend.read(pen.number(), 1, 3)] == [True, True]
         sizes = backend.maintain("sizes", no=pen.number())
         assert (sizes.commits, sizes.snapshots, sizes.leaves, sizes.leaf_bytes) == (2, 2, 2, 7)
-
-    def test_rows_of_runs_are_replaced_in_place(self, backend: Backend, pen: Pen) -> None:
-        pen.write(runs=[_run("a", status="running")])
-        pen.write(runs=[_run("b", status="running"), _run("a", status="done", result={"x": 1})])
-        assert [run.id for run in backend.runs(agent="a")] == ["a", "b"]
-        (done,) = backend.runs(run_id="a")
-        assert (done.status, done.result, done.agent_no) == ("done", {"x": 1}, pen.number())
-        assert [run.id for run in backend.runs(unfinished=True)] == ["b"]
-        assert backend.runs(agent="nobody") == []
 
     # -- leases ----------------------------------------------------------------------------
 
@@ -353,17 +282,6 @@ class BackendContract:
         backend.lease(pen.number(), "side", "one")
         assert refused(backend.append([pen.make(drop_branch="side")[0]])[0]) == "held"
 
-    def test_an_executor_is_alive_until_it_says_otherwise(self, backend: Backend) -> None:
-        assert not backend.alive("nobody")
-        backend.heartbeat("one", 60_000)
-        assert backend.alive("one")
-        backend.heartbeat("one", None)
-        assert not backend.alive("one")
-
-    def test_an_executor_expires(self, backend: Backend) -> None:
-        backend.heartbeat("one", 0)
-        assert not backend.alive("one")
-
     # -- reopening and closing ---------------------------------------------------------------
 
     def test_i1_everything_is_there_after_reopening(self, place: Path) -> None:
@@ -372,7 +290,7 @@ class BackendContract:
         backend = self.open(place)
         pen = Pen(backend)
         pen.write(key=("k", b"x"), snapshot=StoredSnapshot(b"one", [5], {5: b"five"}))
-        pen.write(runs=[_run("r")])
+        pen.write(runs=[a_run("r")])
         backend.lease(pen.number(), "main", "one")
         before = _everything(backend, pen.number())
         backend.close()
@@ -400,15 +318,6 @@ class BackendContract:
         for what in ("check", "clean", "flush"):
             backend.maintain(what)
         assert _everything(backend, pen.number()) == before
-
-
-def _fields(append: Append) -> dict[str, Any]:
-    return {name: getattr(append, name) for name in append.__slots__}
-
-
-def _run(run_id: str, **more: Any) -> RunInfo:
-    more.setdefault("status", "running")
-    return RunInfo(run_id, "a", 1, "main", "f", "main", started=1, **more)
 
 
 def _everything(backend: Backend, no: int) -> list[Any]:

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import apsw
 
 from perdure.core import chain
+from perdure.model import FINISHED
+from perdure.storage.clocks import Clock
 from perdure.storage.port import Append, Appended, Outcome, Refused
+from perdure.storage.sqlite.inbox import Put
 from perdure.storage.sqlite.rows import (
     do,
     find_ref,
     from_checkpoint,
     from_run,
+    ids_json,
     pack_ids,
     place,
     run,
 )  # fmt: skip
 
 
-def append(db: apsw.Connection, item: Append) -> Outcome:
+def append(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
     """Write one commit with those that come along with it, or nothing of it (I2). Later ones of
     the transaction see it."""
     if not item.then:
-        return _append(db, item)
+        return _append(db, item, clock)
     db.execute("SAVEPOINT whole")
-    outcome = _append(db, item)
+    outcome = _append(db, item, clock)
     for follower in item.then:
         if isinstance(outcome, Appended):
-            outcome = _append(db, replace(follower, no=outcome.no))
+            outcome = _append(db, replace(follower, no=outcome.no), clock)
     if not isinstance(outcome, Appended):
         db.execute("ROLLBACK TO whole")
     db.execute("RELEASE whole")
     return outcome
 
 
-def _append(db: apsw.Connection, item: Append) -> Outcome:
+def _append(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
     refused = _refusal(db, item)
     if refused:
         return refused
@@ -54,7 +59,7 @@ def _append(db: apsw.Connection, item: Append) -> Outcome:
         return Refused("stale")
     if item.expected is None:
         do(db, "add_branch", (no, item.branch, item.seq))
-    _append_extras(db, item, no, at)
+    _append_extras(db, item, no, at, clock)
     return Appended(no)
 
 
@@ -82,6 +87,8 @@ def landed(db: apsw.Connection, item: Append) -> int | None:
 
 def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     """What can be told before anything is written; the rest, the insert itself refuses."""
+    if item.consumed and not _are_there(db, item.consumed):
+        return Refused("consumed")
     if item.no is None:
         found = run(db, "find_agent", (item.agent, None))
         if found and not (found[0][3] and found[0][2] < item.incarnation):
@@ -107,6 +114,11 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     return None
 
 
+def _are_there(db: apsw.Connection, messages: Sequence[int]) -> bool:
+    found: int = run(db, "count_messages", (ids_json(messages),))[0][0]
+    return found == len(messages)
+
+
 def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
     """Why the head could not be claimed."""
     ref = find_ref(db, no, item.branch)
@@ -119,7 +131,7 @@ def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
     return Refused("stale", ref)
 
 
-def _append_extras(db: apsw.Connection, item: Append, no: int, at: int) -> None:
+def _append_extras(db: apsw.Connection, item: Append, no: int, at: int, clock: Clock) -> None:
     if item.key is not None:
         do(db, "add_key", (no, item.key[0], item.seq, item.key[1]))
     if item.snapshot is not None:
@@ -132,8 +144,14 @@ def _append_extras(db: apsw.Connection, item: Append, no: int, at: int) -> None:
         do(db, "add_checkpoint", (no, point.name, point.seq, from_checkpoint(point)))
     if item.drop_branch is not None:
         do(db, "drop_branch", (no, item.drop_branch))
+    if item.consumed:
+        do(db, "consume_messages", (ids_json(item.consumed),))
     for row in item.runs:
         do(db, "put_run", from_run(row, no))
+        if row.status in FINISHED:
+            do(db, "close_inbox", (row.id,))
+    for message in item.sends:
+        Put(message, clock())(db)
     if item.epoch_min:
         do(db, "raise_epoch", (no, item.branch, item.epoch_min))
     if item.release:
@@ -141,3 +159,4 @@ def _append_extras(db: apsw.Connection, item: Append, no: int, at: int) -> None:
     if item.delete_agent:
         do(db, "end_agent", (no,))
         do(db, "end_refs", (no,))
+        do(db, "end_inbox", (item.agent,))

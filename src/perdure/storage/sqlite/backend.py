@@ -5,25 +5,30 @@ One connection writes (writer.py), under a lock; others read.
 
 from __future__ import annotations
 
+import json
 import os
-import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import apsw
 
 from perdure.errors import Corrupt, NotFound
-from perdure.model import AgentInfo, Durability, Lease, RunInfo
+from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
+from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import (
     Append,
+    ExecutorRow,
     Outcome,
     Ref,
+    Refused,
+    Sent,
     Sizes,
     StoredCommit,
     StoredSnapshot,
 )  # fmt: skip
+from perdure.storage.sqlite import inbox
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.readers import Readers
@@ -35,9 +40,10 @@ from perdure.storage.sqlite.rows import (
     run,
     span,
     to_ref,
-    to_run,
     unpack_ids,
 )  # fmt: skip
+from perdure.storage.sqlite.runs import list_ready, list_runs
+from perdure.storage.sqlite.sockets import Sockets
 from perdure.storage.sqlite.writer import Writer
 
 FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
@@ -48,7 +54,7 @@ class SqliteBackend:
 
     def __init__(
         self, path: str, *, durability: Durability = "sync", create: bool = True,
-        vfs: str | None = None, checked: bool = True,
+        vfs: str | None = None, checked: bool = True, clock: Clock = wall_clock,
     ) -> None:  # fmt: skip
         if not create and not os.path.exists(path):
             raise NotFound(
@@ -58,7 +64,11 @@ class SqliteBackend:
         self.path = os.path.abspath(path)
         self.url = f"sqlite:///{self.path}"
         self._locks = ExecutorLocks(self.path)
-        self._writer = Writer(self.path, durability, vfs, create=create, checked=checked)
+        self._sockets = Sockets(self.path, self._locks.dead)
+        self._clock = clock
+        self._writer = Writer(
+            self.path, durability, vfs, create=create, checked=checked, clock=clock
+        )
         self._readers = Readers(self._writer.connect)
         _quiet_at_forks(self)
 
@@ -115,7 +125,7 @@ class SqliteBackend:
             rows = run(db, "find_key", (no, key))
         return (rows[0][0], rows[0][1]) if rows else None
 
-    # -- agents, names, runs ---------------------------------------------------------------
+    # -- agents and names ------------------------------------------------------------------
 
     def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
         with self._reading() as db:
@@ -134,11 +144,42 @@ class SqliteBackend:
         with self._reading() as db:
             return [to_ref(row) for row in run(db, "list_refs", (no,))]
 
+    # -- runs and their inbox --------------------------------------------------------------
+
     def runs(
-        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False
-    ) -> list[RunInfo]:
+        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False,
+        status: Sequence[str] | None = None, function: str | None = None, limit: int | None = None,
+        after: str | None = None, newest_first: bool = False,
+    ) -> list[RunInfo]:  # fmt: skip
         with self._reading() as db:
-            return [to_run(row) for row in run(db, "find_runs", (agent, run_id, unfinished))]
+            return list_runs(
+                db, agent=agent, run_id=run_id, unfinished=unfinished, status=status,
+                function=function, limit=limit, after=after, newest_first=newest_first,
+            )  # fmt: skip
+
+    def ready(self, now: int, limit: int) -> list[RunInfo]:
+        with self._reading() as db:
+            others = [
+                row.id for row in self._executors(db)
+                if row.alive and not self._locks.holds(row.id)
+            ]  # fmt: skip
+            return list_ready(db, now, limit, others)
+
+    def next_wake(self) -> int:
+        with self._reading() as db:
+            found = run(db, "next_timer")
+        return int(found[0][0]) if found else 0
+
+    def send(self, message: Message) -> Sent | Refused:
+        put = inbox.Put(message, self.now())
+        with self._writer.lock:
+            return self._writer.settled(put)
+
+    def inbox(
+        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
+    ) -> list[Message]:
+        with self._reading() as db:
+            return inbox.messages(db, run, kind, limit)
 
     # -- leases and executors --------------------------------------------------------------
 
@@ -158,7 +199,7 @@ class SqliteBackend:
             raise NotFound("there is no such branch", target=f"branch {branch!r}")
         return ref
 
-    def heartbeat(self, executor: str, ttl_ms: int | None) -> None:
+    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
         if ttl_ms is None:
             with self._writing() as db:
                 run(db, "end_executor", (executor,))
@@ -167,11 +208,27 @@ class SqliteBackend:
         self._writer.check()
         begins = self._locks.hold(executor)
         with self._writing() as db:
-            run(db, "put_executor", (executor, self.now() + ttl_ms * 1000))
+            expires = self.now() + ttl_ms * 1000
+            run(db, "put_executor", (executor, expires, json.dumps(list(serves))))
             if begins:
                 run(db, "forget_executors", (self.now() - FORGOTTEN_AFTER_US,))
         if begins:
             self._locks.tidy(self._counts_as_alive)
+            self._sockets.tidy()
+
+    def executors(self) -> list[ExecutorRow]:
+        with self._reading() as db:
+            return self._executors(db)
+
+    def _executors(self, db: apsw.Connection) -> list[ExecutorRow]:
+        now = self.now()
+        return [
+            ExecutorRow(
+                executor, expires, tuple(json.loads(serves)),
+                expires > now and not self._locks.dead(executor),
+            )
+            for executor, expires, serves in run(db, "list_executors")
+        ]  # fmt: skip
 
     def alive(self, executor: str) -> bool:
         return not self._locks.dead(executor) and self._counts_as_alive(executor)
@@ -180,6 +237,13 @@ class SqliteBackend:
         with self._reading() as db:
             found = run(db, "find_executor", (executor,))
         return bool(found) and found[0][0] > self.now()
+
+    def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
+        self._writer.check()
+        return self._sockets.listen(executor, callback)
+
+    def notify(self, run_id: str) -> None:
+        self._sockets.notify(run_id)
 
     # -- housekeeping ----------------------------------------------------------------------
 
@@ -230,9 +294,10 @@ class SqliteBackend:
         )
 
     def now(self) -> int:
-        return time.time_ns() // 1000
+        return self._clock()
 
     def close(self) -> None:
+        self._sockets.close()
         self._locks.close()
         self._readers.close()
         self._writer.close()
@@ -253,6 +318,7 @@ class SqliteBackend:
         self._writer.renew()
         self._readers.renew()
         self._locks.forget_after_fork()
+        self._sockets.forget_after_fork()
 
 
 def _info(db: apsw.Connection, row: Any) -> AgentInfo:

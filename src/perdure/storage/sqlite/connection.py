@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 import sys
 import threading
 import time
@@ -23,7 +22,9 @@ import apsw.sqlite_extra
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.sqlite.faults import RESTORE, ReplacedError, translate
+from perdure.storage.sqlite.frames import Frame, Frames
 from perdure.storage.sqlite.statements import migrations
+from perdure.storage.sqlite.upgrade import see_as_new
 
 APPLICATION_ID = 0x50726475  # "Prdu"
 VERSION_MIN = (3, 51, 3)
@@ -101,7 +102,8 @@ def _identity(path: str) -> tuple[int, int]:
 def connect(
     path: str, *, synchronous: str, create: bool, vfs: str | None = None, checked: bool = True
 ) -> apsw.Connection:
-    """Open the file as a store, creating it if asked, and bring its schema up to date.
+    """Open the file as a store, creating it if asked. One of an earlier format that may not be
+    written to is seen as if it were of this one; else call `upgrade` before anything else.
 
     Args:
         checked: False: read pages whose checksum is wrong, too; only for their repair.
@@ -157,8 +159,13 @@ def _connect(
         # Closing must not checkpoint by itself: from a WAL that another program truncated under us
         # it would copy garbage into the main file.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        # Or SQLite would plan a query anew whenever other values are bound to it, and that takes
+        # several times as long as the query. Our plans depend on no values.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.pragma("cache_size", -16_000)
         connection.execute("SELECT count(*) FROM executors").fetchall()  # opens the WAL
+        if not checked:
+            see_as_new(connection)
     except BaseException as error:
         connection.close()
         if isinstance(error, apsw.NotADBError) and _was_a_store(path):
@@ -194,6 +201,7 @@ def _connect_to_look(path: str, vfs: str) -> apsw.Connection:
     try:
         connection = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)
         _adopt(connection, path, create=False, checked=True)
+        see_as_new(connection)
     except apsw.Error as error:
         raise translate(error, path) from error
     return connection
@@ -308,10 +316,6 @@ UNSYNCED = "unsynced"
 UNSYNCED_MARK = "SELECT 1 FROM marks WHERE name = ?"
 """The mark of a store that was written to at a durability other than "sync"."""
 
-_FRAME_HEAD = struct.Struct(">IIII")  # page number, database size at commit, salt 1, salt 2
-WAL_HEADER_SIZE = 32
-FRAME_HEADER_SIZE = 24
-
 
 def check_wal(connection: apsw.Connection, path: str) -> None:
     """Find damage in the middle of the WAL that SQLite would take for its end.
@@ -356,7 +360,11 @@ def _valid_frames(connection: apsw.Connection) -> int:
 
 
 def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
-    """The last frame of the current WAL generation that lies behind a later commit, if any."""
+    """A frame of the current WAL generation that was written behind a later commit, if any.
+
+    It must go on from that commit: writers that were killed before they had published theirs leave
+    frames that the next one writes over from the same place on, as far as its own go.
+    """
     flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
     try:
         # Through SQLite's own file layer: closing a plain descriptor would drop our locks.
@@ -364,20 +372,15 @@ def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
     except apsw.Error:
         return None
     try:
-        size = wal.xFileSize()
-        if size < WAL_HEADER_SIZE:
-            return None
-        salts = wal.xRead(WAL_HEADER_SIZE, 0)[16:24]
-        frame_size = FRAME_HEADER_SIZE + page_size
-        commit_seen = False
-        for frame in range(valid, (size - WAL_HEADER_SIZE) // frame_size):
-            head = wal.xRead(FRAME_HEADER_SIZE, WAL_HEADER_SIZE + frame * frame_size)
-            _, pages, *_ = _FRAME_HEAD.unpack_from(head)
-            if head[8:16] != salts:
+        frames = Frames(wal, page_size)
+        commit: Frame | None = None
+        for number in range(valid, frames.count):
+            frame = frames.read(number)
+            if frame.salts != frames.salts:
                 continue
-            if commit_seen:
-                return frame + 1
-            commit_seen = pages != 0
+            if commit is not None and frames.follows(frame, commit):
+                return number + 1
+            commit = frame if frame.pages else None
         return None
     finally:
         wal.xClose()

@@ -15,6 +15,8 @@ from contextlib import suppress
 from perdure.errors import StoreUnavailable
 
 HOLD_TRIES = 1000
+SOCKET = ".sock"
+"""Ends the names of what else lies in the folder; see sockets.py."""
 
 
 class ExecutorLocks:
@@ -89,6 +91,10 @@ class ExecutorLocks:
             os.close(descriptor)
         return True
 
+    def holds(self, executor: str) -> bool:
+        """Whether it is an executor of this process."""
+        return executor in self._own
+
     def tidy(self, needed: Callable[[str], bool]) -> None:
         """Remove the files of dead executors, but of those that without it would seem alive."""
         try:
@@ -96,6 +102,8 @@ class ExecutorLocks:
         except OSError:
             return
         for name in names:
+            if name.endswith(SOCKET):
+                continue
             if not needed(name) and self.dead(name):
                 _unlink(self._file(name))
 

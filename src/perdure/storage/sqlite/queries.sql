@@ -1,4 +1,5 @@
--- Every statement of the backend, by name. Parameters are bound by name or place, never spliced in.
+-- Every statement of the backend, by name. Parameters are bound by name or place, never spliced in;
+-- {a_name} stands for the part of that name, which is the same in several statements.
 
 -- name: claim_head
 -- I2, I4: moves the head if the branch stands where the writer saw it, is held by nobody else, and
@@ -59,20 +60,129 @@ SELECT manifest, leaf_ids FROM snapshots WHERE id = ?;
 SELECT id, data FROM leaves WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: put_run
-INSERT INTO runs (id, agent, agent_no, branch, function, key, status, started, ended, args, result,
-                  problem)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO runs ({run_columns})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     branch = excluded.branch, status = excluded.status, started = excluded.started,
     ended = excluded.ended, args = excluded.args, result = excluded.result,
-    problem = excluded.problem;
+    problem = excluded.problem, wake_at = excluded.wake_at, waits = excluded.waits,
+    turn = excluded.turn, turn_at = excluded.turn_at, version = excluded.version,
+    queue = excluded.queue, parent = excluded.parent, started_at = excluded.started_at,
+    changed_at = excluded.changed_at, seen = excluded.seen;
 
--- name: find_runs
-SELECT id, agent, agent_no, branch, function, key, status, started, ended, args, result, problem
-FROM runs
-WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR id = ?2)
-  AND (NOT ?3 OR status IN ('pending', 'running', 'needs_attention'))
-ORDER BY place;
+-- name: run_columns
+-- A part of other statements: the fields of RunInfo, in their order.
+id, agent, agent_no, branch, function, key, status, started, ended, args, result, problem,
+wake_at, waits, turn, turn_at, version, queue, parent, started_at, changed_at, seen
+
+-- name: unfinished
+-- A part: written as the indexes have it, so that they serve.
+status IN ('pending', 'running', 'waiting', 'needs_attention')
+
+-- name: wanted_runs
+-- A part: what narrows every list of runs.
+place > :low AND place < :high AND (:function IS NULL OR function = :function)
+AND (:status IS NULL OR status IN (SELECT value FROM json_each(:status)))
+
+-- name: find_run
+SELECT {run_columns} FROM runs WHERE id = ?;
+
+-- name: find_run_place
+SELECT place FROM runs WHERE id = ?;
+
+-- name: list_runs_up
+SELECT {run_columns} FROM runs WHERE {wanted_runs} ORDER BY place LIMIT :limit;
+
+-- name: list_runs_down
+SELECT {run_columns} FROM runs WHERE {wanted_runs} ORDER BY place DESC LIMIT :limit;
+
+-- name: list_agents_runs_up
+SELECT {run_columns} FROM runs WHERE agent = :agent AND {wanted_runs} ORDER BY place LIMIT :limit;
+
+-- name: list_agents_runs_down
+SELECT {run_columns} FROM runs WHERE agent = :agent AND {wanted_runs}
+ORDER BY place DESC LIMIT :limit;
+
+-- name: list_unfinished
+-- :direction is 1 or -1.
+SELECT {run_columns} FROM runs INDEXED BY runs_unfinished WHERE {unfinished} AND {wanted_runs}
+ORDER BY place * :direction LIMIT :limit;
+
+-- name: list_agents_unfinished
+SELECT {run_columns} FROM runs INDEXED BY runs_unfinished_by_agent
+WHERE agent = :agent AND {unfinished} AND {wanted_runs}
+ORDER BY place * :direction LIMIT :limit;
+
+-- name: list_ready
+-- Its cost must not grow with the runs that wait: each branch has an index of its own.
+SELECT {run_columns} FROM runs WHERE place IN (
+    SELECT place FROM (
+        SELECT place FROM runs INDEXED BY runs_unfinished
+        WHERE {unfinished} AND status = 'pending' ORDER BY place LIMIT :limit
+    )
+    UNION
+    SELECT place FROM runs INDEXED BY runs_by_timer
+    WHERE status = 'waiting' AND wake_at > 0 AND wake_at <= :now
+    UNION
+    SELECT r.place FROM inbox m INDEXED BY inbox_by_kind CROSS JOIN runs r ON r.id = m.run
+    WHERE m.consumed = 0 AND m.kind IN ('signal', 'answer') AND r.status = 'waiting'
+      AND m.no > r.seen
+    UNION
+    SELECT r.place FROM inbox m INDEXED BY inbox_by_kind CROSS JOIN runs r ON r.id = m.run
+    WHERE m.consumed = 0 AND m.kind = 'cancel'
+      AND r.status IN ('pending', 'running', 'waiting', 'needs_attention')
+) ORDER BY place LIMIT :limit;
+
+-- name: list_running
+-- But those on a branch that is held by one of :holders, a JSON array.
+SELECT {run_columns} FROM runs INDEXED BY runs_unfinished
+WHERE {unfinished} AND status = 'running' AND NOT EXISTS (
+    SELECT 1 FROM refs WHERE refs.agent_no = runs.agent_no AND refs.name = runs.branch
+    AND refs.holder IN (SELECT value FROM json_each(:holders))
+)
+ORDER BY place LIMIT :limit;
+
+-- name: next_timer
+SELECT wake_at FROM runs INDEXED BY runs_by_timer WHERE status = 'waiting' AND wake_at > 0
+ORDER BY wake_at LIMIT 1;
+
+-- name: message_columns
+-- A part: the fields of Message, in their order.
+run, agent, kind, name, key, value, who, at, no
+
+-- name: add_message
+INSERT INTO inbox (run, agent, kind, name, key, value, who, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+RETURNING no;
+
+-- name: find_message
+SELECT {message_columns} FROM inbox WHERE run = ? AND kind = ? AND name = ? AND key = ?;
+
+-- name: find_start
+SELECT 1 FROM inbox WHERE run = ? AND kind = 'start' AND consumed = 0;
+
+-- name: list_messages
+SELECT {message_columns} FROM inbox WHERE consumed = 0 ORDER BY no LIMIT :limit;
+
+-- name: list_messages_of_kind
+SELECT {message_columns} FROM inbox INDEXED BY inbox_by_kind
+WHERE consumed = 0 AND kind = :kind ORDER BY no LIMIT :limit;
+
+-- name: list_messages_of_run
+SELECT {message_columns} FROM inbox INDEXED BY inbox_by_run
+WHERE consumed = 0 AND run = :run AND (:kind IS NULL OR kind = :kind) ORDER BY no LIMIT :limit;
+
+-- name: count_messages
+-- The numbers come as a JSON array.
+SELECT count(*) FROM inbox WHERE consumed = 0 AND no IN (SELECT value FROM json_each(?));
+
+-- name: consume_messages
+UPDATE inbox SET consumed = 1, value = NULL WHERE no IN (SELECT value FROM json_each(?));
+
+-- name: close_inbox
+UPDATE inbox SET consumed = 1, value = NULL WHERE run = ? AND consumed = 0;
+
+-- name: end_inbox
+DELETE FROM inbox WHERE agent = ?;
 
 -- name: find_agent
 SELECT no, name, incarnation, deleted FROM agents
@@ -129,8 +239,11 @@ RETURNING epoch;
 INSERT OR IGNORE INTO marks (name) VALUES (?);
 
 -- name: put_executor
-INSERT INTO executors (id, expires) VALUES (?, ?)
-ON CONFLICT (id) DO UPDATE SET expires = excluded.expires;
+INSERT INTO executors (id, expires, serves) VALUES (?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET expires = excluded.expires, serves = excluded.serves;
+
+-- name: list_executors
+SELECT id, expires, serves FROM executors ORDER BY id;
 
 -- name: end_executor
 DELETE FROM executors WHERE id = ?;

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from perdure.core import codec
-from perdure.model import Checkpoint, RunInfo
+from perdure.model import MISSING, Checkpoint, Message, RunInfo
 from perdure.storage.port import Ref
 from perdure.storage.sqlite.statements import statements
 
@@ -77,5 +77,14 @@ def to_run(row: Any) -> RunInfo:
 def from_run(row: RunInfo, no: int) -> tuple[Any, ...]:
     return (
         row.id, row.agent, no, row.branch, row.function, row.key, row.status, row.started,
-        row.ended, row.args, codec.encode(row.result), row.problem,
+        row.ended, row.args, codec.encode(row.result), row.problem, row.wake_at, row.waits,
+        row.turn, row.turn_at, row.version, row.queue, row.parent, row.started_at, row.changed_at,
+        row.seen,
     )  # fmt: skip
+
+
+def to_message(row: Any) -> Message:
+    """Its value is MISSING if it was taken out."""
+    values = list(row)
+    values[5] = MISSING if values[5] is None else codec.decode(values[5])
+    return Message(*values)

@@ -7,17 +7,19 @@ from functools import cache
 from importlib.resources import files
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_PART = re.compile(r"\{(\w+)\}")
 
 
 @cache
 def statements() -> dict[str, str]:
-    """Every statement of queries.sql by its name, without comments."""
+    """Every statement of queries.sql by its name, without comments, its parts filled in."""
     text = (files(__package__) / "queries.sql").read_text()
     parts = _NAME.split(text)[1:]
-    return {
+    bare = {
         name: re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip()
         for name, body in zip(parts[::2], parts[1::2], strict=True)
     }
+    return {name: _PART.sub(lambda part: bare[part.group(1)], body) for name, body in bare.items()}
 
 
 @cache

@@ -7,19 +7,24 @@ row in place (I1).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import apsw
 
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
+from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.append import append, landed
 from perdure.storage.sqlite.connection import UNSYNCED, Files, check_wal, connect
 from perdure.storage.sqlite.faults import ReplacedError, translate
 from perdure.storage.sqlite.housekeeper import Housekeeper, sync_wal
 from perdure.storage.sqlite.rows import do
+from perdure.storage.sqlite.upgrade import see_as_it_is, upgrade
+
+T = TypeVar("T")
 
 GROUP_COMMITS = 64
 GROUP_MS = 20
@@ -36,8 +41,10 @@ class Writer:
         *,
         create: bool,
         checked: bool = True,
+        clock: Clock = wall_clock,
     ) -> None:
         self._path = path
+        self._clock = clock
         self._durability = durability
         self._vfs = vfs
         self._checked = checked
@@ -53,6 +60,8 @@ class Writer:
         self._connection: apsw.Connection | None = self.connect(create=create)
         try:
             check_wal(self._connection, path)
+            if checked and not self._connection.readonly("main"):
+                upgrade(self._connection)
         except Corrupt:
             self._connection.close()
             raise
@@ -123,7 +132,7 @@ class Writer:
             self._mark_unsynced(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            outcomes = [append(connection, item) for item in batch]
+            outcomes = [append(connection, item, self._clock) for item in batch]
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -239,6 +248,31 @@ class Writer:
             self._suspect = True
             raise self.translate(error) from error
 
+    def settled(self, work: Callable[[apsw.Connection], T]) -> T:
+        """A transaction outside the log of which is known, in the end, whether it was done.
+
+        A COMMIT that failed may have happened: `work` is then done once more, in a reopened file,
+        and finds by itself what it did before.
+
+        Raises:
+            StoreUnavailable: it was not done; or "unknown", where even that cannot be found out.
+        """
+        committing = False
+        try:
+            with self.transaction() as db:
+                result = work(db)
+                committing = True
+            return result
+        except StoreUnavailable as problem:
+            if not committing:
+                raise
+            try:
+                with self.transaction() as db:
+                    result = work(db)
+            except StoreUnavailable as again:
+                raise self._unknown(problem) from again
+            return result
+
     def translate(self, error: Exception) -> PerdureError:
         """The error of the tree; files that were exchanged under us explain all others."""
         try:
@@ -265,6 +299,7 @@ class Writer:
         """
         connection = self.ready()
         try:
+            see_as_it_is(connection)
             connection.pragma("journal_mode", "delete")
             connection.execute("VACUUM")
             connection.pragma("journal_mode", "wal")

@@ -1,0 +1,67 @@
+"""Who listens for notices inside this process: the memory backend's way to be told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+
+_log = logging.getLogger("perdure.storage")
+
+
+def call(callback: Callable[[str], None], run_id: str) -> None:
+    """Tell one listener; what it raises is its own."""
+    try:
+        callback(run_id)
+    except Exception:
+        _log.exception("a listener raised at the notice for run %s", run_id)
+
+
+class LocalListeners:
+    """A thread for each, so that none has to wait for another, and notifying for nobody.
+
+    After a fork the threads are not there: the child finds nobody listening.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._queues: dict[str, SimpleQueue[str | None]] = {}
+
+    def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
+        self._forget_after_fork()
+        notices: SimpleQueue[str | None] = SimpleQueue()
+        before = self._queues.get(executor)
+        self._queues[executor] = notices
+        if before is not None:
+            before.put(None)
+        threading.Thread(
+            target=_serve, args=(notices, callback), name="perdure-listener", daemon=True
+        ).start()
+        return partial(self._end, executor, notices)
+
+    def notify(self, run_id: str) -> None:
+        self._forget_after_fork()
+        for notices in list(self._queues.values()):
+            notices.put(run_id)
+
+    def close(self) -> None:
+        for executor, notices in list(self._queues.items()):
+            self._end(executor, notices)
+
+    def _end(self, executor: str, notices: SimpleQueue[str | None]) -> None:
+        notices.put(None)
+        if self._queues.get(executor) is notices:
+            self._queues.pop(executor, None)
+
+    def _forget_after_fork(self) -> None:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._queues = {}
+
+
+def _serve(notices: SimpleQueue[str | None], callback: Callable[[str], None]) -> None:
+    while (run_id := notices.get()) is not None:
+        call(callback, run_id)

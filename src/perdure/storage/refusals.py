@@ -1,0 +1,85 @@
+"""What a refused commit is for its caller: an error that says who was first, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perdure.errors import Conflict, Fenced, NotFound, PerdureError
+from perdure.storage.port import Refused
+
+if TYPE_CHECKING:
+    from perdure.storage.committer import Proposal
+
+
+class KeyUsedError(Conflict):
+    """The idempotency key took effect before; `seq` says where, `asked` for what."""
+
+    def __init__(self, problem: str, *, target: str, hint: str, seq: int, asked: bytes) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.seq = seq
+        self.asked = asked
+
+
+class HeldError(Conflict):
+    """Another executor holds the branch's lease: `holder`, under epoch `held`."""
+
+    def __init__(self, problem: str, *, target: str, hint: str, holder: str, held: int) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.holder = holder
+        self.held = held
+
+
+class ConsumedError(Conflict):
+    """Another commit took the message out of the inbox, or its agent was deleted."""
+
+
+def explain(proposal: Proposal, refused: Refused) -> PerdureError:
+    """The error that a refusal is for the caller."""
+    draft = proposal.draft
+    target = f"agent {draft.agent!r}, branch {draft.branch!r}"
+    ref = refused.ref
+    if refused.why == "key":
+        assert proposal.key is not None
+        return KeyUsedError(
+            f"the idempotency key {proposal.key[0]!r} was used by commit {refused.seq}",
+            target=target, hint="use another key for another command",
+            seq=refused.seq, asked=refused.asked,
+        )  # fmt: skip
+    if refused.why == "held" and ref is not None and ref.held is not None:
+        holder = ref.holder or "?"
+        return HeldError(
+            f"executor {holder} is running on it",
+            target=f"agent {draft.agent!r}, branch {ref.name!r}",
+            hint="wait until the run ends or waits, send it a signal, or fork",
+            holder=holder, held=ref.held,
+        )  # fmt: skip
+    if refused.why == "fenced":
+        return Fenced(
+            f"the lease of epoch {proposal.epoch} is over"
+            + (f"; epoch {ref.epoch} is current" if ref else ""),
+            target=target,
+            hint="this process lost its branch to another; the run goes on there",
+        )
+    if refused.why == "moved" and ref is not None:
+        return Conflict(
+            f"expected the head at commit {proposal.expected}, it is at {ref.seq}",
+            target=target,
+            hint="agent.refresh() and decide anew, or use agent.update(fn), which retries",
+        )
+    if refused.why == "exists":
+        name = ref.name if ref else draft.agent
+        what = f"the name {name!r} is taken" if ref else "the agent was created meanwhile"
+        if ref and ref.deleted:
+            what = f"the name {name!r} belonged to a branch that was deleted; names stay taken"
+        return Conflict(what, target=target, hint="choose another name" if ref else "open it again")
+    if refused.why == "consumed":
+        return ConsumedError(
+            "a message that this commit takes out of the inbox is not there any more",
+            target=target, hint="read the inbox again and decide anew",
+        )  # fmt: skip
+    gone = proposal.drop_branch or draft.branch
+    return NotFound(
+        "was deleted" if ref is None or ref.deleted else "is a checkpoint, not a branch",
+        target=f"agent {draft.agent!r}, branch {gone!r}",
+        hint="a late write cannot bring it back; open the agent anew to start another incarnation",
+    )

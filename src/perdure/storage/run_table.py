@@ -1,0 +1,136 @@
+"""Rows of runs and their inbox in dicts: that part of the memory backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from perdure.core import codec
+from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
+from perdure.storage.port import Refused, Sent
+
+
+@dataclass(slots=True)
+class RunTable:
+    """Not thread-safe: its backend's lock orders its users. `copy` is what a transaction that may
+    have to be undone keeps."""
+
+    rows: dict[str, RunInfo] = field(default_factory=dict)
+    waiting: dict[int, Message] = field(default_factory=dict)
+    put_in: dict[tuple[str, str, str, str], Message] = field(default_factory=dict)
+    last_no: int = 0
+
+    def copy(self) -> RunTable:
+        return RunTable(dict(self.rows), dict(self.waiting), dict(self.put_in), self.last_no)
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def put(self, row: RunInfo) -> None:
+        self.rows[row.id] = row
+        if row.status in FINISHED:
+            for message in self.inbox(row.id):
+                self.consume(message.no)
+
+    def find(
+        self, *, agent: str | None, run_id: str | None, unfinished: bool,
+        status: Sequence[str] | None, function: str | None, limit: int | None, after: str | None,
+        newest_first: bool,
+    ) -> list[RunInfo]:  # fmt: skip
+        """As `Backend.runs`."""
+        rows = list(self.rows.values())
+        if newest_first:
+            rows.reverse()
+        if after is not None:
+            ids = [row.id for row in rows]
+            rows = rows[ids.index(after) + 1 :] if after in self.rows else []
+        found = [
+            row for row in rows
+            if (agent is None or row.agent == agent)
+            and (run_id is None or row.id == run_id)
+            and (not unfinished or row.status in UNFINISHED)
+            and (status is None or row.status in status)
+            and (function is None or row.function == function)
+        ]  # fmt: skip
+        return found[:limit]
+
+    def ready(self, now: int, limit: int) -> list[RunInfo]:
+        """As `Backend.ready`."""
+        addressed: dict[str, int] = {}
+        for message in self.waiting.values():
+            addressed[message.run] = max(message.no, addressed.get(message.run, 0))
+        cancelled = {message.run for message in self.waiting.values() if message.kind == "cancel"}
+        first = [
+            row for row in self.rows.values()
+            if row.status == "pending"
+            or (row.status == "waiting" and (0 < row.wake_at <= now
+                or addressed.get(row.id, 0) > row.seen))
+            or (row.status in UNFINISHED and row.id in cancelled)
+        ]  # fmt: skip
+        there = {row.id for row in first}
+        running = (row for row in self.rows.values() if row.status == "running")
+        return [*first, *(row for row in running if row.id not in there)][:limit]
+
+    def next_wake(self) -> int:
+        """As `Backend.next_wake`."""
+        timers = (row.wake_at for row in self.rows.values() if row.status == "waiting")
+        return min((timer for timer in timers if timer > 0), default=0)
+
+    # -- the inbox ---------------------------------------------------------------------------
+
+    def send(self, message: Message, now: int) -> Sent | Refused:
+        """As `Backend.send`."""
+        value = codec.decode(codec.encode(message.value))  # what is not storable is refused here
+        place = message.run, message.kind, message.name, message.key
+        row = self.rows.get(message.run)
+        before = self.put_in.get(place)
+        if before is not None:
+            return Sent(_own(self.waiting.get(before.no, before)), fresh=False)
+        if message.kind == "start":
+            if row is not None:
+                return Sent(begun(message, row), fresh=False)
+        elif row.status in FINISHED if row else not self._starts(message.run):
+            return Refused("gone")
+        self.last_no += 1
+        message = replace(message, value=value, at=now, no=self.last_no)
+        self.waiting[message.no] = message
+        self.put_in[place] = replace(message, value=MISSING)
+        return Sent(_own(message), fresh=True)
+
+    def _starts(self, run: str) -> bool:
+        return any(one.run == run and one.kind == "start" for one in self.waiting.values())
+
+    def inbox(
+        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
+    ) -> list[Message]:
+        """As `Backend.inbox`."""
+        found = [
+            _own(message) for message in self.waiting.values()
+            if (run is None or message.run == run) and (kind is None or message.kind == kind)
+        ]  # fmt: skip
+        return found[:limit]
+
+    def has_all(self, numbers: Sequence[int]) -> bool:
+        return len(set(numbers)) == len(numbers) and all(no in self.waiting for no in numbers)
+
+    def consume(self, no: int) -> None:
+        del self.waiting[no]
+
+    def end_agent(self, name: str) -> None:
+        for place, message in list(self.put_in.items()):
+            if message.agent == name:
+                del self.put_in[place]
+                self.waiting.pop(message.no, None)
+
+
+def begun(message: Message, row: RunInfo) -> Message:
+    """What stands for the "start" of a run that began without one."""
+    return replace(message, value=MISSING, at=row.started_at, no=0)
+
+
+def _own(message: Message) -> Message:
+    """With a value of its own: whoever gets it may change it."""
+    if message.value is MISSING:
+        return message
+    value: Any = codec.decode(codec.encode(message.value))
+    return replace(message, value=value)

@@ -1,0 +1,62 @@
+"""Messages for runs: put in once, each in a transaction of its own, and read in their order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import apsw
+
+from perdure.core import codec
+from perdure.model import FINISHED, MISSING, Message, MessageKind
+from perdure.storage.port import Refused, Sent
+from perdure.storage.sqlite.rows import run, to_message, to_run
+
+
+class Put:
+    """Puts one message in. May be called again where a COMMIT failed: what it did then is its own.
+
+    Raises:
+        TypeError: the value is not plain data.
+    """
+
+    def __init__(self, message: Message, now: int) -> None:
+        self._message = replace(message, at=now, no=0)
+        self._value = codec.encode(message.value)
+        self._tried: int | None = None
+
+    def __call__(self, db: apsw.Connection) -> Sent | Refused:
+        message = self._message
+        before = find(db, message)
+        if before is not None:
+            return Sent(before, fresh=(before.no, before.at) == (self._tried, message.at))
+        rows = run(db, "find_run", (message.run,))
+        row = to_run(rows[0]) if rows else None
+        if message.kind == "start":
+            if row is not None:
+                return Sent(replace(message, value=MISSING, at=row.started_at), fresh=False)
+        elif row.status in FINISHED if row else not run(db, "find_start", (message.run,)):
+            return Refused("gone")
+        fields = (
+            message.run, message.agent, message.kind, message.name, message.key, self._value,
+            message.who, message.at,
+        )  # fmt: skip
+        self._tried = int(run(db, "add_message", fields)[0][0])
+        return Sent(replace(message, value=codec.decode(self._value), no=self._tried), fresh=True)
+
+
+def find(db: apsw.Connection, message: Message) -> Message | None:
+    """The one of the same run, kind, name and key, taken out or not."""
+    place = message.run, message.kind, message.name, message.key
+    rows = run(db, "find_message", place)
+    return to_message(rows[0]) if rows else None
+
+
+def messages(
+    db: apsw.Connection, run_id: str | None, kind: MessageKind | None, limit: int | None
+) -> list[Message]:
+    """As `Backend.inbox`."""
+    values = {"run": run_id, "kind": kind, "limit": -1 if limit is None else limit}
+    name = "list_messages" if kind is None else "list_messages_of_kind"
+    if run_id is not None:
+        name = "list_messages_of_run"
+    return [to_message(row) for row in run(db, name, values)]

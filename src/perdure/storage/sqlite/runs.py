@@ -1,0 +1,63 @@
+"""Looking for rows of runs: which statement, and so which index, answers what is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apsw
+
+from perdure.model import UNFINISHED, RunInfo
+from perdure.storage.sqlite.rows import run, to_run
+
+PLACE_MAX = 2**63 - 1
+
+
+def list_runs(
+    db: apsw.Connection, *, agent: str | None, run_id: str | None, unfinished: bool,
+    status: Sequence[str] | None, function: str | None, limit: int | None, after: str | None,
+    newest_first: bool,
+) -> list[RunInfo]:  # fmt: skip
+    """As `Backend.runs`."""
+    low, high = 0, PLACE_MAX
+    if after is not None:
+        found = run(db, "find_run_place", (after,))
+        if not found:
+            return []
+        low, high = (0, found[0][0]) if newest_first else (found[0][0], PLACE_MAX)
+    if unfinished:
+        status = [one for one in UNFINISHED if status is None or one in status]
+    if run_id is not None:
+        low, high = _narrowed(db, run_id, low, high)
+    few = status is not None and set(status) <= set(UNFINISHED)
+    values: dict[str, Any] = {
+        "agent": agent, "function": function, "low": low, "high": high,
+        "status": json.dumps(list(status)) if status is not None else None,
+        "limit": -1 if limit is None else limit, "direction": -1 if newest_first else 1,
+    }  # fmt: skip
+    whose = "" if agent is None else "agents_"
+    if few:
+        name = f"list_{whose}unfinished"
+    else:
+        name = f"list_{whose}runs_{'down' if newest_first else 'up'}"
+    return [to_run(row) for row in run(db, name, values)]
+
+
+def _narrowed(db: apsw.Connection, run_id: str, low: int, high: int) -> tuple[int, int]:
+    """The bounds of one run's place, where it lies between these; else of none."""
+    for (place,) in run(db, "find_run_place", (run_id,)):
+        if low < place < high:
+            return place - 1, place + 1
+    return 0, 0
+
+
+def list_ready(
+    db: apsw.Connection, now: int, limit: int, holders: Iterable[str]
+) -> list[RunInfo]:  # fmt: skip
+    """As `Backend.ready`; `holders` are executors that live: what they run needs nobody."""
+    first = [to_run(row) for row in run(db, "list_ready", {"now": now, "limit": limit})]
+    there = {row.id for row in first}
+    values = {"holders": json.dumps(list(holders)), "limit": limit}
+    running = [to_run(row) for row in run(db, "list_running", values)]
+    return [*first, *(row for row in running if row.id not in there)][:limit]

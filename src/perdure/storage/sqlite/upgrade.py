@@ -1,0 +1,123 @@
+"""A store of an earlier format, brought up to date; or, where nothing may be written, seen as if.
+
+The log stays as it is, byte for byte: what changes is what stands beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from perdure.core import chain
+from perdure.errors import PerdureError
+from perdure.storage.sqlite.rows import place
+from perdure.storage.sqlite.statements import migrations
+
+
+def is_old(connection: apsw.Connection) -> bool:
+    return _format(connection) < max(migrations())
+
+
+def upgrade(connection: apsw.Connection) -> None:
+    """In one transaction: a crash leaves the format that was there, or the new one.
+
+    Call it only once the file, with its WAL, was found sound: it writes.
+    """
+    if not is_old(connection):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for number in _missing(connection):  # of this moment: another process may have been faster
+            connection.execute(migrations()[number])
+            if number == 2:
+                _add_times(connection)
+            connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def see_as_new(connection: apsw.Connection) -> None:
+    """For a connection that only looks: the tables that a later format has, in its memory. Names
+    find temporary tables before those of the file."""
+    missing = _missing(connection)
+    if not missing:
+        return
+    connection.pragma("temp_store", "memory")
+    for table in ("runs", "executors"):
+        connection.execute(f"CREATE TEMP TABLE {table} AS SELECT * FROM main.{table}")
+    for number in missing:
+        script = migrations()[number].replace("CREATE TABLE", "CREATE TEMP TABLE")
+        connection.execute(script)
+    _add_times(connection)
+    connection.pragma("query_only", True)  # or a message would be put into memory, and be gone
+
+
+def see_as_it_is(connection: apsw.Connection) -> None:
+    """Undo `see_as_new`."""
+    connection.pragma("query_only", False)
+    names = connection.execute(
+        "SELECT name FROM temp.sqlite_schema WHERE type = 'table'"
+    ).fetchall()
+    for (name,) in names:
+        if not str(name).startswith("sqlite_"):
+            connection.execute(f"DROP TABLE temp.{name}")
+
+
+def _format(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))
+
+
+def _missing(connection: apsw.Connection) -> list[int]:
+    there = _format(connection)
+    return [number for number in migrations() if number > there]
+
+
+def _add_times(connection: apsw.Connection) -> None:
+    """When each run began and last changed, as the log says."""
+    query = "SELECT place, id, agent_no, started, ended FROM runs"
+    rows: list[Any] = connection.execute(query).fetchall()
+    for key, run_id, no, started, ended in rows:
+        last = ended or _last_change(connection, run_id, no, started)
+        times = _time(connection, no, started), _time(connection, no, last)
+        connection.execute(
+            "UPDATE runs SET started_at = ?, changed_at = ? WHERE place = ?", (*times, key)
+        )
+
+
+def _time(connection: apsw.Connection, no: int, seq: int) -> int:
+    """Of a commit; 0 where it cannot be read: saying so is not an upgrade's business."""
+    found: Any = connection.execute(
+        "SELECT header FROM commits WHERE id = ?", (place(no, seq),)
+    ).fetchall()
+    try:
+        return chain.tail_of(found[0][0], "").at if found else 0
+    except PerdureError:
+        return 0
+
+
+def _last_change(connection: apsw.Connection, run_id: str, no: int, started: int) -> int:
+    """Seq of the latest commit that changed the row of an unfinished run."""
+    commits = connection.execute(
+        "SELECT id - ?1, header, payload, (SELECT name FROM agents WHERE no = ?3) "
+        "FROM commits WHERE id > ?2 AND id < ?4 ORDER BY id DESC",
+        (place(no, 0), place(no, started), no, place(no + 1, 0)),
+    )
+    for seq, header, payload, agent in commits:
+        try:
+            records = chain.read_commit(agent, seq, header, payload).records
+        except PerdureError:
+            continue
+        if any(record.get("run") == run_id and _changes_row(record) for record in records):
+            return int(seq)
+    return started
+
+
+def _changes_row(record: Any) -> bool:
+    kind = record.get("t")
+    if kind == "outcome":
+        return bool(record.get("by") == "person")
+    return kind in ("run-resumed", "run-stopped", "run-cancelled", "run-finished")

@@ -1,0 +1,255 @@
+"""The contract of the storage port on messages: put in once, taken out by one commit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.errors import PerdureError
+from perdure.model import MISSING, Message, MessageKind
+from perdure.storage.port import Append, Appended, Backend, Refused, Sent
+from perdure.testing.pen import Contract, Pen, a_run, fields, refused
+
+KINDS: tuple[MessageKind, ...] = ("signal", "answer", "cancel")
+
+
+def signal(run: str = "r", name: str = "go", key: str = "1", value: Any = None) -> Message:
+    return Message(run, "a", "signal", name, key, value, "a person")
+
+
+def start(run: str = "r", agent: str = "a") -> Message:
+    return Message(run, agent, "start", "f", value={"args": [1]})
+
+
+def put(backend: Backend, message: Message) -> Message:
+    sent = backend.send(message)
+    assert isinstance(sent, Sent) and sent.fresh, sent
+    return sent.message
+
+
+class InboxContract(Contract):
+    """See the module."""
+
+    def test_messages_come_back_in_their_order(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r"), a_run("other")])
+        value = {"when": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "pair": (1, {2}), "none": None}
+        before = backend.now()
+        first = put(backend, signal(value=value))
+        second = put(backend, signal("other", value=[1]))
+        third = put(backend, Message("r", "a", "answer", "ask#1", "k", True, "anna"))
+        fourth = put(backend, Message("r", "a", "cancel", ""))
+        assert replace(first, at=0, no=0) == signal(value=value)
+        assert before <= first.at <= backend.now()
+        assert first.no < second.no < third.no < fourth.no
+        assert backend.inbox() == [first, second, third, fourth]
+        assert backend.inbox("r") == [first, third, fourth]
+        assert backend.inbox("r", kind="answer") == [third]
+        assert backend.inbox(kind="signal") == [first, second]
+        assert backend.inbox(limit=1) == [first]
+        assert backend.inbox("r", limit=2) == [first, third]
+        assert backend.inbox(kind="signal", limit=1) == [first]
+        assert backend.inbox("nobody's") == []
+
+    def test_a_message_is_put_in_once(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r"), a_run("other")])
+        first = put(backend, signal(value={"x": 1}))
+        assert backend.send(signal(value="something else")) == Sent(first, fresh=False)
+        assert backend.inbox() == [first]
+        for different in (
+            signal("other"), signal(name="stop"), signal(key="2"),
+            Message("r", "a", "answer", "go", "1"),
+        ):  # fmt: skip
+            put(backend, different)
+
+    def test_a_message_that_was_taken_out_is_not_put_in_again(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """A sender that did not hear that it was done says it again, when the run has gone on."""
+        pen.write(runs=[a_run("r")])
+        first = put(backend, signal(value={"x": 1}))
+        pen.write(consumed=[first.no])
+        assert backend.send(signal()) == Sent(replace(first, value=MISSING), fresh=False)
+        pen.write(runs=[a_run("r", status="done")])
+        assert backend.send(signal()) == Sent(replace(first, value=MISSING), fresh=False)
+        assert backend.inbox() == []
+
+    def test_a_message_to_nobody_is_refused(self, backend: Backend, pen: Pen) -> None:
+        assert backend.send(signal()) == Refused("gone")
+        pen.write(runs=[a_run("r")])
+        put(backend, signal())
+        for n, status in enumerate(("done", "failed", "cancelled")):
+            pen.write(runs=[a_run("r", status=status)])
+            for kind in KINDS:
+                late = Message("r", "a", kind, "go", f"late {n}")
+                assert backend.send(late) == Refused("gone")
+
+    def test_a_run_that_is_to_start_has_an_inbox(self, backend: Backend) -> None:
+        begin = put(backend, start())
+        early = put(backend, signal())
+        assert backend.inbox("r") == [begin, early]
+        assert backend.send(start()) == Sent(begin, fresh=False)
+        assert backend.inbox(kind="start") == [begin]
+
+    def test_a_run_that_began_is_not_started_again(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r", started_at=5), a_run("ended", status="done", started_at=6)])
+        for run, at in (("r", 5), ("ended", 6)):
+            begun = replace(start(run), value=MISSING, at=at)
+            assert backend.send(start(run)) == Sent(begun, fresh=False)
+        assert backend.inbox() == []
+
+    def test_i12_what_cannot_be_stored_is_refused(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r")])
+        with pytest.raises(TypeError):
+            backend.send(signal(value={"x": object()}))
+        assert backend.inbox() == []
+
+    def test_a_value_is_the_readers_own(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r")])
+        mine: Any = {"x": [1]}
+        put(backend, signal(value=mine))
+        mine["x"].append(2)
+        read: Any = backend.inbox()[0].value
+        assert read == {"x": [1]}
+        read["x"].append(3)
+        assert backend.inbox()[0].value == {"x": [1]}
+
+    # -- taking out --------------------------------------------------------------------------
+
+    def test_i2_a_message_goes_with_its_commit(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r")])
+        first, second = put(backend, signal(key="1")), put(backend, signal(key="2"))
+        refused_commit, _ = pen.make(expected=99, consumed=[first.no])
+        assert refused(backend.append([refused_commit])[0]) == "moved"
+        assert backend.inbox() == [first, second]
+        pen.write(consumed=[first.no])
+        assert backend.inbox() == [second]
+
+    def test_i2_a_message_is_taken_out_by_one_commit(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r")])
+        first, second = put(backend, signal(key="1")), put(backend, signal(key="2"))
+        pen.write(consumed=[first.no])
+        for numbers in ([first.no], [second.no, first.no], [second.no, second.no], [999]):
+            late, _ = pen.make(consumed=numbers)
+            assert refused(backend.append([late])[0]) == "consumed"
+        assert backend.inbox() == [second]
+        assert len(backend.read(pen.number(), 1, 99)) == 2
+
+    def test_i2_two_commits_of_a_batch_want_the_same_message(self, backend: Backend) -> None:
+        a, b = Pen(backend, "a"), Pen(backend, "b")
+        a.write(runs=[a_run("r")])
+        b.write()
+        message = put(backend, signal())
+        both = [a.make(consumed=[message.no])[0], b.make(consumed=[message.no])[0]]
+        outcomes = backend.append(both)
+        assert isinstance(outcomes[0], Appended)
+        assert outcomes[1] == Refused("consumed")
+
+    def test_i2_a_commit_that_creates_its_agent_takes_out_a_start(self, backend: Backend) -> None:
+        message = put(backend, start())
+        first, _ = Pen(backend).make(consumed=[message.no], runs=[a_run("r")])
+        assert isinstance(backend.append([first])[0], Appended)
+        assert backend.inbox() == []
+        again, _ = Pen(backend, "b").make(consumed=[message.no])
+        assert refused(backend.append([again])[0]) == "consumed"
+        assert backend.agent("b") is None
+
+    def test_i2_of_a_whole_log_that_is_refused_nothing_is_taken_out(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        message = put(backend, start())
+        first, tail = pen.make(consumed=[message.no], runs=[a_run("r")])
+        pen.no, pen.tail, pen.heads["main"] = 0, tail, 1
+        second, _ = pen.make(consumed=[message.no])
+        whole = Append(**{**fields(first), "then": [Append(**{**fields(second), "no": None})]})
+        assert refused(backend.append([whole])[0]) == "consumed"
+        assert backend.inbox() == [message]
+        assert backend.runs() == []
+
+    def test_what_is_left_goes_with_the_end_of_the_run(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r"), a_run("other")])
+        put(backend, signal())
+        kept = put(backend, signal("other"))
+        asked = put(backend, Message("r", "a", "cancel", ""))
+        pen.write(runs=[a_run("r", status="cancelled")], consumed=[asked.no])
+        assert backend.inbox() == [kept]
+
+    def test_a_deleted_agents_inbox_ends(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r")])
+        put(backend, signal())
+        put(backend, start("unborn"))
+        last = put(backend, signal("unborn"))
+        other = put(backend, start("b/f", agent="b"))
+        pen.write(delete_agent=True, runs=[a_run("r", status="cancelled")])
+        assert backend.inbox() == [other]
+        late, _ = Pen(backend, "c").make(consumed=[last.no])
+        assert refused(backend.append([late])[0]) == "consumed"
+        assert backend.send(signal()) == Refused("gone")
+        assert backend.send(signal("unborn", key="2")) == Refused("gone")
+        again = put(backend, start("unborn"))
+        assert again.no > other.no
+
+    def test_numbers_are_not_used_again(self, backend: Backend, pen: Pen) -> None:
+        pen.write()
+        last = put(backend, start())
+        pen.write(delete_agent=True)
+        assert put(backend, start()).no > last.no
+
+    # -- beside everything else --------------------------------------------------------------
+
+    def test_i4_a_message_needs_no_lease(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r")])
+        backend.lease(pen.number(), "main", "one")
+        message = put(backend, signal())
+        pen.write(epoch=1, consumed=[message.no])
+
+    def test_of_those_who_send_the_same_one_put_it_in(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r")])
+        answers: list[Any] = []
+
+        def send() -> None:
+            try:
+                for n in range(5):
+                    answers.append(backend.send(signal(key=str(n))))
+            except PerdureError as error:
+                answers.append(error)
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(isinstance(answer, Sent) for answer in answers) == 20, answers
+        assert sum(answer.fresh for answer in answers) == 5
+        assert len(backend.inbox("r")) == 5
+
+    def test_i1_messages_are_there_after_reopening(self, place: Path) -> None:
+        if not self.durable:
+            return
+        backend = self.open(place)
+        pen = Pen(backend)
+        pen.write(runs=[a_run("r")])
+        taken, kept = put(backend, signal(key="1", value=[1])), put(backend, signal(key="2"))
+        pen.write(consumed=[taken.no])
+        backend.close()
+        backend = self.open(place)
+        assert backend.inbox() == [kept]
+        assert backend.send(signal(key="1")) == Sent(replace(taken, value=MISSING), fresh=False)
+        backend.close()
+
+    def test_i1_another_opener_sees_it(self, place: Path) -> None:
+        if not self.durable:
+            return
+        one, other = self.open(place), self.open(place)
+        pen = Pen(one)
+        pen.write(runs=[a_run("r")])
+        message = put(other, signal())
+        assert one.inbox() == [message]
+        pen.write(consumed=[message.no])
+        assert other.inbox() == []
+        one.close()
+        other.close()

@@ -1,0 +1,160 @@
+"""The contract of the storage port on rows of runs, what can go on, and who is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from perdure.model import Message, RunInfo
+from perdure.storage.port import Backend, Sent
+from perdure.testing.pen import Contract, Pen, a_run
+
+
+def ids(rows: list[RunInfo]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def waiting(run_id: str, wake_at: int = 0) -> RunInfo:
+    return a_run(run_id, status="waiting", wake_at=wake_at, waits="a test")
+
+
+class RunsContract(Contract):
+    """See the module."""
+
+    def test_a_row_comes_back_whole(self, backend: Backend, pen: Pen) -> None:
+        row = RunInfo(
+            "a/f/main", "a", 1, "main", "f", "main", "waiting", 1, 0, "digest", (1, {"x": {2}}),
+            "a problem", 2**50, "signal 'approve'", 3, 7, "v2", "high", "parent/run", 11, 12,
+        )  # fmt: skip
+        pen.write(runs=[row])
+        assert backend.runs(run_id="a/f/main") == [replace(row, agent_no=pen.number())]
+        pen.write(runs=[replace(row, status="running", waits="", wake_at=0, turn=4, turn_at=9)])
+        (again,) = backend.runs()
+        assert (again.status, again.waits, again.wake_at) == ("running", "", 0)
+        assert (again.turn, again.turn_at, again.started_at) == (4, 9, 11)
+
+    def test_rows_of_runs_are_replaced_in_place(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("a", status="running")])
+        pen.write(runs=[a_run("b", status="running"), a_run("a", status="done", result={"x": 1})])
+        assert ids(backend.runs(agent="a")) == ["a", "b"]
+        (done,) = backend.runs(run_id="a")
+        assert (done.status, done.result, done.agent_no) == ("done", {"x": 1}, pen.number())
+        assert ids(backend.runs(unfinished=True)) == ["b"]
+        assert backend.runs(agent="nobody") == []
+
+    def test_rows_are_found_by_each_condition(self, backend: Backend, pen: Pen) -> None:
+        statuses = [
+            "pending", "running", "waiting", "needs_attention", "done", "failed", "cancelled",
+        ]  # fmt: skip
+        pen.write(runs=[a_run(status, status=status) for status in statuses])
+        other = Pen(backend, "b")
+        other.write(runs=[replace(a_run("b/g"), agent="b", function="g")])
+        assert ids(backend.runs(unfinished=True)) == [*statuses[:4], "b/g"]
+        assert ids(backend.runs(agent="a", unfinished=True)) == statuses[:4]
+        assert ids(backend.runs(status=["waiting", "done"])) == ["waiting", "done"]
+        assert ids(backend.runs(status=["waiting", "done"], unfinished=True)) == ["waiting"]
+        assert ids(backend.runs(status=["done"], agent="a")) == ["done"]
+        assert backend.runs(status=[]) == []
+        assert ids(backend.runs(function="g")) == ["b/g"]
+        assert ids(backend.runs(function="g", status=["running"])) == ["b/g"]
+        assert backend.runs(function="g", agent="a") == []
+        assert ids(backend.runs(run_id="done")) == ["done"]
+        assert backend.runs(run_id="done", unfinished=True) == []
+        assert backend.runs(run_id="done", agent="b") == []
+        assert backend.runs(run_id="nobody's") == []
+
+    def test_rows_come_in_pages(self, backend: Backend, pen: Pen) -> None:
+        for n in range(6):
+            pen.write(runs=[a_run(f"r{n}", status="done" if n % 2 else "waiting")])
+        pen.write(runs=[a_run("r1", status="done")])  # a row that changes keeps its place
+        assert ids(backend.runs(limit=2)) == ["r0", "r1"]
+        assert ids(backend.runs(limit=2, after="r1")) == ["r2", "r3"]
+        assert ids(backend.runs(newest_first=True, limit=2)) == ["r5", "r4"]
+        assert ids(backend.runs(newest_first=True, limit=2, after="r4")) == ["r3", "r2"]
+        for agent in (None, "a"):
+            some = partial(backend.runs, agent=agent, unfinished=True)
+            assert ids(some(limit=2)) == ["r0", "r2"]
+            assert ids(some(after="r1", limit=1)) == ["r2"]
+            assert ids(some(newest_first=True, after="r4")) == ["r2", "r0"]
+            assert ids(backend.runs(agent=agent, newest_first=True, after="r2")) == ["r1", "r0"]
+            assert ids(backend.runs(agent=agent, after="r4")) == ["r5"]
+        assert backend.runs(after="r5") == []
+        assert backend.runs(after="nobody's") == []
+        assert backend.runs(limit=0) == []
+
+    # -- what can go on ----------------------------------------------------------------------
+
+    def test_ready_is_what_somebody_could_go_on_with(self, backend: Backend, pen: Pen) -> None:
+        pen.write(
+            runs=[
+                waiting("without a timer"), waiting("later", 101), waiting("due", 100),
+                a_run("pending", status="pending"), a_run("stopped", status="needs_attention"),
+                a_run("done", status="done"), a_run("running"), waiting("signalled", 101),
+                waiting("answered"),
+            ]
+        )  # fmt: skip
+        backend.send(Message("signalled", "a", "signal", "go", "1", None))
+        backend.send(Message("answered", "a", "answer", "ask#1", "1", True))
+        backend.send(Message("stopped", "a", "signal", "go", "1", None))  # a person is needed still
+        backend.send(Message("unborn", "a", "start", "f"))
+        wanted = ["due", "pending", "signalled", "answered", "running"]
+        assert ids(backend.ready(100, 99)) == wanted
+        assert ids(backend.ready(99, 99)) == wanted[1:]
+        assert ids(backend.ready(100, 2)) == wanted[:2]
+        assert ids(backend.ready(100, 5)) == wanted
+        assert backend.ready(100, 0) == []
+
+    def test_whatever_is_unfinished_can_be_cancelled(self, backend: Backend, pen: Pen) -> None:
+        statuses = ["pending", "running", "waiting", "needs_attention"]
+        pen.write(runs=[a_run(status, status=status) for status in statuses])
+        for status in statuses:
+            backend.send(Message(status, "a", "cancel", ""))
+        assert ids(backend.ready(0, 99)) == statuses
+
+    def test_what_was_taken_out_makes_nothing_ready(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[waiting("r")])
+        sent = backend.send(Message("r", "a", "signal", "go", "1", None))
+        assert ids(backend.ready(0, 9)) == ["r"]
+        assert isinstance(sent, Sent)
+        pen.write(consumed=[sent.message.no])
+        assert backend.ready(0, 9) == []
+
+    def test_the_next_timer_is_the_earliest_of_those_that_wait(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        assert backend.next_wake() == 0
+        pen.write(runs=[waiting("a", 30), waiting("b", 20), waiting("c")])
+        assert backend.next_wake() == 20
+        pen.write(runs=[a_run("b", status="running")])
+        assert backend.next_wake() == 30
+        pen.write(runs=[a_run("a", status="cancelled", wake_at=30)])
+        assert backend.next_wake() == 0
+
+    # -- executors ---------------------------------------------------------------------------
+
+    def test_an_executor_is_alive_until_it_says_otherwise(self, backend: Backend) -> None:
+        assert not backend.alive("nobody")
+        backend.heartbeat("one", 60_000)
+        assert backend.alive("one")
+        backend.heartbeat("one", None)
+        assert not backend.alive("one")
+
+    def test_an_executor_expires(self, backend: Backend) -> None:
+        backend.heartbeat("one", 0)
+        assert not backend.alive("one")
+
+    def test_executors_say_what_they_serve(self, backend: Backend) -> None:
+        assert backend.executors() == []
+        before = backend.now()
+        backend.heartbeat("two", 60_000)
+        backend.heartbeat("one", 60_000, ["support", "migrate"])
+        backend.heartbeat("gone", 0)
+        one, gone, two = sorted(backend.executors(), key=lambda row: (row.id != "one", row.id))
+        assert (one.id, one.serves, one.alive) == ("one", ("support", "migrate"), True)
+        assert before + 60_000_000 <= one.expires <= backend.now() + 60_000_000
+        assert (two.id, two.serves, two.alive) == ("two", (), True)
+        assert (gone.id, gone.alive) == ("gone", False)
+        backend.heartbeat("one", 60_000)
+        backend.heartbeat("two", None)
+        backend.heartbeat("gone", None)
+        assert [(row.id, row.serves) for row in backend.executors()] == [("one", ())]

@@ -1,0 +1,92 @@
+"""Writes to a backend directly, below everything that knows of states: for tests of backends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.core import chain, ops
+from perdure.core.chain import START, Tail
+from perdure.model import Cause, RunInfo
+from perdure.storage.port import Append, Appended, Backend, Refused
+
+
+class Pen:
+    """Writes commits of one agent straight to a backend, remembering the log's end."""
+
+    def __init__(self, backend: Backend, agent: str = "a", incarnation: int = 1) -> None:
+        self.backend = backend
+        self.agent = agent
+        self.incarnation = incarnation
+        self.no: int | None = None
+        self.tail: Tail = START
+        self.heads: dict[str, int] = {}
+
+    def make(self, branch: str = "main", value: Any = 0, **more: Any) -> tuple[Append, Tail]:
+        """A commit linked to the end, not written yet."""
+        head = more.pop("expected", self.heads.get(branch))
+        payload = chain.pack_payload([ops.Set((), value)], ())
+        draft = chain.Draft(
+            self.agent, self.incarnation, branch, (head,) if head else (), "dict", (1, 0), "x",
+            more.get("epoch") or 0, Cause("edit"), payload,
+        )  # fmt: skip
+        header, tail = chain.link(draft, self.tail, self.backend.now())
+        append = Append(
+            self.agent, self.no, self.incarnation, tail.seq, header, payload.data, branch, head,
+            prev=self.tail.id, **more,
+        )  # fmt: skip
+        return append, tail
+
+    def write(self, branch: str = "main", value: Any = 0, **more: Any) -> Append:
+        append, tail = self.make(branch, value, **more)
+        (outcome,) = self.backend.append([append])
+        assert isinstance(outcome, Appended), outcome
+        self.accept(append, tail, outcome)
+        return append
+
+    def accept(self, append: Append, tail: Tail, outcome: Appended) -> None:
+        self.no, self.tail = outcome.no, tail
+        self.heads[append.branch] = append.seq
+
+    def number(self) -> int:
+        assert self.no is not None
+        return self.no
+
+
+def refused(outcome: object) -> str:
+    assert isinstance(outcome, Refused), outcome
+    return outcome.why
+
+
+def fields(append: Append) -> dict[str, Any]:
+    return {name: getattr(append, name) for name in append.__slots__}
+
+
+def a_run(run_id: str, **more: Any) -> RunInfo:
+    more.setdefault("status", "running")
+    return RunInfo(run_id, "a", 1, "main", "f", "main", started=1, **more)
+
+
+class Contract:
+    """What the parts of a backend's contract share."""
+
+    durable = True
+
+    def open(self, place: Path) -> Backend:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Path:
+        return tmp_path
+
+    @pytest.fixture
+    def backend(self, place: Path) -> Any:
+        backend = self.open(place)
+        yield backend
+        backend.close()
+
+    @pytest.fixture
+    def pen(self, backend: Backend) -> Pen:
+        return Pen(backend)
