@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from perdure.core.diff import diff
 from perdure.core.drift import Drift
-from perdure.core.names import check_name
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
-from perdure.errors import Conflict, GuardMismatch, NotFound
-from perdure.model import Branch, Cause, Change, Checkpoint, Commit, RunInfo, Verified
-from perdure.state import checkpoints, moves
+from perdure.errors import Conflict, GuardMismatch, NotFound, SchemaError
+from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
+from perdure.state import checkpoints, moves, operations
 from perdure.state.checkpoints import Mismatch
 from perdure.state.compare import changes
 from perdure.state.context import Context
-from perdure.state.edit import Edit, key_extras, used_key
-from perdure.state.extras import Extras
+from perdure.state.edit import Edit, used_key
+from perdure.state.flow import Flow, drive
 from perdure.state.moves import Moved
 from perdure.state.verify import Progress, verify_log
 from perdure.state.working import WorkingCopy
-from perdure.storage.committer import HERE
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
 
 T = TypeVar("T")
+R = TypeVar("R")
 Where = int | str | datetime
 """A commit: by seq, by the name of a checkpoint or branch, or the head at a moment."""
 
@@ -44,6 +43,7 @@ class Past(Generic[T]):
         self._folded = reader.fold(seq)
         self._reader = reader
         self._state: Any = None
+        self._commit: Commit | None = None
 
     @property
     def plain(self) -> Plain:
@@ -61,7 +61,15 @@ class Past(Generic[T]):
 
     @property
     def commit(self) -> Commit:
-        return self._reader.commit(self.seq)
+        if self._commit is None:
+            self._commit = self._reader.commit(self.seq)
+        return self._commit
+
+    def read(self) -> None:
+        """Read and build now what the properties show."""
+        _ = self.commit
+        with suppress(SchemaError):  # whoever asks for the typed state hears of it
+            _ = self.state
 
 
 class Agent(Generic[T]):
@@ -190,23 +198,8 @@ class Agent(Generic[T]):
         Raises:
             Conflict: the head is no longer the one that this handle has read.
         """
-        working = self._working
         cause = Cause("save", what, key=key, tags=tuple(tags))
-        with working.lock:
-            working.refuse_inside_edit()
-            working.load()
-            new = working.schema.take(state, (), aliases_refused=False)
-            working.schema.build(new)
-            declared = (checkpoints.state_hash(new),)
-            if (used := used_key(working, cause, declared)) is not None:
-                return used
-            new = working.schema.merge_unknown(working.plain, new)
-            delta = diff(working.plain, new)
-            extras = key_extras(cause, declared)
-            working.drop_drift()  # a value handed over whole may be the live one, changed
-            if not delta and working.seq and extras.key is None:
-                return None
-            return self._commit(lambda: working.commit_delta(delta, cause, extras).seq)
+        return self._do(operations.saving(self._working, state, cause))
 
     def drift(self) -> list[Drift]:
         """Each path where `state` is not what the log says, or would not survive rehydration."""
@@ -320,33 +313,7 @@ class Agent(Generic[T]):
             ValueError: no name that can be.
             SchemaError: the state does not fit its schema.
         """
-        working = self._working
-        with working.lock:
-            working.refresh()
-            self._check_new(name)
-            working.schema.build(working.plain)
-            run = next(iter(moves.unfinished_runs(self._working)), None)
-            point = Checkpoint(
-                name, HERE, checkpoints.state_hash(working.plain), *working.schema_to_write(),
-                checkpoints.config_hash(config),
-                checkpoints.versions(dependencies), run.id if run else None,
-                self._position(run) if run else None,
-            )  # fmt: skip
-            record = {
-                "t": "checkpoint", "name": name, "state": point.state_hash,
-                "config": point.config_hash, "dependencies": dict(point.dependencies),
-                "run": point.run, "position": point.position,
-            }  # fmt: skip
-            cause = Cause("checkpoint", name)
-            working.create()
-            made = working.commit_delta([], cause, Extras(records=[record], checkpoint=point))
-            return replace(point, seq=made.seq)
-
-    def _position(self, run: RunInfo) -> str | None:
-        for commit in self._working.reader.commits(run.started, newest_first=True):
-            if commit.cause.run == run.id and commit.cause.step:
-                return commit.cause.step
-        return None
+        return self._do(operations.checkpointing(self._working, name, config, dependencies))
 
     def checkpoints(self) -> list[Checkpoint]:
         """All checkpoints of the agent, by name."""
@@ -387,23 +354,12 @@ class Agent(Generic[T]):
         Raises:
             Conflict: the name is taken, or was. ValueError: no name that can be.
         """
-        working = self._working
-        with working.lock:
-            working.refresh()
-            self._check_new(name)
-            target = None if at is None else self._resolve(at)
-            working.create()
-            target = working.seq if target is None else target
-            working.commit_move(target, Cause("fork", name, refers=(target,)), branch=name)
+        self._do(self._forking(name, at))
         return self._on_branch(name)
 
-    def _check_new(self, name: str) -> None:
-        check_name(name, "a branch or checkpoint")
-        if name == self.branch_name:
-            raise Conflict(
-                f"the name {name!r} is taken", target=f"agent {self.id!r}",
-                hint="choose another name",
-            )  # fmt: skip
+    def _forking(self, name: str, at: Where | None) -> Flow[None]:
+        target = None if at is None else partial(self._resolve, at)
+        return operations.forking(self._working, name, target)
 
     def delete_branch(self, name: str) -> Commit:
         """Delete a branch. Its commits stay in the log, its name stays taken.
@@ -412,24 +368,11 @@ class Agent(Generic[T]):
             NotFound: no such branch.
             Conflict: it is this handle's own, or an executor holds it.
         """
-        if name == self.branch_name:
-            raise Conflict(
-                "a branch cannot delete itself", target=f"agent {self.id!r}, branch {name!r}",
-                hint="call it on a handle of another branch, e.g. agent.branch('main')",
-            )  # fmt: skip
-        self._working.reader.ref(name)
-        extras = Extras(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)
-        return self._record(Cause("delete-branch", name), extras)
+        return self._do(operations.deleting_branch(self._working, name))
 
-    def _record(self, cause: Cause, extras: Extras) -> Commit:
-        """A commit that changes no state."""
+    def _do(self, flow: Flow[R]) -> R:
         with self._working.lock:
-            self._working.refresh()
-            return self._commit(lambda: self._working.commit_delta([], cause, extras).seq)
-
-    def _commit(self, make: Callable[[], int]) -> Commit:
-        seq = make()
-        return self._working.reader.commit(seq)
+            return drive(self._context, flow)
 
     # -- going back ------------------------------------------------------------------------
 
@@ -439,15 +382,25 @@ class Agent(Generic[T]):
         Raises:
             Conflict: the branch has an unfinished run and `cancel_run` is not set.
         """
-        target = self._resolve(to)
-        cause = Cause("rollback", str(to), refers=(target,))
-        return moves.move(self._working, target, cause, cancel_run=cancel_run)
+        return self._do(self._rolling_back(to, cancel_run))
+
+    def _rolling_back(self, to: Where, cancel_run: bool) -> Flow[Moved]:
+        def cause(seq: int) -> Cause:
+            return Cause("rollback", str(to), refers=(seq,))
+
+        target = partial(self._resolve, to)
+        return moves.moving(self._working, target, cause, cancel_run=cancel_run)
 
     def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
         """Make another branch's head the state of this one, as a new commit."""
-        target = self._resolve(branch)
-        cause = Cause("adopt", branch, refers=(target,))
-        return moves.move(self._working, target, cause, cancel_run=cancel_run)
+        return self._do(self._adopting(branch, cancel_run))
+
+    def _adopting(self, branch: str, cancel_run: bool) -> Flow[Moved]:
+        def cause(seq: int) -> Cause:
+            return Cause("adopt", branch, refers=(seq,))
+
+        target = partial(self._resolve, branch)
+        return moves.moving(self._working, target, cause, cancel_run=cancel_run)
 
     def undo(self, *, cancel_run: bool = False) -> Moved:
         """Take back the latest commit (or group) that changed the state and is not taken back.
@@ -457,8 +410,8 @@ class Agent(Generic[T]):
                 branch has an unfinished run.
             NotFound: nothing is left to undo.
         """
-        return moves.undo(self._working, cancel_run=cancel_run)
+        return self._do(moves.undoing(self._working, cancel_run=cancel_run))
 
     def redo(self, *, cancel_run: bool = False) -> Moved:
         """Take back the latest undo. Raises as `undo` does."""
-        return moves.redo(self._working, cancel_run=cancel_run)
+        return self._do(moves.redoing(self._working, cancel_run=cancel_run))

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from perdure.errors import Conflict
+from perdure.errors import Conflict, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.policy import SnapshotPolicy
-from perdure.storage.committer import Committed, Committer, HeldError, Proposal
+from perdure.storage.committer import Committed, Committer, Proposal
 from perdure.storage.port import Backend
+from perdure.storage.refusals import HeldError
+
+if TYPE_CHECKING:
+    from perdure.state.waiting import Threads
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+THREADS_MAX = 8
+"""Threads that read for coroutines, in each open store."""
 
 
 class Context:
@@ -20,6 +34,11 @@ class Context:
         self.snapshots = snapshots
         self._executor = ""
         self._pid = 0
+        self._lock = threading.Lock()
+        self._threads: Threads | None = None
+        self._closed = False
+        weak = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
 
     @property
     def executor(self) -> str:
@@ -28,6 +47,10 @@ class Context:
             self._pid = os.getpid()
             self._executor = os.urandom(6).hex()
         return self._executor
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def submit(self, proposal: Proposal) -> Committed:
         """Commit; a lease whose owner is dead or expired does not stand in the way of writers.
@@ -38,14 +61,69 @@ class Context:
         try:
             return self.committer.submit(proposal)
         except HeldError as held:
-            if proposal.epoch is not None or self.backend.alive(held.holder):
+            if not self._took_from_the_dead(proposal, held):
                 raise
-            assert proposal.no is not None
-            branch = proposal.drop_branch or proposal.draft.branch
-            # The epoch grows with it: if the owner was only paused, it is fenced (I4).
-            self.backend.lease(proposal.no, branch, None, over=held.held)
-        proposal.refused = None
         return self.committer.submit(proposal)
+
+    async def submit_async(self, proposal: Proposal) -> Committed:
+        """As `submit`, without holding a thread while it waits.
+
+        Cancelled, a queued commit is withdrawn; one that is under way is awaited before the
+        cancellation goes on, and `proposal.committed` says whether it landed.
+        """
+        from perdure.state.waiting import commit  # asyncio: for those only who have it anyway
+
+        try:
+            return await commit(self.committer, proposal)
+        except HeldError as held:
+            if not await self.in_thread(self._took_from_the_dead, proposal, held):
+                raise
+        return await commit(self.committer, proposal)
+
+    def _took_from_the_dead(self, proposal: Proposal, held: HeldError) -> bool:
+        """Whether the lease that stood in the way was of a dead owner, and is gone."""
+        if proposal.epoch is not None or self.backend.alive(held.holder):
+            return False
+        assert proposal.no is not None
+        branch = proposal.drop_branch or proposal.draft.branch
+        # The epoch grows with it: if the owner was only paused, it is fenced (I4).
+        self.backend.lease(proposal.no, branch, None, over=held.held)
+        proposal.refused = None
+        return True
+
+    async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call what blocks on one of the store's own threads, with the caller's contextvars.
+
+        Cancelled, a call that has begun is awaited before the cancellation goes on.
+
+        Raises:
+            StoreUnavailable: the store is closed.
+        """
+        return await self._own_threads().call(fn, *args, **kwargs)
+
+    def _own_threads(self) -> Threads:
+        if self._threads is not None:
+            return self._threads
+        from perdure.state.waiting import Threads
+
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable(
+                    "the store is closed", target=self.backend.url, hint="open it again"
+                )
+            if self._threads is None:
+                self._threads = Threads(THREADS_MAX)
+            return self._threads
+
+    def close(self) -> None:
+        """Commit what is queued, end the threads, close the backend. Idempotent."""
+        with self._lock:
+            self._closed = True
+        threads = self._threads
+        self.committer.close()
+        if threads is not None:
+            threads.close()
+        self.backend.close()
 
     def take_lease(self, no: int, branch: str) -> Lease:
         """Take a branch's lease, from a dead owner if need be.
@@ -65,3 +143,10 @@ class Context:
                 )  # fmt: skip
             over = answer.held
         raise Conflict("its lease changes hands too fast", target=f"branch {branch!r}")
+
+
+def _begin_anew(context: Context | None) -> None:
+    """In a forked child: the threads are not there, and nobody will release the lock."""
+    if context is not None:
+        context._lock = threading.Lock()
+        context._threads = None

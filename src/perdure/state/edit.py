@@ -3,18 +3,81 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from perdure.core.draft import Recording
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
 from perdure.state.extras import Extras, asked
+from perdure.state.flow import Flow, drive
 from perdure.state.working import WorkingCopy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from perdure.storage.committer import Committed
 
 T = TypeVar("T")
+
+LOCK_MAX_S = 60
+"""How long an edit waits for another one of the same handle to end."""
+
+
+class Block(Generic[T]):
+    """What happens when a block of `edit` begins and ends, without its locks.
+
+    Attributes:
+        made: what it committed, or what its key committed before.
+    """
+
+    def __init__(
+        self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()
+    ) -> None:
+        self.made: Commit | Committed | None = None
+        self._working = working
+        self._cause = cause
+        self._declared = declared
+        self._recording: Recording | None = None
+        self._throwaway = False
+
+    @property
+    def begun(self) -> bool:
+        return self._recording is not None
+
+    def begin(self) -> T:
+        """The draft; reads the log."""
+        working = self._working
+        working.refresh()
+        self.made = used_key(working, self._cause, self._declared)
+        self._throwaway = self.made is not None
+        self._recording = working.throwaway() if self._throwaway else working.record()
+        working.editing = True
+        return self._recording.draft  # type: ignore[no-any-return]
+
+    def abandon(self) -> None:
+        """Its end where it raised: nothing has happened."""
+        recording = self._close()
+        if not self._throwaway:
+            self._working.restore(recording)
+
+    def ending(self) -> Flow[None]:
+        """Its end: validates and commits."""
+        recording, working = self._close(), self._working
+        if self._throwaway:
+            return
+        extras = key_extras(self._cause, self._declared)
+        if not recording.ops and working.seq and extras.key is None:
+            recording.apply_ephemeral(working.typed)
+            return
+        self.made = yield from working.committing_recording(recording, self._cause, extras)
+
+    def _close(self) -> Recording:
+        recording = self._recording
+        assert recording is not None
+        self._working.editing = False
+        recording.close()
+        return recording
+
+    @property
+    def commit(self) -> Commit | None:
+        made = self.made
+        return made.read() if isinstance(made, Committed) else made
 
 
 class Edit(Generic[T]):
@@ -24,61 +87,38 @@ class Edit(Generic[T]):
         self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()
     ) -> None:
         self._working = working
-        self._cause = cause
-        self._declared = declared
-        self._recording: Recording | None = None
-        self._made: Callable[[], Commit] | None = None
-        self._throwaway = False
+        self._block = Block(working, cause, declared)
 
     def __enter__(self) -> T:
         working = self._working
-        if not working.lock.acquire(timeout=60):
+        if not working.lock.acquire(timeout=LOCK_MAX_S):
             raise Conflict(
                 "another thread has an edit of this handle open", target=f"agent {working.name!r}",
                 hint="open a handle per thread: store.agent(…)",
             )  # fmt: skip
         try:
-            working.refresh()
-            used = used_key(working, self._cause, self._declared)
-            if used is not None:
-                self._made = lambda: used
-                self._throwaway = True
-            self._recording = working.throwaway() if self._throwaway else working.record()
-            working.editing = True
+            return self._block.begin()
         except BaseException:
             working.lock.release()
             raise
-        return self._recording.draft  # type: ignore[no-any-return]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        recording, working = self._recording, self._working
-        assert recording is not None
-        working.editing = False
         try:
-            recording.close()
-            if self._throwaway:
-                return
             if kind is not None:
-                working.restore(recording)
-                return
-            extras = key_extras(self._cause, self._declared)
-            if not recording.ops and working.seq and extras.key is None:
-                recording.apply_ephemeral(working.typed)
-                return
-            committed = working.commit_recording(recording, self._cause, extras)
-            reader = working.reader
-            self._made = lambda: reader.commit(committed.seq)
+                self._block.abandon()
+            else:
+                drive(self._working.context, self._block.ending())
         finally:
-            working.lock.release()
+            self._working.lock.release()
 
     @property
     def commit(self) -> Commit | None:
         """The commit that the block made; the recorded one if its key was used before; None if
         nothing changed."""
-        return self._made() if self._made else None
+        return self._block.commit
 
 
 def key_extras(cause: Cause, declared: tuple[object, ...]) -> Extras:

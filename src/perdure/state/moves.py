@@ -10,6 +10,8 @@ from perdure.core import history
 from perdure.errors import Conflict, NotFound
 from perdure.model import Cause, Commit, RunInfo
 from perdure.state.extras import Extras
+from perdure.state.family import cancelled_to_parents
+from perdure.state.flow import Flow
 from perdure.state.projections import MOVED
 from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE
@@ -29,34 +31,41 @@ class Moved:
     tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
-def move(working: WorkingCopy[Any], target: int, cause: Cause, *, cancel_run: bool) -> Moved:
+def moving(
+    working: WorkingCopy[Any], target: Callable[[], int], cause: Callable[[int], Cause], *,
+    cancel_run: bool,
+) -> Flow[Moved]:  # fmt: skip
     """Make the state of `target` the branch's, as a new commit."""
-    with working.lock:
+
+    def plan() -> tuple[int, Extras, tuple[Mapping[str, Any], ...]]:
+        seq = target()
         working.refresh()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
-        kept = {commit.seq for commit in reader.ancestors(target)}
+        kept = {commit.seq for commit in reader.ancestors(seq)}
         left = (commit for commit in reader.ancestors(working.seq) if commit.seq not in kept)
-        calls = _tool_calls(left)
-        made = working.commit_move(target, cause, _extras(cancelled))
-        return Moved(reader.commit(made.seq), calls)
+        return seq, _extras(cancelled), _tool_calls(left)
+
+    seq, extras, calls = yield plan
+    made = yield from working.committing_move(seq, cause(seq), extras)
+    return Moved(made.read(), calls)
 
 
-def undo(working: WorkingCopy[Any], *, cancel_run: bool) -> Moved:
-    return _go_back(working, "undo", history.plan_undo, cancel_run)
+def undoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[Moved]:
+    return _going_back(working, "undo", history.plan_undo, cancel_run)
 
 
-def redo(working: WorkingCopy[Any], *, cancel_run: bool) -> Moved:
-    return _go_back(working, "redo", history.plan_redo, cancel_run)
+def redoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[Moved]:
+    return _going_back(working, "redo", history.plan_redo, cancel_run)
 
 
-def _go_back(
+def _going_back(
     working: WorkingCopy[Any],
     kind: str,
     make_plan: Callable[..., history.Plan | None],
     cancel_run: bool,
-) -> Moved:
-    with working.lock:
+) -> Flow[Moved]:
+    def prepare() -> tuple[history.Plan, Extras, tuple[Mapping[str, Any], ...]]:
         working.refresh()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
@@ -70,10 +79,13 @@ def _go_back(
                 target=_target(working),
                 hint="roll back to before them, or make the change by hand in an edit",
             )
-        cause = Cause(kind, refers=tuple(plan.seqs))
-        made = working.commit_delta(plan.ops, cause, _extras(cancelled))
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
-        return Moved(reader.commit(made.seq), _tool_calls(undone))
+        return plan, _extras(cancelled), _tool_calls(undone)
+
+    plan, extras, calls = yield prepare
+    cause = Cause(kind, refers=tuple(plan.seqs))
+    made = yield from working.committing_delta(plan.ops, cause, extras)
+    return Moved(made.read(), calls)
 
 
 def _path(working: WorkingCopy[Any]) -> Iterator[Commit]:
@@ -108,12 +120,15 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
             target=_target(working),
             hint="let it finish, or say cancel_run=True",
         )
-    return [replace(run, status="cancelled", ended=HERE, problem=MOVED) for run in runs]
+    return [
+        replace(run, status="cancelled", ended=HERE, problem=MOVED, wake_at=0, waits="")
+        for run in runs
+    ]
 
 
 def _extras(cancelled: Sequence[RunInfo]) -> Extras:
     records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
-    return Extras(records=records, runs=cancelled)
+    return Extras(records=records, runs=cancelled, sends=cancelled_to_parents(cancelled))
 
 
 def _tool_calls(commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from perdure.core import chain, ops
@@ -21,10 +22,10 @@ from perdure.errors import Conflict, Corrupt, Drifted, NotFound, SchemaError
 from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit, to_micros
 from perdure.state.context import Context
 from perdure.state.extras import NOTHING, Extras
-from perdure.storage import snapshots
+from perdure.state.flow import Flow, drive
+from perdure.state.snapshotting import SinceSnapshot
 from perdure.storage.committer import Committed, Proposal
-from perdure.storage.reader import COMMIT_WEIGHT, Folded, LogReader
-from perdure.storage.snapshots import Leaves
+from perdure.storage.reader import Folded, LogReader
 
 T = TypeVar("T")
 MOVES = frozenset({"rollback", "adopt", "fork", "migrate"})
@@ -48,6 +49,8 @@ class WorkingCopy(Generic[T]):
         self.lock = threading.RLock()
         self.epoch: int | None = None
         self.editing = False
+        self._drafted = False
+        """Whether the plain state holds what is not committed: no snapshot may be taken of it."""
         self._initial = initial
         self._incarnation = incarnation
         self._reader: LogReader | None = None
@@ -56,11 +59,7 @@ class WorkingCopy(Generic[T]):
         self._typed: Any = MISSING
         self._seq = 0
         self._stored: tuple[str, tuple[int, int]] | None = None
-        self._leaves = Leaves()
-        self._weight = 0
-        self._since_snapshot = 0
-        self._snapshot_at = 0
-        self._snapshot_size = 0
+        self._since = SinceSnapshot()
 
     # -- what is there ---------------------------------------------------------------------
 
@@ -81,6 +80,16 @@ class WorkingCopy(Generic[T]):
         if self._typed is MISSING:
             self._typed = self.schema.build(self._plain)
         return self._typed  # type: ignore[no-any-return]
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether `typed` can be had without reading or building anything."""
+        return self._typed is not MISSING and self._plain is not MISSING
+
+    @property
+    def known(self) -> bool:
+        """`exists`, as last looked."""
+        return self._reader is not None
 
     @property
     def exists(self) -> bool:
@@ -203,10 +212,7 @@ class WorkingCopy(Generic[T]):
         self._plain = self.schema.migrate(folded.state, folded.schema_version)
         self._typed = MISSING
         self._seq = folded.seq
-        self._leaves = folded.leaves if not self._migration_due else Leaves()
-        self._weight = folded.weight
-        self._since_snapshot = folded.commits
-        self._snapshot_at = folded.snapshot_at
+        self._since.begin(folded, migrated=self._migration_due)
 
     def _check_schema(self, stored: str) -> None:
         if stored != self.schema.id:
@@ -240,14 +246,14 @@ class WorkingCopy(Generic[T]):
         if self._migration_due or commit.cause.kind in MOVES:
             self._adopt(self.reader.fold(commit.seq))
             return
-        if in_place and self._typed is not MISSING:
+        if not commit.delta:
+            pass  # only of a run's journal
+        elif in_place and self._typed is not MISSING:
             self._typed = self._advance_typed(commit)
         else:
             self._plain = self.reader.apply(self._plain, commit)
             self._typed = MISSING
-        self._leaves.note(commit.delta)
-        self._weight += commit.size + COMMIT_WEIGHT
-        self._since_snapshot += 1
+        self._since.note(commit.delta, commit.size)
         self._seq = commit.seq
 
     def _advance_typed(self, commit: Commit) -> Any:
@@ -290,9 +296,15 @@ class WorkingCopy(Generic[T]):
         self, recording: Recording, cause: Cause, extras: Extras = NOTHING
     ) -> Committed:
         """Validate and commit what a draft recorded; on any failure all is as before it."""
-        seq = self._seq
+        return drive(self.context, self.committing_recording(recording, cause, extras))
+
+    def committing_recording(
+        self, recording: Recording, cause: Cause, extras: Extras = NOTHING
+    ) -> Flow[Committed]:
+        """The operation behind `commit_recording`."""
+        seq, self._drafted = self._seq, False
         try:
-            committed = self._commit_ops(
+            committed = yield from self._committing(
                 recording.plain, recording.ops, recording.inverses, recording.touched, cause, extras
             )
         except BaseException:
@@ -305,6 +317,7 @@ class WorkingCopy(Generic[T]):
         """A draft of the state, which `commit_recording` or `restore` ends."""
         typed = self.typed  # built from the plain state as it is before the draft changes it
         self._keep_base()
+        self._drafted = True
         return Recording(self.schema, self._plain, typed=typed)
 
     def throwaway(self) -> Recording:
@@ -315,13 +328,21 @@ class WorkingCopy(Generic[T]):
     def restore(self, recording: Recording) -> None:
         """Undo in memory what an abandoned draft did."""
         self._plain = recording.rollback()
+        self._drafted = False
 
     def commit_delta(
         self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
     ) -> Committed:
         """Commit ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
+        return drive(self.context, self.committing_delta(delta, cause, extras))
+
+    def committing_delta(
+        self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
+    ) -> Flow[Committed]:
+        """The operation behind `commit_delta`."""
         self.refuse_inside_edit()
-        _ = self.typed
+        if not self.in_memory:
+            yield lambda: self.typed
         self._keep_base()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last; the order of keys is part of the state.
@@ -332,8 +353,10 @@ class WorkingCopy(Generic[T]):
                 inverses.append(ops.invert(root, op))
                 root = ops.apply(root, ops.own(op))
                 applied.append(op)
-            return self._commit_ops(
-                root, list(delta), inverses, [op.path for op in delta], cause, extras
+            return (
+                yield from self._committing(
+                    root, list(delta), inverses, [op.path for op in delta], cause, extras
+                )
             )
         except BaseException:
             undone = reversed(inverses[: len(applied)])
@@ -342,16 +365,16 @@ class WorkingCopy(Generic[T]):
 
     def _put_back(self, restore: Callable[[], Plain], seq: int) -> None:
         """After a failure: the state as before. If a commit landed, the log knows better."""
-        self._leaves = Leaves()
+        self._since.doubt()
         if self._seq == seq:
             self._plain = restore()
         else:
             self.forget()
 
-    def _commit_ops(
+    def _committing(
         self, root: Plain, delta: list[Op], inverses: list[Op], touched: Sequence[Any],
         cause: Cause, extras: Extras,
-    ) -> Committed:  # fmt: skip
+    ) -> Flow[Committed]:  # fmt: skip
         check_cause(cause)
         typed = self.typed
         plan = self.schema.plan(typed, root, delta, inverses) if delta else None
@@ -359,8 +382,8 @@ class WorkingCopy(Generic[T]):
             self.schema.check_invariants(typed, view(self.schema, root), touched)
         self._plain = root
         if self._seq == 0 or self._migration_due:
-            self._write_base()
-        committed = self._submit(delta, cause, extras)
+            yield from self._committing_base()
+        committed = yield from self._submitting(delta, cause, extras)
         if plan is not None:
             self._typed = plan.apply()
         return committed
@@ -370,7 +393,7 @@ class WorkingCopy(Generic[T]):
         if self._seq == 0 or self._migration_due:
             self._base = copy(self._plain)
 
-    def _write_base(self) -> None:
+    def _committing_base(self) -> Flow[None]:
         """What must be in the log before a first commit: the agent, or its migrated state."""
         base = self._base
         change: list[Op]
@@ -378,68 +401,82 @@ class WorkingCopy(Generic[T]):
             self.schema.check_invariants(None, view(self.schema, base), [()])
             cause, change = Cause("create"), [ops.Set((), base)]
         else:
-            stored = self.reader.fold(self._seq).state
-            cause, change = Cause("migrate"), diff(stored, base)
-        self._submit(change, cause, NOTHING, snapshot=False)
+            folded: Folded = yield partial(self.reader.fold, self._seq)
+            cause, change = Cause("migrate"), diff(folded.state, base)
+        yield from self._submitting(change, cause, NOTHING, snapshot=False)
 
     def create(self, cause: Cause = Cause("create")) -> Committed | None:  # noqa: B008
         """Make sure that the agent is in the log; None if it was already."""
-        self.load()
+        return drive(self.context, self.creating(cause))
+
+    def creating(self, cause: Cause = Cause("create")) -> Flow[Committed | None]:  # noqa: B008
+        """The operation behind `create`."""
+        yield self.load
         if self._seq:
             return None
         self.schema.check_invariants(None, view(self.schema, self._plain), [()])
-        return self._submit([ops.Set((), self._plain)], cause, NOTHING)
+        return (yield from self._submitting([ops.Set((), self._plain)], cause, NOTHING))
 
     def commit_move(
         self, target: int, cause: Cause, extras: Extras = NOTHING, *, branch: str | None = None
     ) -> Committed:
         """A commit without delta whose state is that of `target`: rollback, fork, adoption."""
+        return drive(self.context, self.committing_move(target, cause, extras, branch=branch))
+
+    def committing_move(
+        self, target: int, cause: Cause, extras: Extras = NOTHING, *, branch: str | None = None
+    ) -> Flow[Committed]:
+        """The operation behind `commit_move`."""
         self.refuse_inside_edit()
         check_cause(cause)
         reader = self.reader
-        parent = reader.commit(target)
+        parent: Commit = yield partial(reader.commit, target)
         draft = chain.Draft(
             self.name, reader.incarnation, branch or self.branch, (target,), parent.schema_id,
             parent.schema_version, self.context.executor, self.epoch or 0, cause,
             chain.pack_payload((), extras.records),
         )  # fmt: skip
         expected = None if branch else self.seq
-        committed = self.context.submit(self._proposal(draft, expected, extras))
+        committed: Committed = yield self._proposal(draft, expected, extras)
         if branch is None:
             self.forget()
         return committed
 
-    def _submit(
+    def _submitting(
         self, delta: Sequence[Op], cause: Cause, extras: Extras, *, snapshot: bool = True
-    ) -> Committed:
+    ) -> Flow[Committed]:
         first = self._seq == 0
         payload = chain.pack_payload(delta, extras.records)
         schema_id, version = self.schema_to_write()
+        incarnation: int = (
+            self._reader.incarnation if self._reader else (yield lambda: self.incarnation)
+        )
         draft = chain.Draft(
-            self.name, self.incarnation, self.branch, () if first else (self._seq,),
+            self.name, incarnation, self.branch, () if first else (self._seq,),
             schema_id, version, self.context.executor, self.epoch or 0, cause, payload,
         )  # fmt: skip
-        self._leaves.note(delta)
-        self._weight += len(payload.data) + COMMIT_WEIGHT
-        self._since_snapshot += 1
+        self._since.note(delta, len(payload.data))
         proposal = self._proposal(draft, None if first else self._seq, extras)
         if first:
             proposal.no = None  # created meanwhile, or not: the store says so
-        stored = self._attach_snapshot(proposal, cause) if snapshot else None
-        committed = self.context.submit(proposal)
+        stored: Callable[[int], None] | None = None
+        snapshot = snapshot and not self._drafted
+        if snapshot and self._since.due(self.context.snapshots, cause, self.context.backend.now()):
+            proposal.snapshot, stored = yield partial(
+                self._since.write, self._plain, self.name, incarnation, self._seq
+            )
+        committed: Committed = yield proposal
         if first:
             self._reader = LogReader(
                 self.context.backend,
                 AgentInfo(self.name, committed.no, draft.incarnation, False, committed.seq),
             )
             self._incarnation = draft.incarnation
-            self._snapshot_at = to_micros(committed.at)  # ages from here until there is one
+            self._since.begin_ageing(to_micros(committed.at))
         self._seq = committed.seq
         self._stored = (schema_id, version)
         if stored is not None:
-            stored()
-            self._since_snapshot = self._weight = 0
-            self._snapshot_at = to_micros(committed.at)
+            stored(to_micros(committed.at))
         return committed
 
     def schema_to_write(self) -> tuple[str, tuple[int, int]]:
@@ -459,24 +496,5 @@ class WorkingCopy(Generic[T]):
         return info.incarnation + 1 if info is not None and info.deleted else 1
 
     def _proposal(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
-        return Proposal(
-            draft, no=self._reader.no if self._reader else None, expected=expected,
-            epoch=self.epoch, key=extras.key, checkpoint=extras.checkpoint,
-            drop_branch=extras.drop_branch, delete_agent=extras.delete_agent, runs=extras.runs,
-            release=extras.release, sync=extras.sync,
-        )  # fmt: skip
-
-    def _attach_snapshot(self, proposal: Proposal, cause: Cause) -> Any:
-        now = self.context.backend.now()
-        if not self.context.snapshots.due(
-            weight=self._weight, last_size=self._snapshot_size, commits=self._since_snapshot,
-            age_s=(now - self._snapshot_at) / 1e6 if self._snapshot_at else 0.0,
-            kind=cause.kind, what=cause.what,
-        ):  # fmt: skip
-            return None
-        snapshot, stored = snapshots.write(
-            self._plain, self._leaves, self.name, proposal.draft.incarnation, self._seq
-        )
-        self._snapshot_size = len(snapshot.manifest) + sum(map(len, snapshot.leaves.values()))
-        proposal.snapshot = snapshot
-        return stored
+        no = self._reader.no if self._reader else None
+        return extras.propose(draft, no=no, expected=expected, epoch=self.epoch)

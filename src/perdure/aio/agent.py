@@ -1,0 +1,306 @@
+"""The async handle of one agent on one branch. What each method does, `perdure.Agent` says."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from perdure.agent import UPDATES_MAX, Agent, Past, Where
+from perdure.aio.loops import Home, Turn
+from perdure.core.drift import Drift
+from perdure.errors import Conflict, PerdureError
+from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
+from perdure.state import moves, operations
+from perdure.state.edit import Block, used_key
+from perdure.state.flow import Flow, drive_async
+from perdure.state.moves import Moved
+from perdure.state.verify import Progress
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class AsyncAgent(Generic[T]):
+    """One agent, on one branch. Made by `AsyncStore.agent`.
+
+    A handle may be shared by the tasks of one event loop; edits through it happen one after the
+    other. `state`, `seq` and `exists` are as of its last operation; `refresh` looks again.
+
+    Where an operation is cancelled, a commit that is queued is withdrawn, and one that is under
+    way is awaited before the cancellation goes on: afterwards `seq` says whether it is done.
+    """
+
+    def __init__(self, home: Home, agent: Agent[T]) -> None:
+        self._home = home
+        self._agent = agent
+        self._working = agent._working
+        self._turn = Turn(home, agent._working)
+        self._seq = 0
+        self._exists = False
+        self._state: Any = None
+        self._problem: PerdureError | None = None
+
+    def __repr__(self) -> str:
+        return f"<perdure async agent {self.id!r}, branch {self.branch_name!r}>"
+
+    @property
+    def id(self) -> str:
+        return self._agent.id
+
+    @property
+    def branch_name(self) -> str:
+        return self._agent.branch_name
+
+    @property
+    def seq(self) -> int:
+        """Seq of the commit whose state this handle has; 0 before the first commit."""
+        return self._seq
+
+    @property
+    def exists(self) -> bool:
+        """Whether the agent had any commit yet."""
+        return self._exists
+
+    # -- state -----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> T:
+        """As `Agent.state`.
+
+        Raises:
+            PerdureError: what the last attempt to read it raised; `refresh` tries again.
+        """
+        if self._problem is not None:
+            raise self._problem
+        return self._state  # type: ignore[no-any-return]
+
+    async def look(self) -> None:
+        """Keep what the handle has in memory for who asks; read it if it is not there."""
+        working = self._working
+        try:
+            if not working.in_memory:
+                await self._home.call(lambda: working.typed)
+        except PerdureError as error:
+            self._problem = error
+        else:
+            self._problem = None
+            self._state = working.typed
+            self._seq = working.seq
+        self._exists = working.known
+
+    async def refresh(self) -> T:
+        """As `Agent.refresh`."""
+        async with self._turn:
+            try:
+                return await self._home.call(self._agent.refresh)
+            finally:
+                await self.look()
+
+    def edit(
+        self, what: str = "", *, key: str | None = None, group: str | None = None,
+        tags: Iterable[str] = (), trace: str | None = None,
+    ) -> AsyncEdit[T]:  # fmt: skip
+        """As `Agent.edit`: ``async with agent.edit("why") as draft: draft.status = "done"``.
+
+        Another task's edit of this handle waits until this one ended; one inside it is a
+        `Conflict`.
+        """
+        cause = Cause("edit", what, key=key, group=group, tags=tuple(tags), trace=trace)
+        return AsyncEdit(self, cause)
+
+    async def update(
+        self, fn: Callable[[T], object], what: str = "", *, key: str | None = None,
+        group: str | None = None, tags: Iterable[str] = (), trace: str | None = None,
+    ) -> Commit | None:  # fmt: skip
+        """As `Agent.update`; `fn` may be a coroutine function."""
+        cause = Cause(
+            "edit", what or getattr(fn, "__name__", ""), key=key, group=group, tags=tuple(tags),
+            trace=trace,
+        )  # fmt: skip
+        if key is not None:
+            async with self._turn:
+                used = await self._home.call(used_key, self._working, cause)
+            if used is not None:
+                return used
+        for attempt in range(UPDATES_MAX):
+            edit = AsyncEdit(self, cause)
+            try:
+                async with edit as draft:
+                    result = fn(draft)
+                    if inspect.isawaitable(result):
+                        await result
+                return edit.commit
+            except Conflict:
+                if attempt == UPDATES_MAX - 1:
+                    raise
+                async with self._turn:
+                    self._working.reopen_if_created_meanwhile()
+        raise AssertionError("unreachable")
+
+    async def save(
+        self, state: T, what: str = "", *, key: str | None = None, tags: Iterable[str] = (),
+    ) -> Commit | None:  # fmt: skip
+        """As `Agent.save`."""
+        cause = Cause("save", what, key=key, tags=tuple(tags))
+        return await self._do(operations.saving(self._working, state, cause))
+
+    async def drift(self) -> list[Drift]:
+        """As `Agent.drift`."""
+        await self._turn.take(inside_edit=True)
+        try:
+            return await self._home.call(self._agent.drift)
+        finally:
+            self._turn.give_back()
+
+    async def _do(self, flow: Flow[R]) -> R:
+        async with self._turn:
+            return await self.drive(flow)
+
+    async def drive(self, flow: Flow[R]) -> R:
+        """Run an operation; it must be our turn."""
+        try:
+            result = await drive_async(self._home.context, flow)
+        except (Exception, asyncio.CancelledError):
+            await self.look()
+            raise
+        await self.look()
+        return result
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def log(
+        self, *, newest_first: bool = False, all_branches: bool = False
+    ) -> AsyncIterator[Commit]:
+        """As `Agent.log`, read in pages."""
+        return self._home.pages(
+            lambda: self._agent.log(newest_first=newest_first, all_branches=all_branches)
+        )
+
+    async def commit(self, where: Where) -> Commit:
+        """As `Agent.commit`."""
+        return await self._home.call(self._agent.commit, where)
+
+    async def at(
+        self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False
+    ) -> Past[T]:
+        """As `Agent.at`; all that a `Past` shows was read by then."""
+
+        def read() -> Past[T]:
+            past = self._agent.at(where, config=config, strict=strict)
+            past.read()
+            return past
+
+        return await self._home.call(read)
+
+    async def diff(self, a: Where, b: Where) -> list[Change]:
+        """As `Agent.diff`."""
+        return await self._home.call(self._agent.diff, a, b)
+
+    async def verify(
+        self, *, anchor: str | None = None, progress: Progress | None = None
+    ) -> Verified:
+        """As `Agent.verify`; `progress` is called on the event loop."""
+        return await self._home.reporting(
+            lambda report: self._agent.verify(anchor=anchor, progress=report), progress
+        )
+
+    # -- checkpoints and branches ----------------------------------------------------------
+
+    async def checkpoint(
+        self, name: str, *, config: Mapping[str, Any] | None = None,
+        dependencies: Iterable[str] = (),
+    ) -> Checkpoint:  # fmt: skip
+        """As `Agent.checkpoint`."""
+        flow = operations.checkpointing(self._working, name, config, dependencies)
+        return await self._do(flow)
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """As `Agent.checkpoints`."""
+        return await self._home.call(self._agent.checkpoints)
+
+    async def branches(self) -> list[Branch]:
+        """As `Agent.branches`."""
+        return await self._home.call(self._agent.branches)
+
+    async def branch(self, name: str) -> AsyncAgent[T]:
+        """As `Agent.branch`."""
+        return await self._beside(await self._home.call(self._agent.branch, name))
+
+    async def _beside(self, agent: Agent[T]) -> AsyncAgent[T]:
+        made = AsyncAgent(self._home, agent)
+        await made.look()
+        return made
+
+    async def fork(self, name: str, *, at: Where | None = None) -> AsyncAgent[T]:
+        """As `Agent.fork`."""
+        await self._do(self._agent._forking(name, at))
+        return await self._beside(self._agent._on_branch(name))
+
+    async def delete_branch(self, name: str) -> Commit:
+        """As `Agent.delete_branch`."""
+        return await self._do(operations.deleting_branch(self._working, name))
+
+    # -- going back ------------------------------------------------------------------------
+
+    async def rollback(self, to: Where, *, cancel_run: bool = False) -> Moved:
+        """As `Agent.rollback`."""
+        return await self._do(self._agent._rolling_back(to, cancel_run))
+
+    async def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
+        """As `Agent.adopt`."""
+        return await self._do(self._agent._adopting(branch, cancel_run))
+
+    async def undo(self, *, cancel_run: bool = False) -> Moved:
+        """As `Agent.undo`."""
+        return await self._do(moves.undoing(self._working, cancel_run=cancel_run))
+
+    async def redo(self, *, cancel_run: bool = False) -> Moved:
+        """As `Agent.redo`."""
+        return await self._do(moves.redoing(self._working, cancel_run=cancel_run))
+
+
+class AsyncEdit(Generic[T]):
+    """The context manager that `AsyncAgent.edit` returns; see `Edit`."""
+
+    def __init__(self, agent: AsyncAgent[T], cause: Cause) -> None:
+        self._agent = agent
+        self._turn = agent._turn
+        self._block = Block(agent._working, cause)
+
+    async def __aenter__(self) -> T:
+        await self._turn.take()
+        try:
+            draft = await self._agent._home.call(self._block.begin)
+            await self._agent.look()
+        except BaseException as error:
+            try:
+                if self._block.begun:  # and then its task was cancelled
+                    self._block.abandon()
+                if isinstance(error, Exception | asyncio.CancelledError):
+                    await self._agent.look()
+            finally:
+                self._turn.give_back()
+            raise
+        return draft
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        try:
+            if kind is None:
+                await self._agent.drive(self._block.ending())
+                return
+            self._block.abandon()
+            if error is None or isinstance(error, Exception | asyncio.CancelledError):
+                await self._agent.look()
+        finally:
+            self._turn.give_back()
+
+    @property
+    def commit(self) -> Commit | None:
+        """As `Edit.commit`."""
+        return self._block.commit

@@ -1,0 +1,153 @@
+"""The async side of runs: starting them, running them, and looking at them from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from perdure.aio.loops import Home
+from perdure.engine.async_run import AsyncRun
+from perdure.engine.drives import Command
+from perdure.engine.functions import check_kind
+from perdure.engine.handle import EffectInfo, Question, RunHandle
+from perdure.engine.report import RunReport
+from perdure.engine.rerunning import Again
+from perdure.engine.retrying import seconds
+from perdure.engine.runner import Runner
+from perdure.engine.wakeups import POLL_S
+from perdure.engine.why import Explanation
+from perdure.errors import TimedOut
+from perdure.model import MISSING, Commit, RunInfo, RunStatus
+from perdure.state.waiting import Wait, bell
+from perdure.store import Options
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class AsyncOptions:
+    """How runs are to be made; from `AsyncStore.options`."""
+
+    def __init__(self, home: Home, runner: Runner, options: Options) -> None:
+        self._home = home
+        self._runner = runner
+        self._options = options
+
+    async def run(
+        self,
+        function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> R:  # fmt: skip
+        """As `AsyncStore.run`."""
+        self._home.check()
+        check_kind(function, is_async=True)
+        order = self._options.order(function, agent, args, kwargs, storable=False)
+        command = Command(function, order, args, kwargs)
+        return await self._runner.run_async(command)  # type: ignore[no-any-return]
+
+    async def start(
+        self, function: Callable[Concatenate[Any, P], Any], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> AsyncRunHandle[Any]:  # fmt: skip
+        """As `AsyncStore.start`."""
+        handle = await self._home.call(self._options.start, function, agent, *args, **kwargs)
+        return AsyncRunHandle(self._home, self._runner, handle)
+
+
+class AsyncRunHandle(Generic[R]):
+    """One run, seen from outside; what each method does, `perdure.engine.handle.RunHandle` says."""
+
+    def __init__(self, home: Home, runner: Runner, handle: RunHandle[R]) -> None:
+        self._home = home
+        self._runner = runner
+        self._handle = handle
+
+    @property
+    def id(self) -> str:
+        return self._handle.id
+
+    async def info(self) -> RunInfo:
+        """As `RunHandle.info`, which asks the store."""
+        return await self._home.call(lambda: self._handle.info)
+
+    async def status(self) -> RunStatus:
+        """As `RunHandle.status`, which asks the store."""
+        return (await self.info()).status
+
+    async def result(self, timeout: timedelta | float | None = None) -> R:
+        """As `RunHandle.result`."""
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + seconds(timeout)
+        wait = Wait(bell())
+        with self._runner.wakeups.watch(self.id, lambda: wait.done()):
+            while True:
+                try:
+                    return await self._home.call(self._handle.result, 0.0)
+                except TimedOut:
+                    if until is not None and loop.time() >= until:
+                        raise
+                left = POLL_S if until is None else min(until - loop.time(), POLL_S)
+                late = loop.call_later(max(left, 0.0), wait.wake)
+                try:
+                    await wait.wait(lambda: True)
+                finally:
+                    late.cancel()
+                wait = Wait(bell())
+
+    async def signal(
+        self, name: str, value: Any = None, *, key: str | None = None, by: str = ""
+    ) -> bool:
+        """As `RunHandle.signal`."""
+        return await self._home.call(self._handle.signal, name, value, key=key, by=by)
+
+    async def questions(self) -> list[Question]:
+        """As `RunHandle.questions`."""
+        return await self._home.call(self._handle.questions)
+
+    async def answer(self, value: Any, *, question: str | None = None, by: str = "") -> None:
+        """As `RunHandle.answer`."""
+        await self._home.call(self._handle.answer, value, question=question, by=by)
+
+    async def why(self) -> Explanation:
+        """As `RunHandle.why`."""
+        return await self._home.call(self._handle.why)
+
+    async def report(self) -> RunReport:
+        """As `RunHandle.report`."""
+        return await self._home.call(self._handle.report)
+
+    async def effects(self) -> list[EffectInfo]:
+        """As `RunHandle.effects`."""
+        return await self._home.call(self._handle.effects)
+
+    async def settle(
+        self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""
+    ) -> Commit:
+        """As `RunHandle.settle`."""
+        return await self._home.call(
+            self._handle.settle, call, done=done, not_done=not_done, by=by
+        )  # fmt: skip
+
+    async def cancel(self, why: str = "") -> None:
+        """As `RunHandle.cancel`."""
+        await self._home.call(self._handle.cancel, why)
+
+    async def fork(
+        self, step: str, *, branch: str, effects: Again = "ask", key: str | None = None
+    ) -> AsyncRunHandle[R]:
+        """As `RunHandle.fork`."""
+        forked = await self._home.call(
+            self._handle.fork, step, branch=branch, effects=effects, key=key
+        )  # fmt: skip
+        return AsyncRunHandle(self._home, self._runner, forked)
+
+    async def retry(self, step: str, *, effects: Again = "ask") -> None:
+        """As `RunHandle.retry`."""
+        await self._home.call(self._handle.retry, step, effects=effects)
+
+    async def resume(self) -> None:
+        """As `RunHandle.resume`."""
+        await self._home.call(self._handle.resume)

@@ -1,0 +1,225 @@
+"""The async store: opening one, and its agents. What each method does, `perdure.Store` says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from perdure.aio.agent import AsyncAgent
+from perdure.aio.loops import Home
+from perdure.aio.runs import AsyncOptions, AsyncRunHandle
+from perdure.core.schema import Schema
+from perdure.engine.async_run import AsyncRun
+from perdure.engine.liveness import LEASE_TTL
+from perdure.model import MAIN, MISSING, AgentInfo, Durability, RunInfo, RunStatus, Verified
+from perdure.state.policy import SnapshotPolicy
+from perdure.state.transfer import LogEntry, Progress
+from perdure.state.waiting import in_own_thread
+from perdure.storage.port import Sizes
+from perdure.store import Store, open
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def open_async(
+    url: str | os.PathLike[str], *, durability: Durability = "sync",
+    snapshots: SnapshotPolicy | None = None, create: bool = True,
+    lease_ttl: timedelta = LEASE_TTL,
+) -> Opening:  # fmt: skip
+    """As `perdure.open`, for coroutines: ``async with perdure.open_async("agents.db") as store:``,
+    or ``store = await perdure.open_async("agents.db")`` and ``await store.close()`` in the end.
+
+    A store opened so belongs to the event loop on which it was.
+    """
+    return Opening(
+        partial(
+            open, url, durability=durability, snapshots=snapshots, create=create,
+            lease_ttl=lease_ttl,
+        )
+    )  # fmt: skip
+
+
+class Opening:
+    """What `open_async` returns: to be awaited, or used in an ``async with``."""
+
+    def __init__(self, open_it: Callable[[], Store]) -> None:
+        self._open_it = open_it
+        self._store: AsyncStore | None = None
+
+    def __await__(self) -> Generator[Any, Any, AsyncStore]:
+        return self._open().__await__()
+
+    async def _open(self) -> AsyncStore:
+        opened: list[Store] = []
+        try:
+            await in_own_thread(lambda: opened.append(self._open_it()))
+        except BaseException:  # cancelled when it was there: nobody would close it
+            for store in opened:
+                await in_own_thread(store.close)
+            raise
+        return AsyncStore(opened[0])
+
+    async def __aenter__(self) -> AsyncStore:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if self._store is not None:
+            await self._store.close()
+
+
+class AsyncStore:
+    """An open store, for the tasks of one event loop; close it, or use it in an ``async with``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._home = Home(store._context)
+
+    def __repr__(self) -> str:
+        return f"<perdure async store {self.url}>"
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    async def __aenter__(self) -> AsyncStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        await self.close()
+
+    async def close(self) -> None:
+        """As `Store.close`: what is queued is committed first; later calls are refused."""
+        await in_own_thread(self._store.close)
+
+    # -- agents ----------------------------------------------------------------------------
+
+    @overload
+    async def agent(
+        self, name: str, *, initial: dict[str, Any] = ..., branch: str = MAIN
+    ) -> AsyncAgent[dict[str, Any]]: ...
+
+    @overload
+    async def agent(
+        self, name: str, schema: type[T] | Schema[T], *, initial: T = ..., branch: str = MAIN
+    ) -> AsyncAgent[T]: ...
+
+    async def agent(
+        self, name: str, schema: Any = None, *, initial: Any = MISSING, branch: str = MAIN
+    ) -> AsyncAgent[Any]:
+        """As `Store.agent`; the state is read by then. Where that fails, its use says why."""
+        self._home.check()
+        agent = self._store.agent(name, schema, initial=initial, branch=branch)
+        made = AsyncAgent(self._home, agent)
+        await made.look()
+        return made
+
+    async def agents(
+        self, prefix: str = "", *, after: str = "", limit: int = 1000
+    ) -> list[AgentInfo]:
+        """As `Store.agents`."""
+        return await self._home.call(self._store.agents, prefix, after=after, limit=limit)
+
+    async def find(self, name: str) -> AgentInfo | None:
+        """As `Store.find`."""
+        return await self._home.call(self._store.find, name)
+
+    async def delete(self, name: str) -> None:
+        """As `Store.delete`."""
+        await self._home.call(self._store.delete, name)
+
+    async def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> AsyncAgent[dict[str, Any]]:
+        """As `Store.agent_of`."""
+        agent = await self._home.call(self._store.agent_of, info, branch=branch)
+        made = AsyncAgent(self._home, agent)
+        await made.look()
+        return made
+
+    def export_log(self, info: AgentInfo) -> AsyncIterator[LogEntry]:
+        """As `Store.export_log`, read in pages."""
+        return self._home.pages(lambda: self._store.export_log(info))
+
+    async def import_log(
+        self, entries: Iterable[LogEntry], *, root: str | None = None,
+        progress: Progress | None = None, total: int = 0,
+    ) -> Verified:  # fmt: skip
+        """As `Store.import_log`; `entries` are taken on another thread, `progress` is called on the
+        event loop."""
+        return await self._home.reporting(
+            lambda report: self._store.import_log(entries, root=root, progress=report, total=total),
+            progress,
+        )
+
+    # -- runs ------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> R:  # fmt: skip
+        """As `Store.run`, for ``async def`` agent functions: they run in this event loop.
+
+        A caller that is cancelled leaves the run where it is, as a crash would: asked for again,
+        it goes on.
+        """
+        return await self.options().run(function, agent, *args, **kwargs)
+
+    async def start(
+        self, function: Callable[Concatenate[Any, P], Any], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> AsyncRunHandle[Any]:  # fmt: skip
+        """As `Store.start`, for agent functions of either kind."""
+        return await self.options().start(function, agent, *args, **kwargs)
+
+    def options(
+        self, *, key: str = MAIN, queue: str = "default", deadline: timedelta | None = None
+    ) -> AsyncOptions:
+        """As `Store.options`."""
+        options = self._store.options(key=key, queue=queue, deadline=deadline)
+        return AsyncOptions(self._home, self._store.runner, options)
+
+    async def handle(self, run_id: str) -> AsyncRunHandle[Any]:
+        """As `Store.handle`."""
+        handle = await self._home.call(self._store.handle, run_id)
+        return AsyncRunHandle(self._home, self._store.runner, handle)
+
+    async def runs(
+        self, agent: str | None = None, *, unfinished: bool = False,
+        status: Sequence[RunStatus] | None = None, function: str | None = None,
+        limit: int | None = None, newest_first: bool = False,
+    ) -> list[RunInfo]:  # fmt: skip
+        """As `Store.runs`."""
+        return await self._home.call(
+            self._store.runs, agent, unfinished=unfinished, status=status, function=function,
+            limit=limit, newest_first=newest_first,
+        )  # fmt: skip
+
+    async def alive(self, executor: str) -> bool:
+        """As `Store.alive`."""
+        return await self._home.call(self._store.alive, executor)
+
+    # -- housekeeping ----------------------------------------------------------------------
+
+    async def check_pages(self) -> None:
+        """As `Store.check_pages`."""
+        await self._home.call(self._store.check_pages)
+
+    async def sizes(self, name: str | None = None) -> Sizes:
+        """As `Store.sizes`."""
+        return await self._home.call(self._store.sizes, name)
+
+    async def flush(self) -> None:
+        """As `Store.flush`."""
+        await self._home.call(self._store.flush)

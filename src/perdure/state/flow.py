@@ -1,0 +1,66 @@
+"""Operations written once, for callers that wait in a thread and for those that await.
+
+An operation is a generator. It yields what it waits for and is sent the result: a `Proposal` to
+commit, or a function that blocks (reads the log) or takes long. Between two yields it only
+computes. Who drives it decides how to wait, so neither face has an implementation of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from perdure.state.context import Context
+from perdure.storage.committer import Proposal
+
+R = TypeVar("R")
+Wanted = Proposal | Callable[[], Any]
+Flow = Generator[Wanted, Any, R]
+
+
+def drive(context: Context, flow: Flow[R]) -> R:
+    """Run an operation to its end on the calling thread."""
+    try:
+        wanted = next(flow)
+        while True:
+            try:
+                result = (
+                    context.submit(wanted) if isinstance(wanted, Proposal) else wanted()
+                )  # fmt: skip
+            except BaseException as error:
+                wanted = flow.throw(error)
+            else:
+                wanted = flow.send(result)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def drive_async(context: Context, flow: Flow[R]) -> R:
+    """Run an operation to its end; its reads run on the store's threads.
+
+    Cancelled, it stops where it is: a commit that is queued is withdrawn, one that is under way is
+    awaited. If that landed, the operation hears of it, so that what is in memory is what is in
+    the log; it commits nothing more.
+    """
+    cancelled: BaseException | None = None
+    try:
+        wanted = next(flow)
+        while True:
+            try:
+                if cancelled is not None:
+                    raise cancelled
+                if isinstance(wanted, Proposal):
+                    result: Any = await context.submit_async(wanted)
+                else:
+                    result = await context.in_thread(wanted)
+            except BaseException as error:
+                landed = wanted.committed if isinstance(wanted, Proposal) else None
+                if landed is None or cancelled is not None:
+                    wanted = flow.throw(error)
+                    continue
+                cancelled, result = error, landed
+            wanted = flow.send(result)
+    except StopIteration as stop:
+        if cancelled is not None:
+            raise cancelled from None
+        return stop.value  # type: ignore[no-any-return]

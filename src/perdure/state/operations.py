@@ -1,0 +1,123 @@
+"""What can be done with an agent's branch beside editing and moving it, written once (see flow)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from perdure.core.diff import diff
+from perdure.core.names import check_name
+from perdure.core.ops import Op
+from perdure.errors import Conflict
+from perdure.model import Cause, Checkpoint, Commit, RunInfo
+from perdure.state import checkpoints
+from perdure.state.edit import key_extras, used_key
+from perdure.state.extras import Extras
+from perdure.state.flow import Flow
+from perdure.state.moves import unfinished_runs
+from perdure.state.working import WorkingCopy
+from perdure.storage.committer import HERE
+
+T = TypeVar("T")
+
+
+def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | None]:
+    """Commit a whole value as the delta from the state here."""
+    working.refuse_inside_edit()
+
+    def prepare() -> tuple[Commit | None, list[Op], Extras]:
+        working.load()
+        new = working.schema.take(state, (), aliases_refused=False)
+        working.schema.build(new)
+        declared = (checkpoints.state_hash(new),)
+        if (used := used_key(working, cause, declared)) is not None:
+            return used, [], Extras()
+        new = working.schema.merge_unknown(working.plain, new)
+        delta = diff(working.plain, new)
+        working.drop_drift()  # a value handed over whole may be the live one, changed
+        return None, delta, key_extras(cause, declared)
+
+    used, delta, extras = yield prepare
+    if used is not None or (not delta and working.seq and extras.key is None):
+        return used  # type: ignore[no-any-return]
+    made = yield from working.committing_delta(delta, cause, extras)
+    return made.read()
+
+
+def checkpointing(
+    working: WorkingCopy[Any], name: str, config: Mapping[str, Any] | None,
+    dependencies: Iterable[str],
+) -> Flow[Checkpoint]:  # fmt: skip
+    """Name the branch's head as a recovery point."""
+
+    def prepare() -> Checkpoint:
+        working.refresh()
+        _check_new(working, name)
+        working.schema.build(working.plain)
+        run = next(iter(unfinished_runs(working)), None)
+        return Checkpoint(
+            name, HERE, checkpoints.state_hash(working.plain), *working.schema_to_write(),
+            checkpoints.config_hash(config), checkpoints.versions(dependencies),
+            run.id if run else None, _position(working, run) if run else None,
+        )  # fmt: skip
+
+    point: Checkpoint = yield prepare
+    record = {
+        "t": "checkpoint", "name": name, "state": point.state_hash, "config": point.config_hash,
+        "dependencies": dict(point.dependencies), "run": point.run, "position": point.position,
+    }  # fmt: skip
+    yield from working.creating()
+    extras = Extras(records=[record], checkpoint=point)
+    made = yield from working.committing_delta([], Cause("checkpoint", name), extras)
+    return replace(point, seq=made.seq)
+
+
+def _position(working: WorkingCopy[Any], run: RunInfo) -> str | None:
+    for commit in working.reader.commits(run.started, newest_first=True):
+        if commit.cause.run == run.id and commit.cause.step:
+            return commit.cause.step
+    return None
+
+
+def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) -> Flow[None]:
+    """A new branch at a commit; None: at this branch's head."""
+
+    def prepare() -> int | None:
+        working.refresh()
+        _check_new(working, name)
+        return None if at is None else at()
+
+    target: int | None = yield prepare
+    yield from working.creating()
+    target = working.seq if target is None else target
+    yield from working.committing_move(
+        target, Cause("fork", name, refers=(target,)), branch=name
+    )  # fmt: skip
+
+
+def _check_new(working: WorkingCopy[Any], name: str) -> None:
+    check_name(name, "a branch or checkpoint")
+    if name == working.branch:
+        raise Conflict(
+            f"the name {name!r} is taken", target=f"agent {working.name!r}",
+            hint="choose another name",
+        )  # fmt: skip
+
+
+def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
+    """Delete another branch."""
+    if name == working.branch:
+        raise Conflict(
+            "a branch cannot delete itself", target=f"agent {working.name!r}, branch {name!r}",
+            hint="call it on a handle of another branch, e.g. agent.branch('main')",
+        )  # fmt: skip
+
+    def prepare() -> None:
+        working.reader.ref(name)
+        working.refresh()
+
+    yield prepare
+    extras = Extras(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)
+    made = yield from working.committing_delta([], Cause("delete-branch", name), extras)
+    return made.read()

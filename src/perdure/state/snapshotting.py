@@ -1,0 +1,68 @@
+"""Since when a working copy has had no snapshot, and writing the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from perdure.core.ops import Op
+from perdure.core.values import Plain
+from perdure.model import Cause
+from perdure.state.policy import SnapshotPolicy
+from perdure.storage import snapshots
+from perdure.storage.port import StoredSnapshot
+from perdure.storage.reader import COMMIT_WEIGHT, Folded
+from perdure.storage.snapshots import Leaves
+
+
+class SinceSnapshot:
+    """What was committed since the last snapshot, and what of that still holds."""
+
+    def __init__(self) -> None:
+        self._leaves = Leaves()
+        self._weight = 0
+        self._commits = 0
+        self._at = 0
+        self._size = 0
+
+    def begin(self, folded: Folded, *, migrated: bool) -> None:
+        """From a state as it was read."""
+        self._leaves = Leaves() if migrated else folded.leaves
+        self._weight = folded.weight
+        self._commits = folded.commits
+        self._at = folded.snapshot_at
+
+    def begin_ageing(self, at: int) -> None:
+        """Until there is a snapshot, ages count from here (micros)."""
+        self._at = at
+
+    def note(self, delta: Sequence[Op], size: int) -> None:
+        """One more commit, of `size` bytes."""
+        self._leaves.note(delta)
+        self._weight += size + COMMIT_WEIGHT
+        self._commits += 1
+
+    def doubt(self) -> None:
+        """A change was taken back: no leaf is known to hold any more."""
+        self._leaves = Leaves()
+
+    def due(self, policy: SnapshotPolicy, cause: Cause, now: int) -> bool:
+        """Whether the next commit shall carry a snapshot."""
+        return policy.due(
+            weight=self._weight, last_size=self._size, commits=self._commits,
+            age_s=(now - self._at) / 1e6 if self._at else 0.0,
+            kind=cause.kind, what=cause.what,
+        )  # fmt: skip
+
+    def write(
+        self, state: Plain, agent: str, incarnation: int, parent: int
+    ) -> tuple[StoredSnapshot, Callable[[int], None]]:
+        """Encode a snapshot, and what to call, with its time, once it is stored. O(state)."""
+        snapshot, stored = snapshots.write(state, self._leaves, agent, incarnation, parent)
+        self._size = len(snapshot.manifest) + sum(map(len, snapshot.leaves.values()))
+
+        def begin_anew(at: int) -> None:
+            stored()
+            self._commits = self._weight = 0
+            self._at = at
+
+        return snapshot, begin_anew

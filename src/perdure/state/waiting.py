@@ -1,0 +1,159 @@
+"""Waiting in an event loop, for commits and for the store's own threads. Only this module does.
+
+A wait that is cancelled takes back what has not begun; what has begun is awaited before the
+cancellation goes on, so that nothing happens behind the back of who was cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import weakref
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from perdure.errors import StoreUnavailable
+from perdure.storage.committer import Committed, Committer, Proposal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Wait:
+    """One thing that a coroutine waits for."""
+
+    __slots__ = ("_bell", "_future", "settled")
+
+    def __init__(self, bell: _Bell) -> None:
+        self.settled = False
+        self._bell = bell
+        self._future: asyncio.Future[None] | None = None
+
+    def done(self) -> None:
+        """From any thread: it is settled."""
+        self._bell.ring(self)
+
+    def wake(self) -> None:
+        """From the loop."""
+        self.settled = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, withdraw: Callable[[], bool]) -> None:
+        """Wait until it is settled, and in any case until it is either that or withdrawn.
+
+        Raises:
+            CancelledError: after that.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        loop = asyncio.get_running_loop()
+        while not self.settled:
+            self._future = loop.create_future()
+            try:
+                await self._future
+            except asyncio.CancelledError as error:
+                if withdraw():
+                    raise
+                cancelled = error
+            except BaseException:  # the coroutine is thrown away, and cannot wait any more
+                withdraw()
+                raise
+        if cancelled is not None:
+            raise cancelled
+
+
+class _Bell:
+    """Wakes a loop from other threads: once for all that is settled until it looks."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._settled: deque[Wait] = deque()
+        self._rung = False
+
+    def ring(self, wait: Wait) -> None:
+        # Put in before looking: `_answer` unsets the mark before it takes out, so that whatever
+        # the order, somebody sees this one.
+        self._settled.append(wait)
+        if self._rung:
+            return
+        self._rung = True
+        loop = self._loop()
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(self._answer)
+        except RuntimeError:  # the loop is closed: nobody waits there
+            self._rung = False
+
+    def _answer(self) -> None:
+        self._rung = False
+        while self._settled:
+            self._settled.popleft().wake()
+
+
+_bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
+"""Each loop writes its own entry only, on its own thread."""
+
+
+def bell() -> _Bell:
+    loop = asyncio.get_running_loop()
+    found = _bells.get(loop)
+    if found is None:
+        found = _bells[loop] = _Bell(loop)
+    return found
+
+
+async def commit(committer: Committer, proposal: Proposal) -> Committed:
+    """As `Committer.submit`; `proposal.committed` says whether one that was cancelled landed."""
+    wait = Wait(bell())
+    committer.submit_soon(proposal, wait.done)
+    await wait.wait(lambda: committer.withdraw(proposal))
+    return proposal.outcome()
+
+
+class Threads:
+    """A bounded number of threads for what blocks, made when they are needed."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._pool = ThreadPoolExecutor(threads_max, "perdure")
+        self._closed = False
+
+    async def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function on one of the threads, in the caller's context.
+
+        Raises:
+            StoreUnavailable: they were closed before it began.
+        """
+        wait = Wait(bell())
+        context = contextvars.copy_context()
+        try:
+            future: ThreadFuture[R] = self._pool.submit(lambda: context.run(fn, *args, **kwargs))
+        except RuntimeError:
+            if not self._closed:
+                raise
+            raise _closed() from None
+        future.add_done_callback(lambda _: wait.done())
+        await wait.wait(future.cancel)
+        if future.cancelled():
+            raise _closed()
+        return future.result()
+
+    def close(self) -> None:
+        """Wait for what has begun, refuse what has not, and end the threads."""
+        self._closed = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("the store is closed", hint="open it again")
+
+
+async def in_own_thread(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function on a thread of its own: to open or close a store, which has none then."""
+    threads = Threads(1)
+    try:
+        return await threads.call(fn, *args, **kwargs)
+    finally:
+        threads.close()
