@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -12,15 +12,32 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from perdure.agent import Agent
 from perdure.core.names import check_name
 from perdure.core.schema import Schema
+from perdure.engine.drives import Command
+from perdure.engine.functions import check_kind
 from perdure.engine.handle import RunHandle
 from perdure.engine.liveness import LEASE_TTL
-from perdure.engine.run import Fakes, Run
-from perdure.engine.runner import Command, Runner
+from perdure.engine.lookup import asked_for, find_run
+from perdure.engine.orders import Order
+from perdure.engine.run import Run
+from perdure.engine.runner import Runner
 from perdure.errors import NotFound
-from perdure.model import MAIN, MISSING, AgentInfo, Cause, Durability, RunInfo, Verified
+from perdure.model import (
+    MAIN,
+    MISSING,
+    AgentInfo,
+    Cause,
+    Durability,
+    Message,
+    RunInfo,
+    RunStatus,
+    Verified,
+)
 from perdure.state.context import Context
 from perdure.state.extras import Extras
+from perdure.state.family import cancelled_to_parents, to_children
 from perdure.state.policy import SnapshotPolicy
+from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
+from perdure.state.portable import read_file as read_file
 from perdure.state.projections import DELETED
 from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log
@@ -114,7 +131,7 @@ class Store:
     def close(self) -> None:
         """Flush, give back leases, and close the files. Idempotent."""
         self._runner.close()
-        self._context.backend.close()
+        self._context.close()
 
     @property
     def runner(self) -> Runner:
@@ -175,12 +192,30 @@ class Store:
         with working.lock:
             runs = self._context.backend.runs(agent=name, unfinished=True)
             cancelled = [
-                replace(run, status="cancelled", ended=HERE, problem=DELETED)
+                replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
                 for run in runs if run.agent_no == info.no
             ]  # fmt: skip
             records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
-            extras = Extras([*records, {"t": "agent-deleted"}], runs=cancelled, delete_agent=True)
+            asked = [
+                replace(asked_for(message), status="cancelled", problem=DELETED)
+                for message in self._context.backend.inbox(kind="start") if message.agent == name
+            ]  # fmt: skip
+            extras = Extras(
+                [*records, {"t": "agent-deleted"}], runs=cancelled, delete_agent=True,
+                sends=self._told_of_end(working, cancelled, asked),
+            )  # fmt: skip
             working.commit_delta([], Cause("delete"), extras)
+        for message in extras.sends:
+            self._runner.wakeups.tell(message.run)
+
+    def _told_of_end(
+        self, working: WorkingCopy[Any], cancelled: Sequence[RunInfo], asked: Sequence[RunInfo]
+    ) -> list[Message]:
+        """What tells those that started these runs, and those that they started."""
+        sends = cancelled_to_parents([*cancelled, *asked])
+        for run in cancelled:
+            sends += to_children(working.reader.commits(run.started), run.id)
+        return sends
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
         """A handle on one incarnation of an agent with its state as a plain dict, whatever its
@@ -237,7 +272,8 @@ class Store:
 
         Asked for again, a run that is finished gives its recorded result; one whose executor died
         goes on at the step where it was; one that a living executor has is stood by for, and taken
-        over when that one dies. So a standby is just the same call in another process.
+        over when that one dies. So a standby is just the same call in another process. While the
+        run waits (for a signal, an answer, a time) this call does, too, and then goes on with it.
 
         Raises:
             Conflict: the run was started with other arguments (use another key), or another run
@@ -247,18 +283,66 @@ class Store:
         """
         return self.options().run(function, agent, *args, **kwargs)
 
-    def options(self, *, key: str = MAIN) -> Options:
-        """The same store, for runs under another key: one command, one key.
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...  # fmt: skip
+
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...  # fmt: skip
+
+    def start(
+        self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
+    ) -> RunHandle[Any]:
+        """Ask for a run, durably, and return at once: a worker picks it up.
+
+        Raises:
+            Conflict: it was asked for with other arguments; use another key.
+            Unstorable: an argument cannot be stored.
+        """
+        return self.options().start(function, agent, *args, **kwargs)
+
+    def options(
+        self, *, key: str = MAIN, queue: str = "default", deadline: timedelta | None = None
+    ) -> Options:
+        """The same store, for runs made otherwise.
+
+        Args:
+            key: names the run: one command, one key.
+            queue: for workers that pick up one kind of runs only.
+            deadline: how long it may take from its begin; then it fails with `TimedOut`.
 
         Raises:
             ValueError: the key is empty, longer than 200 characters, or no text.
         """
         check_name(key, "a run's key")
-        return Options(self._runner, key)
+        return Options(self._runner, key, queue, deadline, self.handle)
 
-    def runs(self, agent: str | None = None, *, unfinished: bool = False) -> list[RunInfo]:
-        """The runs of one agent or of all, oldest first."""
-        return self._context.backend.runs(agent=agent, unfinished=unfinished)
+    def runs(
+        self, agent: str | None = None, *, unfinished: bool = False,
+        status: Sequence[RunStatus] | None = None, function: str | None = None,
+        limit: int | None = None, newest_first: bool = False,
+    ) -> list[RunInfo]:  # fmt: skip
+        """The runs of one agent or of all, oldest first; those at the end that were asked for and
+        have not begun, which are ``pending``."""
+        backend = self._context.backend
+        found = backend.runs(
+            agent=agent, unfinished=unfinished, status=status, function=function, limit=limit,
+            newest_first=newest_first,
+        )  # fmt: skip
+        begun = {run.id for run in found}
+        asked = [asked_for(message) for message in backend.inbox(kind="start")]
+        new = [
+            run for run in asked
+            if run.id not in begun and (agent is None or run.agent == agent)
+            and (status is None or run.status in status)
+            and (function is None or run.function == function)
+        ]  # fmt: skip
+        return ([*reversed(new), *found] if newest_first else [*found, *new])[:limit]
 
     def handle(self, run_id: str) -> RunHandle[Any]:
         """A handle on a run by its id.
@@ -266,10 +350,8 @@ class Store:
         Raises:
             NotFound: there is none.
         """
-        found = self._context.backend.runs(run_id=run_id)
-        if not found:
-            raise NotFound("there is no such run", target=f"run {run_id}")
-        return RunHandle(self._context, found[0])
+        find_run(self._context.backend, run_id)
+        return RunHandle(self._context, self._runner.wakeups, run_id)
 
     def alive(self, executor: str) -> bool:
         """Whether an executor, e.g. a branch's `holder`, may still be running. In doubt, the
@@ -307,19 +389,58 @@ class Store:
 class Options:
     """How runs are to be made; from `Store.options`."""
 
-    def __init__(self, runner: Runner, key: str, fakes: Fakes | None = None) -> None:
+    def __init__(
+        self, runner: Runner, key: str, queue: str, deadline: timedelta | None,
+        handle: Callable[[str], RunHandle[Any]],
+    ) -> None:  # fmt: skip
         self._runner = runner
         self._key = key
-        self._fakes = fakes
+        self._queue = queue
+        self._deadline = deadline
+        self._handle = handle
+
+    @property
+    def runner(self) -> Runner:
+        """As `Store.runner`."""
+        return self._runner
 
     def run(
         self, function: Callable[Concatenate[Run[T], P], R], agent: str, /,
         *args: P.args, **kwargs: P.kwargs,
     ) -> R:  # fmt: skip
         """As `Store.run`."""
-        _check_name(agent)
-        command = Command(function, agent, self._key, args, kwargs, self._fakes)
-        return self._runner.run(command)  # type: ignore[no-any-return]
+        check_kind(function, is_async=False)
+        order = self.order(function, agent, args, kwargs, storable=False)
+        return self._runner.run(Command(function, order, args, kwargs))  # type: ignore[no-any-return]
+
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...  # fmt: skip
+
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...  # fmt: skip
+
+    def start(
+        self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
+    ) -> RunHandle[Any]:
+        """As `Store.start`."""
+        run = self._runner.start(self.order(function, agent, args, kwargs, storable=True))
+        return self._handle(run).typed(function)
+
+    def order(
+        self, function: Callable[..., Any], agent: str, args: tuple[Any, ...],
+        kwargs: Mapping[str, Any], *, storable: bool,
+    ) -> Order:  # fmt: skip
+        """For the faces: what these options and a call amount to."""
+        return Order.of(
+            function, agent, self._key, args, kwargs, queue=self._queue, deadline=self._deadline,
+            storable=storable,
+        )  # fmt: skip
 
 
 def _check_name(agent: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure.errors import InDoubt
-from perdure.testing import Ending, kill_at_every_boundary, run_with_kills
+from perdure.testing import Ending, kill_program_at_every_boundary, run_with_kills
 
 # -- the migration, at every boundary ----------------------------------------------------------
 
@@ -66,7 +66,7 @@ def test_a_migration_killed_anywhere_moves_everything_once(tmp_path: Path) -> No
         keys = lines(end.folder / "moved")
         assert len(keys) == len(set(keys)) == 2, end.killed_at
 
-    count = kill_at_every_boundary(migrate, check, tmp_path)
+    count = kill_program_at_every_boundary(migrate, check, tmp_path)
     killed = [end.killed_at[0] for end in endings if end.killed_at]
     assert len(killed) == count == len(set(killed)) == len(endings[0].reached)
     assert {"before append 1", "after append 3", "before tool 2", "after tool 2"} <= set(killed)
@@ -88,7 +88,7 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
         assert lines(end.folder / "moved") == ["1", "2"], end.killed_at
 
     with pytest.raises(AssertionError, match="append 3"):
-        kill_at_every_boundary(naive, check, tmp_path)
+        kill_program_at_every_boundary(naive, check, tmp_path)
 
 
 def test_a_program_that_is_stuck_is_found(tmp_path: Path) -> None:

@@ -44,7 +44,6 @@ def test_while_a_run_executes_other_writers_are_told_who_has_it(place: Place) ->
             lambda: store.agent("a").save({"n": 1}),
             lambda: store.agent("a").checkpoint("here"),
             lambda: store.agent("a").rollback(1, cancel_run=True),
-            lambda: store.handle(run.id).cancel(),
             lambda: store.delete("a"),
         ):
             with pytest.raises(Conflict) as held:

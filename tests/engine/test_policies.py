@@ -245,29 +245,40 @@ def test_a_cancelled_run_is_not_revived_by_settling(store: Store, crash: Crashes
         handle.cancel()
 
 
+@pytest.mark.parametrize("heard", [True, False])
 def test_a_run_that_finishes_while_it_is_cancelled_stays_finished(
-    store: Store, crash: Crashes, monkeypatch: pytest.MonkeyPatch
+    store: Store, crash: Crashes, monkeypatch: pytest.MonkeyPatch, heard: bool
 ) -> None:
-    """`cancel` looked at the run, the run finished, `cancel` wrote over its result."""
+    """`cancel` looked at the run, the run finished, `cancel` wrote over its result. A run that goes
+    on meanwhile hears of it; one that is past its last look stays finished."""
     mail = crashing(crash)
     crash.arm("sent")
     with pytest.raises(CrashError):
         store.run(mail, "a", "hi")
     handle = store.handle("a/mail/main")
     handle.settle("send#1", done=2)
-    looked: list[int] = []
+    ends: list[Any] = []
     reader = type(handle)._reader
 
     def finish_meanwhile(self: Any) -> Any:
-        if not looked:
-            looked.append(1)
-            store.run(mail, "a", "hi")
+        if not ends:
+            ends.append("looking")
+            try:
+                ends.append(store.run(mail, "a", "hi"))
+            except RunFailed as cancelled:
+                ends.append(cancelled)
         return reader(self)
 
     monkeypatch.setattr(type(handle), "_reader", finish_meanwhile)
-    with pytest.raises(Conflict, match="done already"):
-        handle.cancel()
-    assert handle.result(timeout=0) == 2
+    if not heard:
+        monkeypatch.setattr(type(handle), "_send", lambda *message: True)
+        with pytest.raises(Conflict, match="done already"):
+            handle.cancel("enough")
+        assert ends[1] == handle.result(timeout=0) == 2
+        return
+    handle.cancel("enough")
+    assert handle.status == "cancelled" and "enough" in str(ends[1])
+    store.agent("a").verify()
 
 
 def test_a_status_tells_that_it_runs_again(store: Store, crash: Crashes) -> None:
@@ -345,7 +356,9 @@ def _child(url: str, answers: Any) -> None:
             answers.send(str(held))
 
 
-def test_a_run_that_executes_is_neither_settled_nor_cancelled_by_others(tmp_path: Path) -> None:
+def test_a_run_that_executes_is_not_settled_by_others_and_leaves_when_it_is_cancelled(
+    tmp_path: Path,
+) -> None:
     url = str(tmp_path / "shop.db")
     ours, theirs = multiprocessing.get_context("spawn").Pipe(duplex=False)
 
@@ -358,9 +371,17 @@ def test_a_run_that_executes_is_neither_settled_nor_cancelled_by_others(tmp_path
 
     @perdure.agent(dict)
     def shop(run: perdure.Run[dict]) -> str:
-        return pay_slowly()
+        paid = pay_slowly()
+        after.append(paid)
+        return run.call(str.upper, paid)
 
+    after: list[str] = []
     with perdure.open(url) as store:
-        assert store.run(shop, "a") == "paid"
-        for _ in range(2):
-            assert ours.poll(0) and "is running on it" in ours.recv()
+        with pytest.raises(RunFailed, match="was cancelled: by request"):
+            store.run(shop, "a")
+        assert ours.poll(0) and "is running on it" in ours.recv()
+        assert not ours.poll(0), "cancelling is not refused"
+        assert after == ["paid"], "what it was at came to its end"
+        (effect,) = store.handle("a/shop/main").effects()
+        assert (effect.state, effect.result) == ("done", "paid")
+        store.agent("a").verify()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import perdure
 from perdure.errors import OutsideRun, PerdureError
 from perdure.store import Store
 from perdure.testing import run_with_kills
-from tests.engine.conftest import CrashError, Crashes
+from tests.engine.conftest import CrashError, Crashes, Place
 
 
 @perdure.tool(on_crash="retry")
@@ -132,6 +133,8 @@ def in_thread(function: Callable[[], Any]) -> Any:
 
 
 def test_a_bare_thread_does_not_go_unrecorded(store: Store) -> None:
+    """A tool that a bare thread calls sees no run, and must not pass for one that was recorded.
+    What goes through the run itself, or brings its context along, is."""
     found: dict[str, Any] = {}
 
     @perdure.agent(dict)
@@ -140,7 +143,7 @@ def test_a_bare_thread_does_not_go_unrecorded(store: Store) -> None:
         found["step"] = in_thread(think)
         found["unrecorded"] = in_thread(perdure.unrecorded(act))
         found["run"] = in_thread(lambda: run.call(len, "x"))
-        found["state"] = in_thread(lambda: run.state)
+        found["state"] = in_thread(lambda: dict(run.state))
         found["edit"] = in_thread(lambda: edit_of(run))
         carried = contextvars.copy_context()
         found["carried"] = in_thread(lambda: carried.run(act))
@@ -150,10 +153,12 @@ def test_a_bare_thread_does_not_go_unrecorded(store: Store) -> None:
     assert store.run(f, "a") == "acted"
     assert isinstance(found["tool"], OutsideRun) and "unrecorded" in found["tool"].hint
     assert found["step"] == "thought" and found["unrecorded"] == "acted"
-    for where in ("run", "state", "edit", "carried"):
-        assert "from another thread or process" in str(found[where]), where
+    assert (found["run"], found["state"], found["edit"]) == (1, {}, None)
+    assert found["carried"] == "acted"
     assert found["token"] == 1
-    assert store.handle("a/f/main").effects() == [], "unrecorded means unrecorded"
+    recorded = [effect.place for effect in store.handle("a/f/main").effects()]
+    assert recorded == ["act#1"], "the carried one: unrecorded means unrecorded"
+    assert store.agent("a").state == {"n": 1}
     assert in_thread(act) == "acted", "nothing is driven any more"
 
 
@@ -178,17 +183,41 @@ def test_a_forked_child_does_not_write_in_its_parents_name(tmp_path: Path) -> No
 
     with perdure.open(tmp_path / "f.db") as store:
         assert store.run(f, "a") == 6
-        assert found[0].count("another thread or process") == 4
+        assert found[0].count("another process than its function's") == 4
         assert store.agent("a").state == {}
 
 
-def test_async_functions_are_refused(store: Store) -> None:
-    async def later() -> None: ...
+def test_each_face_runs_agent_functions_of_its_kind(place: Place) -> None:
+    """An `async def` function given to a store of the synchronous face was called, and what it
+    returned, a coroutine that nobody awaited, was recorded as its result."""
 
-    decorators: list[Any] = [perdure.step, perdure.tool, perdure.agent(dict)]
-    for decorate in decorators:
-        with pytest.raises(TypeError, match="later is async"):
-            decorate(later)
+    @perdure.agent(dict)
+    async def later(run: perdure.AsyncRun[dict]) -> str:
+        return await run.call(str, 1)
+
+    @perdure.agent(dict)
+    def now(run: perdure.Run[dict]) -> str:
+        return run.call(str, 1)
+
+    async def both() -> str:
+        async with perdure.open_async(place.url, durability="os") as store:
+            with pytest.raises(TypeError, match=r"now is synchronous.*open, .*store\.start"):
+                await store.run(now, "a")  # type: ignore[arg-type]
+            return await store.run(later, "a")
+
+    store = place.open()
+    with pytest.raises(TypeError, match=r"later is async.*perdure\.open_async"):
+        store.run(later, "a")  # type: ignore[arg-type]
+    assert store.runs() == []
+    assert asyncio.run(both()) == "1"
+    assert store.options(key="2").run(now, "a") == "1"
+
+
+def test_async_functions_have_no_place_in_synchronous_code(store: Store) -> None:
+    """`run.call` of one gave a coroutine: nothing had happened, and that could not be stored."""
+
+    @perdure.step
+    async def later() -> None: ...
 
     @perdure.agent(dict)
     def f(run: perdure.Run[dict]) -> None:

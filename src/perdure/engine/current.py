@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from perdure.engine.scopes import Scope
 
 if TYPE_CHECKING:
-    from perdure.engine.run import Run
+    from perdure.engine.effects import Attempt
+    from perdure.engine.execution import Execution
 
 Inside = Literal["function", "step", "tool", "edit"]
 
@@ -20,13 +23,17 @@ class Frame:
     """Where in a run the code is.
 
     Attributes:
+        scope: which of the run's tasks it is.
         key: the idempotency key of the tool call it is inside of.
+        attempt: the attempt of the step or tool that it is inside of.
         outer: the frame that this one was entered from; set by `inside`.
     """
 
-    run: Run[object] | None
+    run: Execution[Any] | None
     inside: Inside
+    scope: Scope | None = None
     key: str | None = None
+    attempt: Attempt | None = None
     outer: Frame | None = None
 
 
@@ -40,6 +47,11 @@ def current() -> Frame | None:
     return _frame.get()
 
 
+def current_in(context: Context) -> Frame | None:
+    """The frame of code that runs in this context."""
+    return context.get(_frame)
+
+
 def driving() -> bool:
     """Whether any run is being executed in this process."""
     return _driving > 0
@@ -47,11 +59,21 @@ def driving() -> bool:
 
 @contextmanager
 def inside(frame: Frame) -> Iterator[None]:
-    token = _frame.set(replace(frame, outer=_frame.get()))
+    outer = _frame.get()
+    if outer is not None:
+        frame = Frame(frame.run, frame.inside, frame.scope, frame.key, frame.attempt, outer)
+    token = _frame.set(frame)
     try:
         yield
     finally:
         _frame.reset(token)
+
+
+def enter_scope(scope: Scope) -> None:
+    """In the context of a task that was just made: it is a scope of its own."""
+    frame = _frame.get()
+    assert frame is not None
+    _frame.set(replace(frame, scope=scope))
 
 
 @contextmanager

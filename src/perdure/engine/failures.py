@@ -26,6 +26,10 @@ _WITH_MEMBERS = (OSError, ImportError, NameError, AttributeError)
 _OWN = ("problem", "target", "hint")
 
 
+class CallCancelled(PerdureError):
+    """Stands in the journal for what was cancelled, with its task and not with the run."""
+
+
 def words(error: BaseException) -> str:
     """What the error says, also where its own `__str__` fails."""
     try:

@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from perdure.core.schema import Schema
+from perdure.core.values import take
 from perdure.engine.current import Frame, current, driving, inside
-from perdure.engine.replay import CrashPolicy
-from perdure.engine.run import Run
-from perdure.engine.values import Results, label, refuse_async
-from perdure.errors import OutsideRun, PerdureError
+from perdure.engine.effects import Effects
+from perdure.engine.execution import Execution
+from perdure.engine.replay import Call, CrashPolicy, recorded_call
+from perdure.engine.retrying import NO_LIMITS, Limits, Retry, Seconds
+from perdure.engine.values import (
+    Binding,
+    Results,
+    digests,
+    is_async,
+    label,
+    refuse_generator,
+)
+from perdure.engine.writing import Item
+from perdure.errors import OutsideRun, PerdureError, TimedOut
+from perdure.model import MISSING, Cause
+
+if TYPE_CHECKING:
+    from perdure.engine.async_run import AsyncRun
+    from perdure.engine.run import Run
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,41 +55,148 @@ class AgentSpec(Generic[T]):
 
     name: str
     schema: Schema[T]
+    version: str
+    is_async: bool
+
+
+class Recorded:
+    """How calls of one function are recorded; what `@step` and `@tool` leave on it."""
+
+    def __init__(
+        self, kind: Literal["step", "tool"], function: Callable[..., Any], name: str | None = None,
+        returns: Any = None, limits: Limits = NO_LIMITS, policy: CrashPolicy = "ask",
+        probe: Callable[..., Any] | None = None,
+    ) -> None:  # fmt: skip
+        refuse_generator(function)
+        self.kind = kind
+        self.function = function
+        self.name = name or label(function)
+        self.decorated: Any = function
+        self._returns = returns
+        self._limits = limits
+        self._policy = policy
+        self._probe = probe
+        self._results: Results | None = None
+        self._binding = Binding(function)
+
+    def effects(
+        self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Effects:
+        """One call, from where the function comes to it to its result."""
+        if self._results is None:  # only now: annotations may name classes that come later
+            self._results = Results(self.function, self._returns)
+        arguments = self._binding.bind(args, kwargs)
+        call = Call(
+            execution.id, self.name, self.kind,
+            execution.fakes.get(self.decorated, self.function), args, kwargs, digests(arguments),
+            arguments, self._results, self._policy, execution.fakes.get(self._probe, self._probe),
+            self._limits,
+        )  # fmt: skip
+        return recorded_call(call)
+
+    def recorder(self) -> Execution[Any] | None:
+        """The run that a call made here is to be recorded in; None: it is just the function.
+
+        Raises:
+            OutsideRun, PerdureError: a tool where none may be called.
+        """
+        frame = current()
+        if frame is None:
+            if self.kind == "tool":
+                _refuse_unrecorded(self.name)
+            return None
+        if frame.run is None or (self.kind == "step" and frame.inside in ("step", "tool")):
+            return None  # a step inside a step is plain
+        if self.kind == "tool" and frame.inside != "function":
+            raise PerdureError(
+                f"a tool call inside a{'n' if frame.inside == 'edit' else ''} {frame.inside}",
+                target=f"tool {self.name}",
+                hint="call it from the agent function itself, or wrap it in "
+                "perdure.unrecorded(…) if it must not be recorded",
+            )
+        return frame.run
+
+    def decorate(self) -> Any:
+        """A function of the same kind, recorded inside runs."""
+        function = self.function
+        if is_async(function):
+
+            @functools.wraps(function)
+            async def call_async(*args: Any, **kwargs: Any) -> Any:
+                run = self.recorder()
+                if run is None:
+                    return await function(*args, **kwargs)
+                return await run.async_performer.call(self.effects(run, args, kwargs))
+
+            call: Any = call_async
+        else:
+
+            @functools.wraps(function)
+            def call_sync(*args: Any, **kwargs: Any) -> Any:
+                run = self.recorder()
+                if run is None:
+                    return function(*args, **kwargs)
+                run.warn_if_blocking(self.name)
+                return run.performer.call(self.effects(run, args, kwargs))
+
+            call = call_sync
+        self.decorated = call
+        setattr(call, MARK, self)
+        return call
+
+
+def recorded_as(function: Callable[..., Any]) -> Recorded:
+    """How calls of any callable are recorded: one that is not decorated is a step."""
+    mark = getattr(function, MARK, None)
+    if isinstance(mark, Recorded):
+        return mark
+    try:
+        return _undecorated(function)
+    except TypeError:
+        if getattr(function, "__hash__", None) is not None:
+            raise
+        return Recorded("step", function)
+
+
+@functools.lru_cache(256)
+def _undecorated(function: Callable[..., Any]) -> Recorded:
+    """Kept for a while: looking at a function's signature and types takes longer than a step."""
+    return Recorded("step", function)
 
 
 @overload
 def step(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def step(
-    *, name: str | None = None, returns: Any = None
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def step(function: Any = None, /, *, name: str | None = None, returns: Any = None) -> Any:
+    *, name: str | None = None, returns: Any = None, retry: Retry | int | None = None,
+    timeout: Seconds | None = None, total_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...  # fmt: skip
+def step(
+    function: Any = None, /, *, name: str | None = None, returns: Any = None,
+    retry: Retry | int | None = None, timeout: Seconds | None = None,
+    total_timeout: Seconds | None = None, heartbeat_timeout: Seconds | None = None,
+) -> Any:  # fmt: skip
     """A function without outside effects: inside a run its result is recorded, and not computed
     again when the run resumes. After a crash in the middle it is simply called again.
 
-    Outside a run it is just the function.
+    Outside a run it is just the function, `retry` and timeouts left aside.
 
     Args:
         name: its name in journals; default: the function's own. It must stay the same.
         returns: the type of its result, where the annotation does not say it.
+        retry: when it is tried again after it raised: a `Retry`, or a number of attempts.
+        timeout: how long one attempt may take; `total_timeout`: all of them, with their pauses.
+            A synchronous function cannot be ended from outside: it is left to itself.
+        heartbeat_timeout: how long it may go without `perdure.heartbeat()`.
+
+    Raises (when called):
+        TimedOut: it took too long, and is not tried again.
     """
+    limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
-    def decorate(target: Callable[P, R]) -> Callable[P, R]:
-        refuse_async(target)
-        title = name or label(target)
-        results = _LazyResults(target, returns)
-
-        @functools.wraps(target)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            frame = current()
-            if frame is None or frame.run is None or frame.inside in ("step", "tool"):
-                return target(*args, **kwargs)
-            return frame.run.call_step(  # type: ignore[no-any-return]
-                call, target, title, results.get(), args, kwargs
-            )
-
-        setattr(call, MARK, "step")
-        return call
+    def decorate(target: Any) -> Any:
+        return Recorded("step", target, name, returns, limits).decorate()
 
     return decorate if function is None else decorate(function)
 
@@ -72,11 +206,15 @@ def tool(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def tool(
     *, on_crash: CrashPolicy = "ask", probe: Callable[..., Any] | None = None,
-    name: str | None = None, returns: Any = None,
+    name: str | None = None, returns: Any = None, retry: Retry | int | None = None,
+    timeout: Seconds | None = None, total_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...  # fmt: skip
 def tool(
     function: Any = None, /, *, on_crash: CrashPolicy = "ask",
     probe: Callable[..., Any] | None = None, name: str | None = None, returns: Any = None,
+    retry: Retry | int | None = None, timeout: Seconds | None = None,
+    total_timeout: Seconds | None = None, heartbeat_timeout: Seconds | None = None,
 ) -> Any:  # fmt: skip
     """A function with outside effects: its intent is durable before it is called, its outcome
     before its caller sees it. After a crash in between, `on_crash` decides, never chance:
@@ -89,6 +227,11 @@ def tool(
 
     Exactly once needs the receiver's help: pass `idempotency_key()` on, or have a probe.
 
+    Args:
+        name, returns, retry, timeout, total_timeout, heartbeat_timeout: as for `step`. Each attempt
+            has an intent of its own, and all the same idempotency key. One that took too long is in
+            doubt: `on_crash` decides.
+
     Raises (when called):
         OutsideRun: no run can be seen, in a process that is driving runs.
         PerdureError: inside a step, another tool or an open edit.
@@ -97,55 +240,49 @@ def tool(
         raise ValueError(f"on_crash={on_crash!r}: must be one of {', '.join(POLICIES)}")
     if (on_crash == "probe") != (probe is not None):
         raise ValueError('on_crash="probe" needs probe=, a function that looks whether it was done')
+    limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
-    def decorate(target: Callable[P, R]) -> Callable[P, R]:
-        refuse_async(target)
-        title = name or label(target)
-        results = _LazyResults(target, returns)
-
-        @functools.wraps(target)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            frame = current()
-            if frame is None:
-                _refuse_unrecorded(title)
-                return target(*args, **kwargs)
-            if frame.run is None:
-                return target(*args, **kwargs)
-            if frame.inside != "function":
-                raise PerdureError(
-                    f"a tool call inside a{'n' if frame.inside == 'edit' else ''} {frame.inside}",
-                    target=f"tool {title}",
-                    hint="call it from the agent function itself, or wrap it in "
-                    "perdure.unrecorded(…) if it must not be recorded",
-                )
-            return frame.run.call_tool(  # type: ignore[no-any-return]
-                call, target, title, results.get(), args, kwargs, on_crash, probe
-            )
-
-        setattr(call, MARK, "tool")
-        return call
+    def decorate(target: Any) -> Any:
+        return Recorded("tool", target, name, returns, limits, on_crash, probe).decorate()
 
     return decorate if function is None else decorate(function)
 
 
+class AgentDecorator(Protocol[T]):
+    """What `agent` returns: for functions of either kind."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Run[T], P], R], /
+    ) -> Callable[Concatenate[Run[T], P], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[AsyncRun[T], P], R], /
+    ) -> Callable[Concatenate[AsyncRun[T], P], R]: ...
+
+
 def agent(
-    schema: type[T] | Schema[T], *, name: str | None = None
-) -> Callable[[Callable[Concatenate[Run[T], P], R]], Callable[Concatenate[Run[T], P], R]]:
+    schema: type[T] | Schema[T], *, name: str | None = None, version: str = ""
+) -> AgentDecorator[T]:
     """A function that a store can run durably on an agent whose state has this schema.
 
     It is called as ``function(run, …)``, from its beginning each time the run resumes; recorded
     calls give what they gave. What it does between them must follow from its arguments, its state
-    and what they gave.
+    and what they gave. An ``async def`` function gets an `AsyncRun`.
 
     Args:
         name: names its runs; default: the function's own name. It must stay the same.
+        version: runs that were begun under another version go on with the function of that
+            version, where the process has one too; else with this one, as far as it does what
+            they recorded.
     """
 
-    def decorate(
-        function: Callable[Concatenate[Run[T], P], R],
-    ) -> Callable[Concatenate[Run[T], P], R]:
-        refuse_async(function)
-        setattr(function, MARK, AgentSpec(name or label(function), Schema.of(schema)))
+    def decorate(function: Any) -> Any:
+        refuse_generator(function)
+        spec = AgentSpec(name or label(function), Schema.of(schema), version, is_async(function))
+        setattr(function, MARK, spec)
+        if version:
+            _versions[spec.name, version] = function
         return function
 
     return decorate
@@ -165,8 +302,43 @@ def spec_of(function: Callable[..., Any]) -> AgentSpec[Any]:
     return spec
 
 
+def check_kind(function: Callable[..., Any], *, is_async: bool) -> None:
+    """Whether a store of that face can run an agent function.
+
+    Raises:
+        TypeError: it is of the other kind.
+    """
+    spec = spec_of(function)
+    if spec.is_async and not is_async:
+        raise TypeError(
+            f"{spec.name} is async: run it with a store from perdure.open_async, "
+            "as `await store.run(…)`"
+        )
+    if is_async and not spec.is_async:
+        raise TypeError(
+            f"{spec.name} is synchronous, and would hold up the event loop: make it `async def`, "
+            "run it with a store from perdure.open, or leave it to a worker by store.start"
+        )
+
+
+_versions: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def of_version(name: str, version: str) -> Callable[..., Any] | None:
+    """The agent function of that name that was defined with that version, if one was."""
+    return _versions.get((name, version))
+
+
 def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
     """The function, called without recording steps and tools inside it: one means it."""
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            with inside(Frame(None, "function")):
+                return await function(*args, **kwargs)  # type: ignore[misc]
+
+        return call_async  # type: ignore[return-value]
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -202,18 +374,42 @@ def fencing_token() -> int:
     return frame.run.epoch
 
 
-class _LazyResults:
-    """Annotations are looked at when the function is first called: they may name later classes."""
+def heartbeat(progress: Any = MISSING) -> None:
+    """Inside a step or tool: show that it lives, and save what it has so far.
 
-    def __init__(self, function: Callable[..., Any], returns: Any) -> None:
-        self._function = function
-        self._returns = returns
-        self._results: Results | None = None
+    The next attempt, also one after a crash, finds that by `saved`. It is durable soon after, at
+    the store's durability. Outside a run this does nothing.
 
-    def get(self) -> Results:
-        if self._results is None:
-            self._results = Results(self._function, self._returns)
-        return self._results
+    Args:
+        progress: plain data.
+
+    Raises:
+        Unstorable: it is not.
+        TimedOut: this attempt took too long, and was given up: nothing that it does counts.
+        RunInterrupted: this run goes on elsewhere, or was asked to end.
+    """
+    frame = current()
+    if frame is None or frame.attempt is None or frame.run is None:
+        return
+    attempt, run = frame.attempt, frame.run
+    if attempt.over:
+        raise TimedOut("this attempt was given up", target=f"run {run.id}")
+    attempt.beat = time.monotonic()
+    run.check_stop()
+    if progress is not MISSING:
+        attempt.saved = take(progress, root="progress")
+        record = attempt.call.full_record("progress", value=attempt.saved)
+        cause = Cause("progress", run=run.id, step=str(record["place"]))
+        item = Item(cause, (record,))
+        run.writer.post(item, attempt.posted)
+        attempt.posted = item
+
+
+def saved(default: Any = None) -> Any:
+    """Inside a step or tool: what the attempt before saved by `heartbeat`, or `default`."""
+    frame = current()
+    attempt = frame.attempt if frame is not None else None
+    return default if attempt is None or attempt.saved is MISSING else attempt.saved
 
 
 def _refuse_unrecorded(title: str) -> None:
@@ -221,6 +417,7 @@ def _refuse_unrecorded(title: str) -> None:
         raise OutsideRun(
             "called where no run can be seen, while this process is driving runs",
             target=f"tool {title}",
-            hint="a bare thread loses the run's context: call tools from the agent function, or "
-            "say perdure.unrecorded(tool)(…) if it must not be recorded",
+            hint="a bare thread loses the run's context: call tools from the agent function, "
+            "through run.map or run.executor, or say perdure.unrecorded(tool)(…) if it must not "
+            "be recorded",
         )

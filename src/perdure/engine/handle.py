@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
 from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Entry, Journal
+from perdure.engine.lookup import check_answer, find_run, take_any
+from perdure.engine.report import RunReport, report
+from perdure.engine.rerunning import Again, fork_run, refuse_unfinished, retry_run
+from perdure.engine.retrying import seconds
+from perdure.engine.values import Results
+from perdure.engine.wakeups import POLL_S, Wakeups
+from perdure.engine.why import Explanation, explain
 from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedOut
-from perdure.model import MISSING, Cause, Commit, RunInfo, RunStatus
+from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.extras import Extras
+from perdure.state.family import CHILD, cancelled_to_parents, to_children
 from perdure.state.projections import FINISHED, row_text
 from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE
+from perdure.storage.port import Refused
 from perdure.storage.reader import SEQ_END, LogReader
 
 R = TypeVar("R")
-POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,9 @@ class EffectInfo:
 
     Attributes:
         place: its id in the run, e.g. ``refund#1``.
-        state: ``done``, ``failed``, ``in doubt``, or ``not done`` (settled so).
+        state: ``done``, ``failed``, ``in doubt``, ``to be tried again`` (it failed, and has
+            attempts left), ``cancelled`` (its task was, in the middle: whether it took effect,
+            nobody knows), or ``not done`` (settled so).
         attempts: how often it was called, by its intents.
         by: whose word the outcome is: ``call``, ``probe``, ``crash``, ``person``; empty in doubt.
     """
@@ -48,12 +59,41 @@ class EffectInfo:
     by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One that a run waits with for a person.
+
+    Attributes:
+        schema: the JSON schema of its answer.
+        name: under which an answer is sent: another for each turn. `refused`: how many answers
+            were, because they did not fit.
+    """
+
+    run: str
+    place: str
+    question: str
+    schema: Mapping[str, Any]
+    since: datetime
+    name: str = ""
+    refused: int = 0
+
+    @property
+    def key(self) -> str:
+        """The first answer counts, and after one that was refused, the first again."""
+        return str(self.refused or "")
+
+
 class RunHandle(Generic[R]):
     """One run, seen from outside the process that executes it."""
 
-    def __init__(self, context: Context, info: RunInfo) -> None:
+    def __init__(
+        self, context: Context, wakeups: Wakeups, run: str,
+        build: Callable[[Plain], Any] = lambda plain: plain,
+    ) -> None:  # fmt: skip
         self._context = context
-        self._id = info.id
+        self._wakeups = wakeups
+        self._id = run
+        self._build = build
 
     @property
     def id(self) -> str:
@@ -61,8 +101,12 @@ class RunHandle(Generic[R]):
 
     @property
     def info(self) -> RunInfo:
-        """The run as it is now."""
-        return self._context.backend.runs(run_id=self._id)[0]
+        """The run as it is now.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        return find_run(self._context.backend, self._id)
 
     @property
     def status(self) -> RunStatus:
@@ -72,33 +116,133 @@ class RunHandle(Generic[R]):
         """The recorded result, waiting for it up to `timeout` (seconds or a timedelta).
 
         Waiting runs nothing: without a timeout, and with nobody who runs the run, it lasts for
-        ever. `store.run` is what goes on with a run.
+        ever. `store.run`, or a worker, is what goes on with a run.
 
         Raises:
             TimedOut: it is not finished yet.
             NeedsAttention: it stopped, and needs a person.
             RunFailed or the function's own exception: it failed or was cancelled.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        until = None if seconds is None else time.monotonic() + seconds
-        while True:
-            info = self.info
-            if info.status == "done":
-                return info.result  # type: ignore[no-any-return]
-            if info.status == "failed":
-                raise rebuild_error(info.result, f"run {info.id}")
-            if info.status == "cancelled":
-                raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
-            if info.status == "needs_attention":
-                raise NeedsAttention(info.problem or "it stopped", target=f"run {info.id}")
-            if until is not None and time.monotonic() >= until:
-                raise TimedOut(f"is {info.status} still", target=f"run {info.id}")
-            time.sleep(POLL_S)
+        left = None if timeout is None else seconds(timeout)
+        until = None if left is None else time.monotonic() + left
+        with self._wakeups.watch(self._id) as watch:
+            while True:
+                info = self.info
+                if info.status in ("done", "failed", "cancelled", "needs_attention"):
+                    return self._ended(info)
+                if until is not None and time.monotonic() >= until:
+                    raise TimedOut(f"is {info.status} still", target=f"run {info.id}")
+                watch.wait(POLL_S if until is None else min(until - time.monotonic(), POLL_S))
+
+    def _ended(self, info: RunInfo) -> R:
+        if info.status == "done":
+            return self._build(info.result)  # type: ignore[no-any-return]
+        if info.status == "failed":
+            raise rebuild_error(info.result, f"run {info.id}")
+        if info.status == "cancelled":
+            raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
+        raise NeedsAttention(info.problem or "it stopped", target=f"run {info.id}")
+
+    def typed(self, function: Callable[..., Any]) -> RunHandle[Any]:
+        """The same, with results of the function's declared type."""
+        build = Results(function).build
+        return RunHandle(self._context, self._wakeups, self._id, build)
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> bool:
+        """Send the run a signal, durably; it may come before the run waits for it. It never
+        disturbs who executes the run.
+
+        Args:
+            value: plain data, or what has a schema of its own.
+            key: sent again with the same key, it is the same signal, and comes once.
+            by: who sends it; recorded.
+
+        Returns:
+            False if one with this key was sent before.
+
+        Raises:
+            Conflict: the run is finished.
+            NotFound: there is no such run.
+            Unstorable: the value cannot be stored.
+        """
+        if name.startswith(CHILD):
+            raise ValueError(f"{name!r}: names that begin with {CHILD!r} tell of the ends of runs")
+        once = key if key is not None else os.urandom(12).hex()
+        return self._send("signal", name, once, take_any(value, "value"), by)
+
+    def questions(self) -> list[Question]:
+        """What the run asks, and nobody has answered yet."""
+        info = self.info
+        if not info.started or info.status in FINISHED:
+            return []
+        # Read before the log: an answer that the run takes out in between is in the log then.
+        answers = self._context.backend.inbox(self._id, kind="answer")
+        answered = {(message.name, message.key) for message in answers}
+        found: dict[str, Question] = {}
+        for commit in self._reader().commits(info.turn_at, SEQ_END):
+            for record in commit.records:
+                if record.get("run") == self._id:
+                    _note_question(found, record, commit)
+        return [one for one in found.values() if (one.name, one.key) not in answered]
+
+    def answer(self, value: Any, *, question: str | None = None, by: str = "") -> None:
+        """Answer what the run asks; who did so is recorded. The first answer counts.
+
+        Args:
+            question: the place of the question, where the run asks several.
+
+        Raises:
+            Conflict: it asks nothing, or several things, or that was answered already.
+            SchemaError: the answer is not of the type that was asked for.
+        """
+        info = self.info
+        asked = self.questions()
+        target = f"run {self._id}"
+        if question is not None:
+            asked = [one for one in asked if one.place == question]
+        if not asked:
+            raise Conflict(
+                f"is {info.status}, and asks nothing" + (f" at {question}" if question else ""),
+                target=target, hint="it may have been answered already, or not have come so far",
+            )  # fmt: skip
+        if len(asked) > 1:
+            places = ", ".join(one.place for one in asked)
+            raise Conflict(f"asks several things: {places}", target=target, hint="say question=…")
+        plain = take_any(value, "answer")
+        check_answer(asked[0], plain)
+        if not self._send("answer", asked[0].name, asked[0].key, plain, by):
+            raise Conflict("was answered already", target=f"{target}, {asked[0].place}")
+
+    def _send(self, kind: Any, name: str, key: str, value: Plain, by: str) -> bool:
+        info = self.info
+        sent = self._context.backend.send(Message(self._id, info.agent, kind, name, key, value, by))
+        if isinstance(sent, Refused):
+            raise Conflict(f"is {self.info.status} already", target=f"run {self._id}")
+        self._wakeups.tell(self._id)
+        return sent.fresh
+
+    # -- looking at it -----------------------------------------------------------------------
+
+    def why(self) -> Explanation:
+        """Why it is not moving, or that it is; and what to do."""
+        return explain(self._context.backend, self.info)
+
+    def report(self) -> RunReport:
+        """All that is known of it: its timeline, where it is, what it waits for and asks."""
+        return report(self._context.backend, self.info, self.questions())
+
+    # -- tool calls --------------------------------------------------------------------------
 
     def effects(self) -> list[EffectInfo]:
         """The run's tool calls, in order: its part of the effect ledger."""
-        entries = self._journal().entries.values()
-        return [_effect(self._id, entry) for entry in entries if entry.kind == "tool"]
+        if not self.info.started:
+            return []
+        return [
+            _effect(self._id, entry) for journal in self._journals()
+            for entry in journal.entries.values() if entry.kind == "tool"
+        ]  # fmt: skip
 
     def settle(
         self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""
@@ -135,7 +279,9 @@ class RunHandle(Generic[R]):
                 return info
             return replace(info, status="pending", problem=None)
 
-        return self._record(Cause("settle", call, run=self._id, step=call), outcome, settled)
+        commit = self._record(Cause("settle", call, run=self._id, step=call), outcome, settled)
+        self._wakeups.tell(self._id)
+        return commit
 
     def _check_open(self, call: str, info: RunInfo) -> None:
         """What became of the call may still be said; as of this head.
@@ -143,7 +289,7 @@ class RunHandle(Generic[R]):
         Raises:
             NotFound, Conflict: as `settle` says.
         """
-        journal = self._journal()
+        journal = self._journals()[-1]
         entry = journal.entries.get(call)
         if entry is None or entry.kind != "tool":
             known = [effect.place for effect in self.effects() if effect.state == "in doubt"]
@@ -151,9 +297,14 @@ class RunHandle(Generic[R]):
                 f"has no tool call {call!r}", target=f"run {self._id}",
                 hint=f"in doubt: {', '.join(known) or 'nothing'}",
             )  # fmt: skip
-        if entry.outcome is None:
-            return
         target = f"run {self._id}, call {call}"
+        if entry.in_doubt:
+            return
+        if entry.outcome is None:
+            raise Conflict(
+                "is not in doubt: it failed, and is to be tried again", target=target,
+                hint="cancel the run if it must not be",
+            )  # fmt: skip
         if entry.outcome.get("by") != "person" or info.status in FINISHED:
             raise Conflict("is not in doubt: it is settled", target=target)
         later = (commit.records for commit in journal.commits if commit.seq > entry.seq)
@@ -163,13 +314,30 @@ class RunHandle(Generic[R]):
                 hint="what it did since rests on it: cancel the run if that must not stand",
             )  # fmt: skip
 
-    def cancel(self, why: str = "") -> Commit:
-        """End a run that nobody executes; its tool calls stay in the ledger.
+    def cancel(self, why: str = "") -> None:
+        """End a run; its tool calls stay in the ledger. An executor that has it leaves its function
+        at the next step, or at once where it waits; otherwise it is ended here.
 
         Raises:
-            Conflict: it is finished, or an executor is running it.
+            Conflict: it is finished.
         """
+        info = self.info
+        if info.status in FINISHED:
+            raise Conflict(f"is {info.status} already", target=f"run {self._id}")
+        self._send("cancel", "", "", why, "")
+        if not info.started:
+            return  # a worker that picks it up finds that it is not to begin
+        try:
+            self._record(Cause("run-cancelled", why, run=self._id), *self._cancellation(why))
+        except Conflict:
+            status = self.info.status
+            if status not in FINISHED:
+                return  # it is being executed: there it is heard
+            if status != "cancelled":  # it came to its end before that was heard
+                raise
+        self._wakeups.tell(self._id)
 
+    def _cancellation(self, why: str) -> tuple[Mapping[str, Any], Callable[[RunInfo], RunInfo]]:
         def cancelled(info: RunInfo) -> RunInfo:
             if info.status in FINISHED:
                 raise Conflict(f"is {info.status} already", target=f"run {self._id}")
@@ -177,8 +345,57 @@ class RunHandle(Generic[R]):
                 info, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
             )
 
-        record = {"t": "run-cancelled", "run": self._id, "why": why}
-        return self._record(Cause("run-cancelled", why, run=self._id), record, cancelled)
+        return {"t": "run-cancelled", "run": self._id, "why": why}, cancelled
+
+    def fork(
+        self, step: str, *, branch: str, effects: Again = "ask", key: str | None = None
+    ) -> RunHandle[R]:
+        """Another run, on a new branch, that goes on where a step of this one began: with its
+        history and its state of then, copying nothing. A worker, or `store.run` with its key,
+        goes on with it.
+
+        Args:
+            step: a place of the current turn, e.g. ``draft#2``.
+            effects: before it makes a tool call that this run made since then: ``"ask"`` a person
+                (by `settle`), ``"reuse"`` its outcome, or make it again, ``"live"``.
+            key: of the new run; default: this one's and the branch.
+
+        Raises:
+            NotFound: the current turn has not come to that place.
+            Conflict: there is such a branch or run.
+        """
+        row = fork_run(self._context, self.info, step, effects, branch, key)
+        self._wakeups.tell(row.id)
+        return RunHandle(self._context, self._wakeups, row.id, self._build)
+
+    def retry(self, step: str, *, effects: Again = "ask") -> None:
+        """Set this run, which has ended or needs attention, back to where a step began, and its
+        branch's state with it; it goes on from there. See `fork`; both stay in the log.
+
+        Raises:
+            Conflict: it is not finished, or another run has the branch.
+            NotFound: its last turn has not come to that place.
+        """
+        info = self.info
+        refuse_unfinished(info)
+        retry_run(self._context, info, step, effects)
+        self._wakeups.tell(self._id)
+
+    def resume(self) -> None:
+        """Let a run that needs attention be tried again, now that what stopped it is put right.
+
+        Raises:
+            Conflict: it does not need attention.
+        """
+
+        def pending(info: RunInfo) -> RunInfo:
+            if info.status != "needs_attention":
+                raise Conflict(f"is {info.status}", target=f"run {self._id}")
+            return replace(info, status="pending", problem=None)
+
+        record = {"t": "run-pending", "run": self._id}
+        self._record(Cause("run-pending", run=self._id), record, pending)
+        self._wakeups.tell(self._id)
 
     def _record(
         self, cause: Cause, record: Mapping[str, Any], row_after: Callable[[RunInfo], RunInfo]
@@ -192,9 +409,22 @@ class RunHandle(Generic[R]):
         )
         with working.lock:
             working.refresh()
-            row = row_after(self.info)  # as of this head: the commit is refused if it moves
+            row = replace(
+                row_after(self.info), wake_at=0, waits=""
+            )  # as of this head: the commit is refused if it moves
             extras = Extras(records=[record], runs=[row], sync=True)
-            return reader.commit(working.commit_delta([], cause, extras).seq)
+            if row.status == "cancelled":
+                extras = self._with_cancelled(extras, row, reader)
+            commit = reader.commit(working.commit_delta([], cause, extras).seq)
+        for message in extras.sends:
+            self._wakeups.tell(message.run)
+        return commit
+
+    def _with_cancelled(self, extras: Extras, row: RunInfo, reader: LogReader) -> Extras:
+        """Those that started it, or that it started, hear of it in the same commit."""
+        sends = cancelled_to_parents([row]) + to_children(reader.commits(row.started), self._id)
+        asked = self._context.backend.inbox(self._id, kind="cancel")
+        return replace(extras, sends=sends, consumed=[message.no for message in asked])
 
     def _reader(self) -> LogReader:
         info = self.info
@@ -205,14 +435,41 @@ class RunHandle(Generic[R]):
             raise NotFound("its agent is gone", target=f"run {self._id}")
         return LogReader(self._context.backend, agent)
 
-    def _journal(self) -> Journal:
-        return Journal.read(self._id, self._reader().commits(self.info.started, SEQ_END))
+    def _journals(self) -> list[Journal]:
+        """One for each turn, of which each counts its calls anew."""
+        turns: list[list[Commit]] = [[]]
+        for commit in self._reader().commits(self.info.started, SEQ_END):
+            if any(r["t"] == "run-turn" and r.get("run") == self._id for r in commit.records):
+                turns.append([])
+            else:
+                turns[-1].append(commit)
+        return [Journal.read(self._id, commits) for commits in turns]
+
+
+def _note_question(found: dict[str, Question], record: Mapping[str, Any], commit: Commit) -> None:
+    """What a record says of the questions of a run, by their places."""
+    place = str(record.get("place", ""))
+    match record["t"]:
+        case "run-turn":
+            found.clear()
+        case "wait-began" if "question" in record:
+            name = next(str(one["name"]) for one in record["branches"] if one["kind"] == "ask")
+            found[place] = Question(
+                str(record["run"]), place, str(record["question"]), record["schema"], commit.at,
+                name,
+            )  # fmt: skip
+        case "wait-ended":
+            found.pop(place, None)
+        case "message-refused" if place in found and record["kind"] == "ask":
+            found[place] = replace(found[place], refused=found[place].refused + 1)
 
 
 def _effect(run: str, entry: Entry) -> EffectInfo:
     outcome = entry.outcome
     if outcome is None:
-        state = "in doubt"
+        state = "in doubt" if entry.in_doubt else "to be tried again"
+    elif outcome.get("cancelled"):
+        state = "cancelled"
     elif "error" in outcome:
         state = "failed"
     else:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from perdure.engine.scopes import scope_of
 from perdure.errors import NeedsAttention
 from perdure.model import Commit
+
+UNORDERED = ("value", "patch")
+"""Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
 
 
 @dataclass(slots=True)
@@ -15,10 +20,17 @@ class Entry:
     """What is recorded at one place of a run.
 
     Attributes:
-        kind: ``step``, ``tool``, ``edit`` or ``value``.
-        seq: of the commit that settled it; of the intent while it is in doubt.
-        outcome: the record with its value or error; None while in doubt.
-        attempts: how many intents it has.
+        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``.
+        seq: of the commit that settled it; of the one that began it while it is open.
+        outcome: the record with its value or error; None while it is open: a tool call in doubt,
+            a wait that goes on, a step that failed and is to be tried again.
+        attempts: how many intents a tool call has, or failed attempts a step.
+        in_doubt: the last attempt of a tool call has an intent, and nothing says what became of it.
+        failures: the records of failed attempts.
+        progress: what the last attempt saved of its work; None if nothing.
+        order: which of the run's settled entries this is, by the log; -1 while it is open.
+        cancelled_after_s: its task was cancelled there after so long, so that the function never
+            saw what it came to; None: it was not.
     """
 
     place: str
@@ -27,26 +39,71 @@ class Entry:
     call: Mapping[str, Any]
     outcome: Mapping[str, Any] | None = None
     attempts: int = 0
+    in_doubt: bool = False
+    failures: list[Mapping[str, Any]] = field(default_factory=list)
+    progress: Mapping[str, Any] | None = None
+    order: int = -1
+    scope: str = ""
+    consumed: bool = False
+    cancelled_after_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Its place without the occurrence."""
+        return self.place.rpartition("#")[0]
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether its task was cancelled there, so that the function never saw the outcome."""
+        return self.cancelled_after_s is not None
+
+
+class OthersFirstError(Exception):
+    """A call can be placed only once others of its scope have come to what they recorded."""
 
 
 @dataclass(slots=True)
 class Journal:
-    """See the module. `origin`: id of the commit that began the run."""
+    """See the module.
+
+    Attributes:
+        origin: id of the commit that began the run, or its current turn.
+        order: the settled entries, in the order of the log.
+    """
 
     run: str
     origin: bytes = b""
     entries: dict[str, Entry] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
-    _consumed: set[str] = field(default_factory=set)
+    order: list[Entry] = field(default_factory=list)
+    _by_name: dict[str, deque[Entry]] = field(default_factory=dict)
+    _by_args: dict[tuple[str, frozenset[tuple[str, str]]], deque[Entry]] = field(
+        default_factory=dict
+    )
+    _counts: dict[str, int] = field(default_factory=dict)
+    _left: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, run: str, commits: Iterable[Commit], origin: bytes = b"") -> Journal:
-        """From the branch's commits since the run began, oldest first."""
+    def read(
+        cls, run: str, commits: Iterable[Commit], origin: bytes = b"",
+        aliases: Container[str] = (),
+    ) -> Journal:  # fmt: skip
+        """From the branch's commits since the run, or its turn, began, oldest first.
+
+        Args:
+            aliases: ids of runs whose records there are this one's, too: it was forked from them.
+        """
         journal = cls(run, origin, commits=list(commits))
         for commit in journal.commits:
             for record in commit.records:
-                if record.get("run") == run and "place" in record:
+                whose = record.get("run")
+                if "place" in record and (whose == run or whose in aliases):
                     journal._add(record, commit.seq)
+        for entry in journal.entries.values():
+            name, args = entry.name, frozenset(entry.call.get("args", {}).items())
+            journal._by_name.setdefault(name, deque()).append(entry)
+            journal._by_args.setdefault((name, args), deque()).append(entry)
+            journal._left[entry.scope] = journal._left.get(entry.scope, 0) + 1
         return journal
 
     def _add(self, record: Mapping[str, Any], seq: int) -> None:
@@ -54,49 +111,145 @@ class Journal:
         entry = self.entries.get(place)
         match record["t"]:
             case "intent":
-                if entry is None:
-                    entry = self.entries[place] = Entry(place, "tool", seq, record)
+                entry = entry or self._open(Entry(place, "tool", seq, record))
                 entry.attempts += 1
-                entry.outcome = None
-            case "outcome":
-                if entry is not None:
-                    entry.outcome, entry.seq = record, seq
-            case "step" | "edit" | "value" as kind:
-                self.entries[place] = Entry(place, kind, seq, record, record)
+                entry.outcome, entry.in_doubt = None, True
+                self._unsettle(entry)
+            case "outcome" if entry is not None:
+                entry.outcome, entry.in_doubt = record, False
+                entry.cancelled_after_s = _cancelled_after_s(record)
+                self._settle(entry, seq)
+            case "wait-began":
+                self._open(Entry(place, "wait", seq, record))
+            case "wait-ended" if entry is not None:
+                entry.outcome = record
+                self._settle(entry, seq)
+            case "attempt-failed":
+                entry = entry or self._open(Entry(place, "step", seq, record))
+                entry.failures.append(record)
+                entry.in_doubt = False
+            case "progress":
+                entry = entry or self._open(Entry(place, "step", seq, record))
+                entry.progress = record
+            case "cancelled":
+                kind = str(record["kind"])
+                entry = entry or self._open(Entry(place, kind, seq, record))
+                entry.cancelled_after_s = float(record["after"])
+                if entry.outcome is None:
+                    entry.outcome, entry.in_doubt = {**record, "cancelled": True}, False
+                    self._settle(entry, seq)
+            case "step" | "edit" | "value" | "patch" as kind:
+                entry = entry or self._open(Entry(place, kind, seq, record))
+                entry.call, entry.outcome = record, record
+                entry.cancelled_after_s = _cancelled_after_s(record)
+                self._settle(entry, seq)
 
-    def consume(self, place: str) -> Entry | None:
-        """What is recorded at a place that the function has come to; None: it goes live there.
+    def _open(self, entry: Entry) -> Entry:
+        entry.scope = scope_of(entry.place)
+        self.entries[entry.place] = entry
+        return entry
+
+    def _settle(self, entry: Entry, seq: int) -> None:
+        entry.seq = seq
+        self._unsettle(entry)
+        if entry.kind not in UNORDERED:
+            entry.order = len(self.order)
+            self.order.append(entry)
+
+    def _unsettle(self, entry: Entry) -> None:
+        """It is tried, or settled, anew: by a person, before the run went on with it."""
+        if entry.order < 0:
+            return
+        del self.order[entry.order]
+        for later in self.order[entry.order :]:
+            later.order -= 1
+        entry.order = -1
+
+    # -- what the function comes to ----------------------------------------------------------
+
+    def find(self, name: str, args: Mapping[str, str] | None = None) -> Entry | None:
+        """The entry that a call of this name belongs to: the first that was not come to with the
+        same arguments, else the first. Calls that run side by side may come in another order.
+
+        Args:
+            name: with its scope, without the occurrence.
+        """
+        if args is not None:
+            same = _first(self._by_args.get((name, frozenset(args.items()))))
+            if same is not None:
+                return same
+        return _first(self._by_name.get(name))
+
+    def take(self, entry: Entry) -> None:
+        """The function has come to it."""
+        entry.consumed = True
+        self._left[entry.scope] -= 1
+
+    def new_place(self, name: str) -> str:
+        """The place of a call that is not recorded: the next occurrence that is free. Of calls that
+        ran side by side, a later one may be recorded and an earlier one not."""
+        number = self._next(name)
+        self._counts[name] = number
+        return f"{name}#{number}"
+
+    def _next(self, name: str) -> int:
+        number = self._counts.get(name, 0) + 1
+        while f"{name}#{number}" in self.entries:
+            number += 1
+        return number
+
+    @property
+    def replaying(self) -> bool:
+        """Whether anything recorded is left to come to."""
+        return any(self._left.values())
+
+    def left_in(self, scope: str) -> Entry | None:
+        """The first recorded entry of a scope that the function has not come to."""
+        if not self._left.get(scope):
+            return None  # asked for at every live call: must not cost O(journal)
+        return next((e for e in self.entries.values() if not e.consumed and e.scope == scope), None)
+
+    def left_below(self, scope: str, living: Container[str]) -> list[Entry]:
+        """What a scope, and those below it that nothing lives in, recorded and did not come to."""
+        return [
+            entry for entry in self.entries.values()
+            if not entry.consumed and entry.scope.startswith(scope)
+            and not any(path in living for path in _between(entry.scope, scope))
+        ]  # fmt: skip
+
+    def next_left(self) -> Entry | None:
+        """The first recorded entry of any scope that the function has not come to."""
+        if not self.replaying:
+            return None
+        return next((entry for entry in self.entries.values() if not entry.consumed), None)
+
+    def check_new(self, name: str, scope: str) -> None:
+        """A call that is not recorded: its scope must have come to all that it had recorded.
 
         Raises:
             NeedsAttention: the function does something else than it did before.
         """
-        entry = self.entries.get(place)
-        if entry is None:
-            left = self.next_left()
-            if left is not None:
-                raise changed(
-                    f"the function now calls {place}, where it had recorded {describe(left)}",
-                    self.run,
-                )
-            return None
-        self._consumed.add(place)
-        return entry
-
-    def next_left(self) -> Entry | None:
-        """The first recorded entry that the function has not come to."""
-        if len(self._consumed) == len(self.entries):
-            return None  # asked for at every live call: must not cost O(journal)
-        return next(
-            (entry for place, entry in self.entries.items() if place not in self._consumed), None
-        )
+        left = self.left_in(scope)
+        if left is not None:
+            raise changed(
+                f"the function now calls {name}#{self._next(name)}, where it had "
+                f"recorded {describe(left)}",
+                self.run,
+            )
 
     def check_finished(self) -> None:
-        """The function returned: everything that was recorded must have been come to."""
+        """The function returned: everything that was recorded must have been come to.
+
+        Raises:
+            NeedsAttention: it was not.
+        """
         left = self.next_left()
         if left is not None:
             raise changed(f"the function ended, where it had recorded {describe(left)}", self.run)
 
-    def check_call(self, entry: Entry, kind: str, args: Mapping[str, str], preview: str) -> None:
+    def check_call(
+        self, entry: Entry, kind: str, args: Mapping[str, str], preview: Callable[[], str]
+    ) -> None:  # fmt: skip
         """The call at a place must be the one that was recorded there.
 
         Raises:
@@ -107,6 +260,8 @@ class Journal:
             raise changed(
                 f"{entry.place} is a {kind} now and was recorded as a {entry.kind}", self.run
             )
+        if recorded == args:
+            return
         names = [
             name for name in {**recorded, **args}
             if recorded.get(name) != args.get(name)
@@ -114,11 +269,29 @@ class Journal:
         if names:
             raise NeedsAttention(
                 f"{entry.place} is called with other arguments ({', '.join(names)}): "
-                f"recorded {entry.call.get('preview', '')!r}, now {preview!r}",
+                f"recorded {entry.call.get('preview', '')!r}, now {preview()!r}",
                 target=f"run {self.run}",
                 hint="what a function passes on must come from its arguments, its state and "
                 "recorded calls; use run.now(), run.random() and run.uuid()",
             )
+
+
+def _cancelled_after_s(record: Mapping[str, Any]) -> float | None:
+    return float(record.get("after", 0.0)) if record.get("cancelled") else None
+
+
+def _between(scope: str, above: str) -> Iterable[str]:
+    """A scope and those that it is in, up to one that is not included."""
+    while len(scope) > len(above):
+        yield scope
+        scope = scope[: scope.rstrip("/").rfind("/") + 1]
+
+
+def _first(entries: deque[Entry] | None) -> Entry | None:
+    """The first that was not come to; those that were are dropped."""
+    while entries and entries[0].consumed:
+        entries.popleft()
+    return entries[0] if entries else None
 
 
 CHANGED_HINT = (

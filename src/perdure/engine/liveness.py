@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from perdure.errors import PerdureError
 from perdure.model import Lease
 from perdure.state.context import Context
-from perdure.storage.committer import HeldError
 from perdure.storage.port import Ref
+from perdure.storage.refusals import HeldError
 
 LEASE_TTL = timedelta(seconds=10)
 """How long after its last heartbeat an executor counts as alive, where its lock does not tell."""
@@ -45,6 +47,8 @@ class Liveness:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._executor = ""
+        self._serving: Counter[str] = Counter()
+        self._serves: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Be alive; returns once that is durable."""
@@ -52,7 +56,7 @@ class Liveness:
             if self._thread is not None and self._executor == self._context.executor:
                 return
             self._executor = self._context.executor
-            self._context.backend.heartbeat(self._executor, self._ttl_ms)
+            self._say(self._executor)
             self._stop = threading.Event()
             self._thread = threading.Thread(
                 target=self._beat, args=(self._executor, self._stop), name="perdure-heartbeat",
@@ -63,11 +67,56 @@ class Liveness:
     def _beat(self, executor: str, stop: threading.Event) -> None:
         while not stop.wait(self._ttl_ms / 3000):
             try:
-                self._context.backend.heartbeat(executor, self._ttl_ms)
+                self._say(executor)
             except PerdureError as error:
                 # Not fatal here: if it lasts, others take over, and our appends are fenced.
                 _log.warning("heartbeat: %s", error)
             self.settle()
+
+    def _say(self, executor: str) -> None:
+        self._context.backend.heartbeat(executor, self._ttl_ms, self._serves)
+
+    def serve(self, functions: Iterable[str]) -> Callable[[], None]:
+        """Be alive, and say that this executor runs these functions for others; returns once that
+        is durable.
+
+        Returns:
+            What ends it. That is said in time: it may be a little late, or fail.
+
+        Raises:
+            StoreUnavailable: nothing is said.
+        """
+        names = Counter(functions)
+        self._count(self._serving + names)
+        try:
+            self.start()
+            self._say(self._executor)
+        except PerdureError:
+            self._count(self._serving - names)
+            raise
+        return lambda: self._end_serving(names)
+
+    def _count(self, serving: Counter[str]) -> None:
+        with self._lock:
+            self._serving, self._serves = serving, tuple(sorted(serving))
+
+    def _end_serving(self, names: Counter[str]) -> None:
+        self._count(self._serving - names)
+        with self._lock:
+            if self._thread is None or self._executor != self._context.executor:
+                return
+            try:
+                self._say(self._executor)
+            except PerdureError as error:
+                _log.warning("heartbeat: %s", error)
+
+    def beat(self, more: timedelta) -> None:
+        """Live for so much longer than usual, before a test's clock is moved by that."""
+        with self._lock:
+            if self._thread is not None and self._executor == self._context.executor:
+                more_ms = round(more / timedelta(milliseconds=1))
+                ttl_ms = self._ttl_ms + more_ms
+                self._context.backend.heartbeat(self._executor, ttl_ms, self._serves)
 
     def take(self, claim: Claim) -> int:
         """Take the lease; from a dead owner if need be, and from this process where it leaked:

@@ -1,21 +1,37 @@
-"""The logic of durable calls, written once: generators that yield effects and know no threads.
-
-A driver performs each effect and sends the result back in: `drive` is the synchronous one. An
-asynchronous one needs nothing else from here.
-"""
+"""The logic of recorded calls, written once: generators of effects; see `effects`."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from perdure.engine.failures import as_replayed, error_record, rebuild_error, words
+from perdure.engine.effects import (
+    Arrive,
+    Attempt,
+    Effect,
+    Effects,
+    Invoke,
+    Now,
+    Pause,
+    Record,
+)
+from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error, words
 from perdure.engine.journal import Entry
-from perdure.engine.values import Results
-from perdure.errors import CallFailed, InDoubt, NeedsAttention, PerdureError
+from perdure.engine.retrying import NO_LIMITS, Limits, seconds
+from perdure.engine.values import Results, preview
+from perdure.errors import (
+    CallFailed,
+    InDoubt,
+    NeedsAttention,
+    PerdureError,
+    SchemaError,
+    TimedOut,
+    Unstorable,
+)
+from perdure.model import MISSING
 
 CrashPolicy = Literal["retry", "probe", "ask", "fail"]
 """What to do with a tool call in doubt: call again with the same key; ask the outside world;
@@ -32,122 +48,287 @@ class NotDone:
 NOT_DONE = NotDone()
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Effect: commit these records, durably if `sync`."""
-
-    records: tuple[Mapping[str, Any], ...]
-    sync: bool = False
+class AttemptTimedOut(TimedOut):
+    """An attempt took longer than it may. Whether it still does something, nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Invoke:
-    """Effect: call the user's function; its exception is thrown back in."""
+class CancelledInside(BaseException):
+    """Thrown in by a driver: the call's task, not the run, was cancelled. `original` is raised
+    again once that is recorded."""
 
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    inside: Literal["step", "tool"]
-    key: str | None = None
-
-
-Effect = Record | Invoke
-Effects = Generator[Effect, Any, Any]
+    def __init__(self, original: BaseException, after_s: float = 0.0) -> None:
+        super().__init__()
+        self.original = original
+        self.after_s = after_s
+        """How long it had been made."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """One call of a recorded function, at its place in its run."""
+    """One call of a recorded function. `place` and `key` are known once the run has come to it."""
 
     run: str
-    place: str
+    name: str
+    kind: Literal["step", "tool"]
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     digests: Mapping[str, str]
-    preview: str
+    arguments: Mapping[str, Any]
     results: Results
-    key: str = ""
     policy: CrashPolicy = "ask"
     probe: Callable[..., Any] | None = None
+    limits: Limits = NO_LIMITS
+    place: str = ""
+    key: str = ""
+    attempt: Attempt | None = None
 
     @property
     def target(self) -> str:
         return f"run {self.run}, call {self.place}"
 
+    def preview(self) -> str:
+        """Its arguments as a person reads them."""
+        return preview(self.arguments)
+
     def record(self, kind: str, **more: Any) -> dict[str, Any]:
         return {"t": kind, "run": self.run, "place": self.place, **more}
 
-    def described(self) -> dict[str, Any]:
-        return {"args": dict(self.digests), "preview": self.preview}
+    def full_record(self, kind: str, **more: Any) -> dict[str, Any]:
+        """One that may be the first at its place, so that it says what was called."""
+        return self.record(kind, args=dict(self.digests), preview=self.preview(), **more)
 
-    def invoke(self, inside: Literal["step", "tool"]) -> Invoke:
-        return Invoke(self.function, self.args, self.kwargs, inside, self.key or None)
+    def invoke(self, inside: Literal["step", "tool"], tries: _Tries) -> Effects:
+        """One attempt; gives what the function returned."""
+        attempt = self.attempt = Attempt(self, tries.number, tries.saved, tries.total_left_s)
+        try:
+            return (
+                yield Invoke(
+                    self.function, self.args, self.kwargs, inside, self.key or None, self.limits,
+                    attempt,
+                )
+            )  # fmt: skip
+        finally:
+            attempt.over = True
 
 
-def step(call: Call, entry: Entry | None) -> Effects:
+def recorded_call(call: Call) -> Effects:
+    """A call of a step or tool, from where the function comes to it to its result."""
+    arrived = yield Arrive(call.name, call.kind, call.digests, call.preview)
+    call.place, call.key = arrived.place, arrived.key
+    if call.kind == "step":
+        return (yield from _step(call, arrived.entry))
+    if arrived.made is not None:
+        outcome = yield from _decide_again(call, arrived.made, arrived.effects)
+        if outcome is not None:
+            return _outcome(call, outcome)
+    return (yield from _tool(call, arrived.entry))
+
+
+def _decide_again(
+    call: Call, made: Entry, effects: str
+) -> Generator[Effect, Any, Mapping[str, Any] | None]:
+    """A tool call that was made before the run was set back: never again without a decision.
+
+    Returns:
+        The outcome to take; None: it is to be made again.
+    """
+    if effects == "live":
+        return None
+    asked = call.full_record(
+        "intent", key=call.key, policy=call.policy, attempt=0, made_at=made.seq
+    )
+    if effects == "reuse" and made.outcome is not None:
+        kept = {k: v for k, v in made.outcome.items() if k in ("value", "error", "cancelled")}
+        outcome = call.record("outcome", by="reuse", **kept)
+        yield Record((asked, outcome), sync=True)
+        return outcome
+    yield Record((asked,), sync=True)
+    raise _made_before(call, made.seq)
+
+
+def _made_before(call: Call, seq: int) -> NeedsAttention:
+    return NeedsAttention(
+        f"it was made before, at commit {seq}, and the run was set back since: {call.preview()}",
+        target=call.target, hint=settle_hint(call),
+    )  # fmt: skip
+
+
+def _step(call: Call, entry: Entry | None) -> Effects:
     """A function without outside effects: recorded once it is done, repeated freely before."""
-    if entry is not None:
-        return _outcome(call, entry.outcome or {})
-    try:
-        value = yield call.invoke("step")
-        plain = call.results.take(value)
-    except Exception as error:  # a result that cannot be stored, too: the caller may catch it
-        failure = error_record(error)
-        yield Record((call.record("step", **call.described(), error=failure),))
-        again = as_replayed(error, failure, call.target)
-        if again is not error:
-            raise again from error
-        raise
-    yield Record((call.record("step", **call.described(), value=plain),))
-    # I5, and the same the first time as on replay: the caller gets what was stored.
-    return call.results.build(plain)
+    if entry is not None and entry.outcome is not None:
+        return _outcome(call, entry.outcome)
+    tries = _Tries(call, entry)
+    while True:
+        try:
+            yield from tries.wait()
+            value = yield from call.invoke("step", tries)
+            plain = call.results.take(value)
+        except CancelledInside as cancelled:
+            yield Record((_cancelled(call.full_record("step"), cancelled),))
+            raise cancelled.original from None
+        except Exception as error:  # a result that cannot be stored, too: the caller may catch it
+            failure = error_record(error)
+            again_at = yield from tries.again_at(error)
+            if again_at is not None:
+                yield Record((tries.failed(failure, again_at),))
+                continue
+            yield Record((call.full_record("step", error=failure),))
+            again = as_replayed(error, failure, call.target)
+            if again is not error:
+                raise again from error
+            raise
+        try:
+            yield Record((call.full_record("step", value=plain),))
+        except Unstorable as too_big:
+            named = Unstorable(too_big.problem, target=f"{call.name}()", hint=too_big.hint)
+            yield Record((call.full_record("step", error=error_record(named)),))
+            raise named from None
+        # I5, and the same the first time as on replay: the caller gets what was stored.
+        return call.results.build(plain)
 
 
-def tool(call: Call, entry: Entry | None) -> Effects:
+def _tool(call: Call, entry: Entry | None) -> Effects:
     """A function with outside effects: its intent is durable before it is called (I5)."""
-    attempt = 1
+    tries = _Tries(call, entry)
     if entry is not None:
         outcome = entry.outcome
-        if outcome is None:
-            outcome = yield from _settle_doubt(call)
+        if entry.in_doubt and "made_at" in entry.call:
+            raise _made_before(call, int(entry.call["made_at"]))
+        if entry.in_doubt:
+            outcome = yield from _settle_doubt(call, "the process ended")
         if outcome is not None and not outcome.get("not_done"):
             return _outcome(call, outcome)
-        attempt = entry.attempts + 1
-    intent = call.record(
-        "intent", **call.described(), key=call.key, policy=call.policy, attempt=attempt
-    )
-    yield Record((intent,), sync=True)
-    return (yield from _act(call))
-
-
-def _act(call: Call) -> Effects:
-    try:
-        value = yield call.invoke("tool")
-    except Exception as error:
+    while True:
+        try:
+            yield from tries.wait()
+            yield Record((tries.intent(),), sync=True)
+            value = yield from call.invoke("tool", tries)
+        except CancelledInside as cancelled:
+            yield Record((_cancelled(call.record("outcome", by="cancel"), cancelled),), sync=True)
+            raise cancelled.original from None
+        except AttemptTimedOut as late:
+            # It may still take effect, or have done so: as after a crash.
+            outcome = yield from _settle_doubt(call, "it took too long")
+            if outcome is not None:
+                return _outcome(call, outcome)
+            error: Exception = late
+        except Exception as raised:
+            error = raised
+        else:
+            return (yield from _record_value(call, value, by="call"))
         failure = error_record(error)
-        yield Record((call.record("outcome", error=failure),), sync=True)
-        again = as_replayed(error, failure, call.target)
-        if again is not error:
-            raise again from error
-        raise
-    return (yield from _record_value(call, value, by="call"))
+        again_at = yield from tries.again_at(error)
+        if again_at is None:
+            yield Record((call.record("outcome", error=failure),), sync=True)
+            again = as_replayed(error, failure, call.target)
+            if again is not error:
+                raise again from error
+            raise error
+        yield Record((tries.failed(failure, again_at),), sync=True)
+
+
+def _cancelled(record: dict[str, Any], cancelled: CancelledInside) -> dict[str, Any]:
+    gone = CallCancelled("its task was cancelled while it was made", target=str(record["place"]))
+    return {**record, "cancelled": True, "after": cancelled.after_s, "error": error_record(gone)}
+
+
+class _Tries:
+    """The attempts of one call: which is next, and whether there is another one after a failure."""
+
+    def __init__(self, call: Call, entry: Entry | None) -> None:
+        self._call = call
+        failures: Sequence[Mapping[str, Any]] = entry.failures if entry is not None else ()
+        last = failures[-1] if failures else None
+        begun = max(entry.attempts, len(failures)) if entry is not None else 0
+        self.number = begun + 1
+        self._until = int(last["again_at"]) if last is not None else 0
+        said = last if last is not None else entry.call if entry is not None else {}
+        self._first = int(said.get("first_at", 0))
+        progress = entry.progress if entry is not None else None
+        self.saved = MISSING if progress is None else progress["value"]
+        self.total_left_s: float | None = None
+
+    def wait(self) -> Effects:
+        """Until it is time for the attempt.
+
+        Raises:
+            TimedOut: all of the call's time has passed meanwhile.
+        """
+        limits = self._call.limits
+        if self._until:
+            now = yield Now()
+            # A clock that was set back must not make more of a pause than the longest there is.
+            until = min(self._until, now + round(seconds(limits.retry.longest) * 1e6))
+            yield Pause(until, f"attempt {self.number} of {self._call.name}")
+        total = limits.total_timeout
+        if total is None:
+            return
+        now = yield Now()
+        self._first = self._first or now
+        left_s = total - (now - self._first) / 1e6
+        if left_s <= 0:
+            raise TimedOut(
+                f"took longer than {total:g} s, with {self.number - 1} attempts",
+                target=self._call.target,
+            )
+        self.total_left_s = min(left_s, total)
+
+    def intent(self) -> dict[str, Any]:
+        """The record without which a tool is not called."""
+        call = self._call
+        since = {"first_at": self._first} if self._first else {}
+        return call.full_record(
+            "intent", key=call.key, policy=call.policy, attempt=self.number, **since
+        )  # fmt: skip
+
+    def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
+        """When there is to be another attempt, by the store's clock; None: there is none."""
+        limits = self._call.limits
+        retry = limits.retry
+        if self.number >= retry.attempts or isinstance(error, SchemaError):
+            return None
+        if not retry.worth_it(error):
+            return None
+        now = yield Now()
+        self._first = self._first or now
+        at = int(now + retry.pause_s(self.number) * 1e6)
+        total = limits.total_timeout
+        if total is not None and at > self._first + total * 1e6:
+            return None
+        return at
+
+    def failed(self, failure: Mapping[str, Any], again_at: int) -> dict[str, Any]:
+        """The record of a failed attempt that another one follows."""
+        record = self._call.full_record(
+            "attempt-failed", attempt=self.number, error=failure, again_at=again_at,
+            first_at=self._first,
+        )  # fmt: skip
+        self._until = again_at
+        if self._call.attempt is not None and self._call.attempt.saved is not MISSING:
+            self.saved = self._call.attempt.saved
+        self.number += 1
+        return record
 
 
 def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     try:
         plain = call.results.take(value)
+        yield Record((call.record("outcome", value=plain, by=by),), sync=True)
     except Exception as error:
         # It took effect: that must be known, even where its result cannot be kept.
         lost = CallFailed(f"took effect, but its result cannot be stored: {words(error)}")
         yield Record((call.record("outcome", error=error_record(lost), by=by),), sync=True)
         raise lost from error
-    yield Record((call.record("outcome", value=plain, by=by),), sync=True)
     return call.results.build(plain)
 
 
-def _settle_doubt(call: Call) -> Generator[Effect, Any, Mapping[str, Any] | None]:
-    """An intent without an outcome: the declared policy decides, never chance."""
+def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, Any] | None]:
+    """An intent without an outcome: the declared policy decides, never chance.
+
+    Returns:
+        The outcome; None: it is to be called again.
+    """
     if call.policy == "retry":
         return None
     if call.policy == "probe":
@@ -166,14 +347,14 @@ def _settle_doubt(call: Call) -> Generator[Effect, Any, Mapping[str, Any] | None
         return outcome
     if call.policy == "fail":
         doubt = InDoubt(
-            "the process ended between the call's intent and its outcome",
+            f"{why} between the call's intent and its outcome",
             target=call.target, hint="find out whether it took effect before calling it again",
         )  # fmt: skip
         outcome = call.record("outcome", error=error_record(doubt), by="crash")
         yield Record((outcome,), sync=True)
         return outcome
     raise NeedsAttention(
-        f"nobody knows whether it took effect: {call.preview}",
+        f"nobody knows whether it took effect, as {why} meanwhile: {call.preview()}",
         target=call.target,
         hint=settle_hint(call),
     )
@@ -220,18 +401,3 @@ def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
         raise NeedsAttention(
             f"{problem}: {error.problem}", target=call.target, hint=hint
         ) from error
-
-
-def drive(effects: Effects, perform: Callable[[Effect], Any]) -> Any:
-    """Perform effects one after the other on this thread; returns what the generator returns."""
-    try:
-        effect = next(effects)
-        while True:
-            try:
-                result = perform(effect)
-            except BaseException as error:
-                effect = effects.throw(error)
-            else:
-                effect = effects.send(result)
-    except StopIteration as end:
-        return end.value

@@ -1,417 +1,342 @@
-"""`Run[T]`: what an agent function sees of its run."""
+"""`Run[T]`: what a synchronous agent function sees of its run."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
-from hashlib import sha256
+import contextvars
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_all
+from contextlib import contextmanager
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID, uuid4
 
-from perdure.core.draft import Recording
-from perdure.core.values import Plain
-from perdure.engine import replay
-from perdure.engine.current import Frame, Inside, current, inside
-from perdure.engine.failures import as_replayed, error_record, rebuild_error, words
-from perdure.engine.journal import Entry, Journal, changed
-from perdure.engine.replay import Call, CrashPolicy, Effect, Effects, Invoke, Record
-from perdure.engine.values import (
-    Results,
-    bind,
-    digests,
-    label,
-    preview,
-    refuse_async,
+from perdure.engine.children import Child, ChildOptions, started_child
+from perdure.engine.current import Frame, enter_scope, inside
+from perdure.engine.edits import OpenEdit
+from perdure.engine.execution import Execution
+from perdure.engine.functions import recorded_as
+from perdure.engine.retrying import Seconds
+from perdure.engine.scopes import Scope
+from perdure.engine.turning import Again, note
+from perdure.engine.values import is_async, label
+from perdure.engine.waiting import (
+    Ask,
+    Awaitable,
+    Selected,
+    Signal,
+    Timer,
+    Wait,
+    only,
+    with_timeout,
 )
-from perdure.errors import NeedsAttention, PerdureError, RunInterrupted, SchemaError
-from perdure.model import Cause
-from perdure.state.context import Context
-from perdure.state.extras import Extras
-from perdure.state.working import WorkingCopy
-from perdure.storage.reader import SEQ_END
+from perdure.engine.wakeups import POLL_S
+from perdure.errors import SchemaError
+from perdure.model import MISSING, from_micros
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-Fakes = Mapping[Any, Any]
-"""Stand-ins for tools and steps, by the function they stand for: for tests."""
+I = TypeVar("I")  # noqa: E741 - an item
+P = ParamSpec("P")
 
 
 class Run(Generic[T]):
-    """One execution of an agent function. Made by `Store.run`, handed to the function.
+    """One execution of an agent function. Made by `Store.run`, handed to the function."""
 
-    Its calls are for the thread that runs the function.
-    """
-
-    def __init__(
-        self, working: WorkingCopy[T], run_id: str, journal: Journal, fakes: Fakes | None = None
-    ) -> None:
-        self._working = working
-        self._id = run_id
-        self._journal = journal
-        self._behind = list(reversed(journal.commits))
-        self._occurrences: dict[str, int] = {}
-        self._pending: list[Mapping[str, Any]] = []
-        self._interrupted: RunInterrupted | None = None
-        self._thread = (os.getpid(), threading.get_ident())
-        self._fakes = fakes or {}
+    def __init__(self, execution: Execution[T]) -> None:
+        self._execution = execution
 
     @property
     def id(self) -> str:
-        return self._id
+        return self._execution.id
 
     @property
     def agent(self) -> str:
         """Name of the agent that this runs on."""
-        return self._working.name
-
-    @property
-    def context(self) -> Context:
-        """For the engine: the open store that this runs in."""
-        return self._working.context
+        return self._execution.agent
 
     @property
     def epoch(self) -> int:
         """The fencing token of the lease that this executes under."""
-        return self._working.epoch or 0
+        return self._execution.epoch
 
     @property
     def replaying(self) -> bool:
         """Whether the function is still going over what it did before."""
-        return self._journal.next_left() is not None
+        return self._execution.journal.replaying
 
     @property
     def state(self) -> T:
         """The agent's state as of the last recorded call that the function has come to. Change it
         inside `edit`."""
-        self._check()
-        return self._working.typed
+        return self._execution.state
 
     # -- calls -----------------------------------------------------------------------------
 
     def call(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Record a call of any callable as a step; a step or tool is recorded as what it is."""
-        if isinstance(getattr(function, "__perdure__", None), str):
-            return function(*args, **kwargs)
-        refuse_async(function)
-        if self._inside() in ("step", "tool"):
+        recorded = recorded_as(function)
+        if is_async(recorded.function):
+            raise TypeError(
+                f"{recorded.name} is async: make the agent function `async def`, and await it there"
+            )
+        execution = self._execution
+        if execution.inside() in ("step", "tool") and recorded.kind == "step":
             return function(*args, **kwargs)  # a step inside a step is plain
-        results = Results(function)
-        return self.call_step(function, function, label(function), results, args, kwargs)  # type: ignore[no-any-return]
-
-    def call_step(
-        self, decorated: Any, function: Callable[..., Any], name: str, results: Results,
-        args: tuple[Any, ...], kwargs: Mapping[str, Any],
-    ) -> Any:  # fmt: skip
-        """For the decorators: a step at its place."""
-        call = self._place(name, decorated, function, results, args, kwargs)
-        entry = self._consume(call, "step")
-        return self._drive(replay.step(call, entry))
-
-    def call_tool(
-        self, decorated: Any, function: Callable[..., Any], name: str, results: Results,
-        args: tuple[Any, ...], kwargs: Mapping[str, Any], policy: CrashPolicy,
-        probe: Callable[..., Any] | None,
-    ) -> Any:  # fmt: skip
-        """For the decorators: a tool call at its place."""
-        call = self._place(name, decorated, function, results, args, kwargs, policy, probe)
-        entry = self._consume(call, "tool")
-        if entry is not None:
-            call = replace(call, key=str(entry.call["key"]))  # the one that the world has seen
-        return self._drive(replay.tool(call, entry))
-
-    def _place(
-        self, name: str, decorated: Any, function: Callable[..., Any], results: Results,
-        args: tuple[Any, ...], kwargs: Mapping[str, Any], policy: CrashPolicy = "ask",
-        probe: Callable[..., Any] | None = None,
-    ) -> Call:  # fmt: skip
-        place = self._next_place(name)
-        arguments = bind(function, args, kwargs)
-        # From the commit that began the run, not from its name: in a store made anew the same name
-        # would give the same keys, and receivers would ignore what they had not seen.
-        key = sha256(self._journal.origin + place.encode()).hexdigest()[:32]
-        return Call(
-            self._id, place, self._fakes.get(decorated, function), args, kwargs,
-            digests(arguments), preview(arguments), results, key, policy, probe,
-        )  # fmt: skip
-
-    def _inside(self) -> Inside:
-        frame = current()
-        return frame.inside if frame is not None and frame.run is self else "function"
-
-    def _next_place(self, name: str, *, edit_too: bool = False) -> str:
-        """A call's id: its name and which call of that name it is, so that independent calls may
-        change order. A task's path will stand in front when runs have tasks.
-
-        Raises:
-            PerdureError: inside a step or tool, whose body is not gone through on replay, or
-                inside an open edit.
-        """
-        self._check()
-        where = self._inside()
-        if where != "function" and not (edit_too and where == "edit"):
-            raise PerdureError(
-                f"{name.partition(':')[0]} cannot be recorded inside "
-                f"a{'n open' if where == 'edit' else ''} {where}",
-                target=f"run {self._id}", hint="do it in the agent function, before or after it",
-            )  # fmt: skip
-        number = self._occurrences.get(name, 0) + 1
-        self._occurrences[name] = number
-        return f"{name}#{number}"
-
-    def _consume(self, call: Call, kind: str) -> Any:
-        try:
-            entry = self._journal.consume(call.place)
-            if entry is not None:
-                self._journal.check_call(entry, kind, call.digests, call.preview)
-                self._catch_up(entry.seq)
-            return entry
-        except NeedsAttention as problem:
-            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
-
-    def _catch_up(self, seq: int) -> None:
-        """Bring the state to where it was when this entry was recorded."""
-        while self._behind and self._behind[-1].seq <= seq:
-            commit = self._behind.pop()
-            if commit.seq > self._working.seq:
-                self._working.advance(commit, in_place=True)
-
-    def _drive(self, effects: Effects) -> Any:
-        try:
-            return replay.drive(effects, self._perform)
-        except NeedsAttention as problem:
-            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
-
-    def _perform(self, effect: Effect) -> Any:
-        if isinstance(effect, Record):
-            return self._append(effect.records, sync=effect.sync)
-        return self._invoke(effect)
-
-    def _invoke(self, effect: Invoke) -> Any:
-        with inside(Frame(self, effect.inside, effect.key)):  # type: ignore[arg-type]
-            try:
-                return effect.function(*effect.args, **effect.kwargs)
-            except Exception:
-                raise
-            except BaseException as left:
-                self._leave(left, f"a {effect.inside}")
-                raise
-
-    def _append(self, records: tuple[Mapping[str, Any], ...], *, sync: bool = False) -> None:
-        first = records[0]
-        cause = Cause(str(first["t"]), run=self._id, step=str(first["place"]))
-        self.commit(cause, records, sync=sync)
-
-    def commit(
-        self, cause: Cause, records: tuple[Mapping[str, Any], ...] = (), *, sync: bool = False,
-        recording: Recording | None = None, **more: Any,
-    ) -> None:  # fmt: skip
-        """For the engine: commit records, with those that waited, under the run's lease.
-
-        Raises:
-            RunInterrupted: the lease is lost, the store did not take it, or it cannot be recorded.
-            SchemaError: the recording breaks the schema or an invariant.
-        """
-        extras = Extras(records=[*self._pending, *records], sync=sync, **more)
-        try:
-            self._catch_up(SEQ_END)  # what others wrote behind the last recorded entry
-            if recording is None:
-                self._working.commit_delta([], cause, extras)
-            else:
-                self._working.commit_recording(recording, cause, extras)
-        except SchemaError:
-            raise
-        except PerdureError as lost:
-            raise self._interrupt(lost)  # noqa: B904 - its cause is the loss
-        except Exception as error:
-            # Nobody knows what of it is in the log: the function must not go on as if it knew.
-            raise self._interrupt(self._unrecorded(error))  # noqa: B904 - its cause is the reason
-        except BaseException as left:
-            self._leave(left, "recording")
-            raise
-        self._pending.clear()
-
-    # -- state -----------------------------------------------------------------------------
+        return execution.performer.call(recorded.effects(execution, args, kwargs))  # type: ignore[no-any-return]
 
     def edit(self, what: str = "") -> RunEdit[T]:
         """Like `Agent.edit`, recorded at its place in the run.
 
         On replay its body runs on a throwaway draft, and what was recorded counts.
         """
-        return RunEdit(self, self._next_place(f"edit:{what}"), what)
+        return RunEdit(self._execution, what)
+
+    # -- several at once -------------------------------------------------------------------
+
+    def map(self, function: Callable[[I], R], items: Iterable[I], *, limit: int = 8) -> list[R]:
+        """Call a function for each item, on up to `limit` threads, as a part of this run.
+
+        Returns:
+            What it gave, in the order of the items.
+
+        Raises:
+            The first item's error by their order. All are called, whatever becomes of some: it
+            must not depend on who is faster which are.
+        """
+        execution = self._execution
+        scope = execution.scope().child("map")
+        try:
+            with self.executor(limit, scope) as threads:
+                futures = [threads.submit(function, item) for item in items]
+                with execution.going.joining(scope):
+                    wait_for_all(futures, return_when=FIRST_EXCEPTION)
+                    while not all(future.done() for future in futures):
+                        if execution.interrupted is not None:
+                            for future in futures:
+                                future.cancel()
+                        wait_for_all(futures, POLL_S)
+                return [future.result() for future in futures]
+        finally:
+            scope.ended()
+
+    @contextmanager
+    def executor(self, limit: int = 8, _scope: Scope | None = None) -> Iterator[RunThreads]:
+        """Threads for this run's own code: ``with run.executor() as threads: threads.submit(f)``.
+
+        Each call is a task of the run, numbered in the order in which they were submitted, so that
+        what it records is found again on replay.
+        """
+        scope = _scope or self._execution.scope()
+        with ThreadPoolExecutor(limit, "perdure-run") as pool:
+            yield RunThreads(self._execution, pool, scope)
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    def sleep(self, duration: Seconds) -> None:
+        """Go on after so long, seconds or a timedelta; whatever happens to the process meanwhile.
+        Longer sleeps, like all waiting, hold no process: the run is unloaded, and goes on here."""
+        self._wait("sleep", {"timeout": Timer(duration)})
+
+    def wait_for(
+        self, signal: str, *, schema: Any = None, timeout: Seconds | None = None,
+        default: Any = MISSING,
+    ) -> Any:  # fmt: skip
+        """The value of the next signal of a name. It may have come before.
+
+        Args:
+            schema: its type; one that does not fit is refused, which is recorded.
+
+        Raises:
+            TimedOut: none came in time, and there is no `default`.
+        """
+        waits = with_timeout(Signal(signal, schema), timeout)
+        return only(self._wait(f"wait_for:{signal}", waits), f"signal {signal!r}", default)
+
+    def ask(
+        self, question: str, *, schema: Any = bool, timeout: Seconds | None = None,
+        default: Any = MISSING,
+    ) -> Any:  # fmt: skip
+        """Ask a person, and wait for the answer; who gave it is recorded.
+
+        Args:
+            schema: the type of the answer; one that does not fit is refused, and the run waits on.
+
+        Raises:
+            TimedOut: nobody answered in time, and there is no `default`.
+        """
+        waits = with_timeout(Ask(question, schema), timeout)
+        return only(self._wait("ask", waits), f"an answer to {question!r}", default)
+
+    def select(self, **waits: Awaitable | Child[Any]) -> Selected:
+        """Wait for the first of several things, each under a name of your choice.
+
+        ``run.select(yes=Signal("approve"), late=Timer(3600))`` gives a `Selected`, with the name
+        of the one that came and its value. What comes later stays where it is, for another wait.
+        """
+        return self._wait("select", waits)
+
+    def _wait(self, name: str, waits: Mapping[str, Awaitable | Child[Any]]) -> Selected:
+        ends = {k: w.end if isinstance(w, Child) else w for k, w in waits.items()}
+        effects = Wait(self._execution.id, name, ends).effects()
+        return self._execution.performer.call(effects)  # type: ignore[no-any-return]
+
+    # -- other runs ------------------------------------------------------------------------
+
+    def start(
+        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> Child[R]:  # fmt: skip
+        """Start a run of another agent, for a worker to pick up; it is cancelled with this one.
+
+        Returns:
+            A handle on it; `result` waits for it.
+        """
+        return self.options().start(function, agent, *args, **kwargs)
+
+    def options(
+        self, *, key: str | None = None, queue: str = "default", let_live: bool = False
+    ) -> ChildStarter:
+        """How a run that this one starts is to be made.
+
+        Args:
+            key: names it; default: from this run and the place of the call.
+            let_live: it goes on when this run is cancelled.
+        """
+        return ChildStarter(self._execution, ChildOptions(key, queue, let_live))
 
     # -- what is not the same twice ----------------------------------------------------------
 
     def now(self) -> datetime:
         """The time, aware, in UTC; the same again on replay."""
-        return self._value("now", lambda: datetime.now(UTC))  # type: ignore[no-any-return]
+        clock = self._execution.context.backend.now
+        return self._execution.value("now", lambda: from_micros(clock()))  # type: ignore[no-any-return]
 
     def random(self) -> float:
         """A random number from [0, 1); the same again on replay."""
         import random  # its seeding costs 5 ms at import
 
-        return self._value("random", random.random)  # type: ignore[no-any-return]
+        return self._execution.value("random", random.random)  # type: ignore[no-any-return]
 
     def uuid(self) -> UUID:
         """A random UUID; the same again on replay."""
-        return self._value("uuid", uuid4)  # type: ignore[no-any-return]
+        return self._execution.value("uuid", uuid4)  # type: ignore[no-any-return]
 
-    def _value(self, kind: str, make: Callable[[], Plain]) -> Plain:
-        if self._inside() in ("step", "tool"):
-            self._check()
-            return make()  # part of what the call's outcome records
-        place = self._next_place(f"run.{kind}", edit_too=True)
+    # -- turns, code and people --------------------------------------------------------------
+
+    def again(self, *args: Any, **kwargs: Any) -> Any:
+        """End this turn: ``return run.again(…)``. The function is called anew with these arguments
+        on the state as it is; what came before is never gone through again."""
+        return Again(args, kwargs)
+
+    def patched(self, name: str) -> bool:
+        """Whether to take the new way: True, but for runs that were past this point before the
+        code had it. ``if run.patched("fee"): … else: …`` keeps those on the old way."""
+        return self._execution.patched(name)
+
+    def progress(self, text: str, fraction: float | None = None) -> None:
+        """Tell people how far it is, e.g. in ``perdure run show``. It is no part of the replay."""
+        note(self._execution, text, fraction)
+
+
+class RunThreads:
+    """Threads that belong to a run; see `Run.executor`."""
+
+    def __init__(self, execution: Execution[Any], pool: ThreadPoolExecutor, scope: Scope) -> None:
+        self._execution = execution
+        self._pool = pool
+        self._scope = scope
+
+    def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call a function on one of the threads, as a task of the run."""
+        scope = self._scope.child(label(function))
+        context = contextvars.copy_context()
+        context.run(enter_scope, scope)
+
+        execution, begun = self._execution, False
+
+        def call() -> R:
+            nonlocal begun
+            begun = True
+            execution.going.thread_began(scope)
+            return context.run(function, *args, **kwargs)
+
+        def ended(future: Future[R]) -> None:
+            execution.going.thread_ended(scope, begun=begun)
+            orderly = not future.cancelled() and future.exception() is None
+            execution.scope_ended(scope, orderly=orderly)
+
+        execution.going.living.add(scope.path)
         try:
-            entry = self._journal.consume(place)
-        except NeedsAttention as problem:
-            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
-        if entry is not None:
-            return entry.call["value"]
-        value = make()
-        # Nothing depends on it outside until the next commit, which it joins.
-        self._pending.append({"t": "value", "run": self._id, "place": place, "value": value})
-        return value
+            future = self._pool.submit(call)
+        except BaseException:
+            execution.going.living.discard(scope.path)
+            scope.ended()
+            raise
+        future.add_done_callback(ended)
+        return future
 
-    # -- ending ----------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        if self._interrupted is not None:
-            raise self._interrupted
-        # I4: a forked child has its parent's epoch, and could write under it.
-        if (os.getpid(), threading.get_ident()) != self._thread:
-            raise PerdureError(
-                "used from another thread or process than its function's", target=f"run {self._id}",
-                hint="runs with threads of their own are not there yet; hand values over instead",
-            )  # fmt: skip
+class ChildStarter:
+    """Starts runs from a run; from `Run.options`."""
 
-    def _interrupt(self, reason: PerdureError) -> RunInterrupted:
-        """Leave the function, and keep on leaving it whatever it catches."""
-        if self._interrupted is None:
-            self._interrupted = RunInterrupted(reason)
-        return self._interrupted
+    def __init__(self, execution: Execution[Any], options: ChildOptions) -> None:
+        self._execution = execution
+        self._options = options
 
-    def _leave(self, left: BaseException, what: str) -> None:
-        """It went out of a call without an outcome: a function that catches it may not go on, for
-        a replay would find the call in doubt, and not behind itself."""
-        if isinstance(left, RunInterrupted):
-            self._interrupt(left.reason)
-            return
-        reason = PerdureError(
-            f"{type(left).__name__} left {what} without an outcome, and was caught",
-            target=f"run {self._id}", hint="let it through; run it again to go on",
-        )  # fmt: skip
-        reason.__cause__ = left
-        self._interrupt(reason)
-
-    def _unrecorded(self, error: Exception) -> PerdureError:
-        reason = PerdureError(
-            f"what it did could not be recorded: {type(error).__name__}: {words(error)}",
-            target=f"run {self._id}", hint="run it again to go on, once that is put right",
-        )  # fmt: skip
-        reason.__cause__ = error
-        return reason
-
-    @property
-    def interrupted(self) -> RunInterrupted | None:
-        """For the engine: why this run may not go on, if it may not."""
-        return self._interrupted
-
-    def check_finished(self) -> None:
-        """For the engine: the function returned; was everything recorded come to?"""
-        try:
-            self._journal.check_finished()
-        except NeedsAttention as problem:
-            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
-
-    def _open_edit(self, place: str) -> tuple[Recording, Entry | None]:
-        """A recording to work on, and what is recorded for it, if it is."""
-        self._check()
-        try:
-            entry = self._journal.consume(place)
-            if entry is not None and entry.kind != "edit":
-                self._journal.check_call(entry, "edit", {}, "")
-        except NeedsAttention as problem:
-            raise self._interrupt(problem)  # noqa: B904 - its cause is the problem
-        if entry is None:
-            self._catch_up(SEQ_END)
-            return self._working.record(), None
-        # Its body saw what others had written before it, and must see it again.
-        self._catch_up(int(entry.call.get("at", entry.seq - 1)))
-        return self._working.throwaway(), entry
-
-    def _close_edit(
-        self, recording: Recording, recorded: Entry | None, place: str, what: str,
-        error: BaseException | None,
-    ) -> None:  # fmt: skip
-        recording.close()
-        if recorded is not None:
-            self._close_recorded(recorded, error)
-        elif error is not None:
-            self._working.restore(recording)
-            if isinstance(error, Exception):
-                self._note_failed_edit(place, error)
-            else:
-                self._leave(error, f"the block of {place}")
-        else:
-            record = {"t": "edit", "run": self._id, "place": place}
-            cause = Cause("edit", what, run=self._id, step=place)
-            try:
-                self.commit(cause, (record,), recording=recording)
-            except SchemaError as refused:
-                failure = self._note_failed_edit(place, refused)
-                again = as_replayed(refused, failure, f"run {self._id}, {place}")
-                if again is not refused:
-                    raise again from refused
-                raise
-
-    def _note_failed_edit(self, place: str, error: Exception) -> Mapping[str, Any]:
-        """The function may catch it and go on: replay must find that it was here."""
-        failure = error_record(error)
-        self._pending.append(
-            {
-                "t": "edit", "run": self._id, "place": place, "error": failure,
-                "at": self._working.seq,
-            }
-        )  # fmt: skip
-        return failure
-
-    def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:
-        failure = recorded.call.get("error")
-        if failure is not None:
-            if error is None:
-                raise rebuild_error(failure, f"run {self._id}, {recorded.place}")
-        elif isinstance(error, Exception):
-            raise self._interrupt(
-                changed(
-                    f"the block of {recorded.place} raises {error!r:.200}, where it had committed",
-                    self._id,
-                )
-            )
-        elif error is None:
-            self._catch_up(recorded.seq)
+    def start(
+        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> Child[R]:  # fmt: skip
+        """As `Run.start`."""
+        execution = self._execution
+        effects = started_child(execution, function, agent, args, kwargs, self._options)
+        return Child(execution, execution.performer.call(effects), function)
 
 
 class RunEdit(Generic[T]):
     """The context manager of `Run.edit`."""
 
-    def __init__(self, run: Run[T], place: str, what: str) -> None:
-        self._run = run
-        self._place = place
+    def __init__(self, execution: Execution[T], what: str) -> None:
+        self._execution = execution
         self._what = what
+        self._open: OpenEdit
 
     def __enter__(self) -> T:
-        self._recording, self._recorded = self._run._open_edit(self._place)
-        self._inside = inside(Frame(self._run, "edit"))  # type: ignore[arg-type]
+        execution = self._execution
+        scope, name = execution.scope(), f"edit:{self._what}"
+        entry = execution.find_edit(name, scope)
+        execution.performer.wait_for_turn(entry, scope, name)
+        execution.edits.acquire()
+        try:
+            self._open = execution.edits.open(name, scope, entry)
+        except BaseException:
+            execution.edits.release()
+            raise
+        self._inside = inside(Frame(execution, "edit", scope))
         self._inside.__enter__()
-        return self._recording.draft  # type: ignore[no-any-return]
+        return self._open.recording.draft  # type: ignore[no-any-return]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self._inside.__exit__(None, None, None)
-        self._run._close_edit(self._recording, self._recorded, self._place, self._what, error)
+        execution = self._execution
+        try:
+            item = execution.edits.close(self._open, self._what, error)
+            if item is None:
+                return
+            try:
+                execution.check()
+                execution.writer.write(item)
+            except SchemaError as refused:
+                failed, again = execution.edits.refused(self._open, refused)
+                if failed is not None:
+                    execution.writer.write(failed)
+                if again is not refused:
+                    raise again from refused
+                raise
+        finally:
+            execution.edits.release()

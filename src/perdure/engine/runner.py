@@ -1,64 +1,56 @@
-"""Starting, resuming and standing by for runs: who executes one, and what becomes of it."""
+"""Starting, resuming and standing by for runs: who executes one, and when."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass
 from datetime import timedelta
-from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perdure.core.values import Plain
-from perdure.engine.current import Frame, counted, current, inside
-from perdure.engine.failures import error_record, rebuild_error
-from perdure.engine.functions import AgentSpec, spec_of
-from perdure.engine.journal import Journal
-from perdure.engine.liveness import LEASE_TTL, Claim, Liveness
-from perdure.engine.run import Fakes, Run
-from perdure.engine.values import Results, bind, digests, preview
-from perdure.errors import Conflict, Fenced, NeedsAttention, PerdureError, RunFailed, RunInterrupted
-from perdure.model import Cause, RunInfo
+from perdure.engine.current import current
+from perdure.engine.drives import (
+    BranchTaken,
+    Command,
+    Drive,
+    End,
+    Finished,
+    FinishedMeanwhileError,
+    Means,
+)
+from perdure.engine.execution import Execution
+from perdure.engine.liveness import LEASE_TTL, Liveness
+from perdure.engine.orders import Order
+from perdure.engine.wakeups import POLL_S, Wakeups
+from perdure.errors import Fenced, PerdureError
+from perdure.model import Message, RunInfo
 from perdure.state.context import Context
-from perdure.state.extras import Extras
-from perdure.state.projections import FINISHED, row_problem, row_text
-from perdure.state.working import WorkingCopy
-from perdure.storage.committer import HERE, HeldError
+from perdure.state.projections import FINISHED
+from perdure.storage.port import Refused
+from perdure.storage.refusals import HeldError
+
+if TYPE_CHECKING:
+    from perdure.engine.drives_async import AsyncDrive
 
 STANDBY_S = 0.02
 """How often a standby looks whether the owner has ended. The lock file's look-up costs 10 µs."""
 
 
-class _FinishedMeanwhileError(Exception):
-    """Another executor finished the run while this one waited for the lease."""
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """There is nothing to do for so long, or until there is news."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """What was asked for: this function, on this agent, under this key, with these arguments."""
+class _Execute:
+    """It is this process's turn."""
 
-    function: Callable[..., Any]
-    agent: str
-    key: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    fakes: Fakes | None = None
-
-    @property
-    def spec(self) -> AgentSpec[Any]:
-        return spec_of(self.function)
+    drive: Drive
 
 
-def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
-    """A run is named by agent, function and key, and by the agent's incarnation after the first.
-
-    The id separates them by ``/`` and ``~``, which are escaped as in URLs where a name has them.
-    """
-    parts = (agent, function, key)
-    joined = "/".join(
-        part.replace("%", "%25").replace("/", "%2F").replace("~", "%7E") for part in parts
-    )
-    return joined + (f"~{incarnation}" if incarnation > 1 else "")
+_Plan = Generator[_Wait | _Execute, Any, Any]
 
 
 class Runner:
@@ -66,241 +58,235 @@ class Runner:
 
     def __init__(self, context: Context, lease_ttl: timedelta = LEASE_TTL) -> None:
         self._context = context
-        self._liveness = Liveness(context, lease_ttl)
+        self.wakeups = Wakeups(context)
+        self._means = Means(context, Liveness(context, lease_ttl), self.wakeups)
+        self._going: set[Execution[Any]] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def liveness(self) -> Liveness:
+        """For the worker: how this executor says that it lives."""
+        return self._means.liveness
+
+    @property
+    def context(self) -> Context:
+        """The open store."""
+        return self._context
+
+    def drive(self, command: Command) -> Drive:
+        """For the worker: one try at executing a run here; of an ``async def`` function, one for
+        `execute_async`."""
+        if not command.spec.is_async:
+            return Drive(self._means, command)
+        from perdure.engine.drives_async import AsyncDrive
+
+        return AsyncDrive(self._means, command)
 
     def close(self) -> None:
-        self._liveness.stop()
+        self.wakeups.close()
+        self._means.liveness.stop()
+
+    # -- one run, to its end -----------------------------------------------------------------
 
     def run(self, command: Command) -> Any:
         """Start the run, resume it, or stand by while a living executor has it; see `Store.run`."""
         self._refuse_waiting_for_itself(command)
-        while True:
-            working: WorkingCopy[Any] = WorkingCopy(
-                self._context, command.agent, command.spec.schema, "main"
-            )
-            attempt = _Attempt(self._context, command, working, self._liveness)
-            info = attempt.find()
-            if info is not None and info.status in FINISHED:
-                return attempt.recorded(info)
-            attempt.refuse_other_arguments(info)
-            self._liveness.settle()
-            if self._must_wait(attempt, info):
-                time.sleep(STANDBY_S)
-                continue
-            self._liveness.start()
+        run = command.order.run_id(self._context.backend)
+        plan = self._until_finished(lambda: Drive(self._means, command))
+        with self.wakeups.watch(run) as watch:
             try:
-                return attempt.execute()
-            except (HeldError, Fenced, _FinishedMeanwhileError):
-                continue  # another executor was faster, or took over: stand by for its result
+                wanted = next(plan)
+                while True:
+                    if isinstance(wanted, _Wait):
+                        watch.wait(wanted.seconds)
+                        wanted = plan.send(None)
+                        continue
+                    try:
+                        end: Any = self.execute(wanted.drive)
+                    except BaseException as error:
+                        wanted = plan.throw(error)
+                    else:
+                        wanted = plan.send(end)
+            except StopIteration as stop:
+                return stop.value
 
-    def _must_wait(self, attempt: _Attempt, info: RunInfo | None) -> bool:
-        """Whether a living executor has this run, or another unfinished run has the branch.
+    async def run_async(self, command: Command) -> Any:
+        """As `run`, in the event loop. What blocks is done on the store's threads."""
+        import asyncio  # 10 ms to import: for those only who have it anyway
+
+        from perdure.engine.drives_async import AsyncDrive
+        from perdure.state.waiting import Wait, bell
+
+        self._refuse_waiting_for_itself(command)
+        in_thread = self._context.in_thread
+        run = await in_thread(command.order.run_id, self._context.backend)
+        plan = self._until_finished(lambda: AsyncDrive(self._means, command))
+        loop = asyncio.get_running_loop()
+        wait = Wait(bell())
+        with self.wakeups.watch(run, lambda: wait.done()):
+            wanted, ended = await in_thread(_step, plan, None, None)
+            while not ended:
+                outcome, error = None, None
+                if isinstance(wanted, _Wait):
+                    late = loop.call_later(wanted.seconds, wait.wake)
+                    try:
+                        await wait.wait(lambda: True)
+                    finally:
+                        late.cancel()
+                    wait = Wait(bell())
+                else:
+                    try:
+                        outcome = await self.execute_async(wanted.drive)
+                    except Exception as raised:
+                        error = raised
+                wanted, ended = await in_thread(_step, plan, outcome, error)
+            return wanted
+
+    def _until_finished(self, new_drive: Any) -> _Plan:
+        """What to do, thing after thing, until there is a result to return or an error to raise."""
+        while True:
+            drive: Drive = new_drive()
+            info = drive.find()
+            if info is not None and info.status in FINISHED:
+                return drive.recorded(info)
+            drive.refuse_other_arguments(info)
+            self._means.liveness.settle()
+            wait_s = self._must_wait(drive, info)
+            if wait_s:
+                yield _Wait(wait_s)
+                continue
+            self._means.liveness.start()
+            try:
+                end: End = yield _Execute(drive)
+            except (HeldError, Fenced, FinishedMeanwhileError):
+                continue  # another executor was faster, or took over: stand by for its result
+            except BranchTaken:
+                continue  # by a run that began since this one looked: it says what to do about that
+            if isinstance(end, Finished):
+                return end.result
+
+    def _must_wait(self, drive: Drive, info: RunInfo | None) -> float:
+        """How long to wait before looking again: a living executor has this run, or it waits, or
+        another run has the branch. 0: no need to.
 
         Raises:
-            Conflict: the other run needs attention, or nobody is running it.
+            BranchTaken: the other run is nobody's.
         """
-        reader = attempt.working.reader_if_created()
+        if info is not None and info.status == "waiting":
+            wait_s = self._until_due(info)
+            if wait_s:
+                return wait_s
+        reader = drive.working.reader_if_created()
         if reader is None:
-            return False
-        ref = self._context.backend.ref(reader.no, "main")
+            return 0.0
+        ref = self._context.backend.ref(reader.no, drive.working.branch)
         live = (
-            ref is not None and ref.holder is not None and not self._liveness.leaked(reader.no, ref)
+            ref is not None and ref.holder is not None
+            and not self._means.liveness.leaked(reader.no, ref)
             and self._context.backend.alive(ref.holder)
         )  # fmt: skip
-        if not live:
-            attempt.refuse_while_another_is_unfinished(info)
-        return live
+        if live:
+            return STANDBY_S
+        try:
+            drive.refuse_while_another_is_unfinished(info)
+        except BranchTaken as taken:
+            if taken.run.status != "waiting":
+                raise
+            return POLL_S  # it goes on by itself when what it waits for comes
+        return 0.0
+
+    def _until_due(self, info: RunInfo) -> float:
+        """How long a run that waits has to, at most; 0: something came."""
+        backend = self._context.backend
+        if any(m.no > info.seen or m.kind == "cancel" for m in backend.inbox(info.id)):
+            return 0.0
+        if not info.wake_at:
+            return POLL_S
+        return min(max((info.wake_at - backend.now()) / 1e6, 0.0), POLL_S)
 
     def _refuse_waiting_for_itself(self, command: Command) -> None:
         frame = current()
         while frame is not None:
             run = frame.run
-            if run is not None and run.agent == command.agent and run.context is self._context:
+            agent = command.order.agent
+            if run is not None and run.agent == agent and run.context is self._context:
                 raise PerdureError(
                     f"run {run.id} has the agent, and would wait for itself",
-                    target=f"agent {command.agent!r}",
+                    target=f"agent {agent!r}",
                     hint="call the function as it is, or run it on another agent",
                 )
             frame = frame.outer
 
+    # -- one execution -----------------------------------------------------------------------
 
-class _Attempt:
-    """One try at executing a run in this process."""
+    def execute(self, drive: Drive) -> End:
+        """Execute a run here until it ends or waits."""
+        drive.going = self._note_going(drive)
+        try:
+            return drive.run()
+        finally:
+            self._note_gone(drive)
 
-    def __init__(
-        self, context: Context, command: Command, working: WorkingCopy[Any], liveness: Liveness
-    ) -> None:
-        self._context = context
-        self._command = command
-        self.working = working
-        self._liveness = liveness
-        arguments = bind(command.function, command.args, command.kwargs, skip=1)
-        self._digests = digests(arguments)
-        self._preview = preview(arguments)
-        joined = "\0".join(f"{name}={digest}" for name, digest in sorted(self._digests.items()))
-        self._args = sha256(joined.encode()).hexdigest()[:16]
-        self._results = Results(command.function)
-        self._started = HERE
+    async def execute_async(self, drive: AsyncDrive) -> End:
+        """As `execute`, in the event loop."""
+        drive.going = self._note_going(drive)
+        try:
+            return await drive.run_async()
+        finally:
+            self._note_gone(drive)
 
-    @property
-    def id(self) -> str:
-        spec, working = self._command.spec, self.working
-        return run_id(working.name, spec.name, self._command.key, working.incarnation)
+    def _note_going(self, drive: Drive) -> Any:
+        def going(execution: Execution[Any]) -> None:
+            with self._lock:
+                before, drive.execution = drive.execution, execution
+                self._going.add(execution)
+                if before is not None:
+                    self._going.discard(before)
+                    if before.asked_to_stop is not None:  # since its turn ended
+                        execution.stop(before.asked_to_stop)
 
-    def find(self) -> RunInfo | None:
-        found = self._context.backend.runs(run_id=self.id)
-        return found[0] if found else None
+        return going
 
-    def refuse_other_arguments(self, info: RunInfo | None) -> None:
-        if info is not None and info.args != self._args:
-            raise Conflict(
-                f"was started with other arguments than {self._preview or 'none'}",
-                target=f"run {info.id}",
-                hint="another command needs another key: store.options(key=…).run(…), "
-                f"not {info.key!r}",
-            )
+    def _note_gone(self, drive: Drive) -> None:
+        with self._lock:
+            if drive.execution is not None:
+                self._going.discard(drive.execution)
 
-    def refuse_while_another_is_unfinished(self, info: RunInfo | None) -> None:
-        """For when nobody has the lease: what another run left must be finished first.
+    def stop_all(self, reason: PerdureError) -> int:
+        """Ask all runs that are executed here to leave their functions at the next boundary.
 
-        Raises:
-            Conflict: naming that run, and the way out.
+        Returns:
+            How many there are.
         """
-        reader = self.working.reader_if_created()
-        if reader is None:
-            return
-        for run in self._context.backend.runs(agent=self.working.name, unfinished=True):
-            ours = run.id == self.id or run.branch != "main" or run.agent_no != reader.no
-            if not ours and (info is None or info.started > run.started):
-                raise Conflict(
-                    f"run {run.id} has the branch: it is not finished ({run.status}), and nobody "
-                    "is running it",
-                    target=f"agent {self.working.name!r}",
-                    hint=run.problem or "run it again to finish it, or cancel it",
-                )
+        with self._lock:
+            for execution in self._going:
+                execution.stop(reason)
+            return len(self._going)
 
-    def recorded(self, info: RunInfo) -> Any:
-        """The result of a run that is finished.
+    # -- without executing -------------------------------------------------------------------
+
+    def start(self, order: Order) -> str:
+        """Ask for a run, durably; a worker picks it up. Asked for again, nothing happens.
+
+        Returns:
+            Its id.
 
         Raises:
             Conflict: it was asked for with other arguments.
-            Exception: the one that the run failed with.
         """
-        self.refuse_other_arguments(info)
-        if info.status == "done":
-            return self._results.build(info.result)
-        if info.status == "cancelled":
-            raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
-        raise rebuild_error(info.result, f"run {info.id}")
+        run = order.run_id(self._context.backend)
+        message = Message(run, order.agent, "start", order.function, "", order.to_plain())
+        sent = self._context.backend.send(message)
+        assert not isinstance(sent, Refused)
+        self.wakeups.tell(run)
+        return run
 
-    def execute(self) -> Any:
-        """Take the lease, replay, go on, and record how it ended.
 
-        Raises:
-            HeldError, Fenced: another executor has the run.
-            NeedsAttention: with the way out.
-            Exception: the function's own.
-        """
-        working = self.working
-        with working.lock:
-            self._create()
-            claim = Claim(working.reader.no, working.branch)
-            try:
-                working.epoch = self._liveness.take(claim)
-                run = self._begin()
-                with counted(), inside(Frame(run, "function")):
-                    return self._execute(run)
-            except RunInterrupted as interrupt:  # before the function was called
-                raise interrupt.reason from None
-            finally:
-                self._liveness.release(claim)
-
-    def _create(self) -> None:
-        working = self.working
-        working.load()
-        try:
-            working.create()
-        except Conflict:  # by another process, which was asked for the same at the same moment
-            working.reopen_if_created_meanwhile()
-            working.load()
-
-    def _begin(self) -> Run[Any]:
-        """The run, ready to go over what is recorded; all is looked up anew under the lease."""
-        working = self.working
-        working.refresh()
-        info = self.find()
-        if info is not None and info.status in FINISHED:
-            raise _FinishedMeanwhileError
-        self.refuse_other_arguments(info)
-        self.refuse_while_another_is_unfinished(info)
-        if info is None:
-            journal = Journal(self.id)
-            run = Run(working, self.id, journal, self._command.fakes)
-            record = {
-                "t": "run-started", "run": self.id, "function": self._command.spec.name,
-                "key": self._command.key, "args": self._digests, "preview": self._preview,
-            }  # fmt: skip
-            run.commit(self._cause("run-started"), (record,), runs=[self._row("running")])
-            self._started = working.seq
-            journal.origin = working.reader.commit(self._started).id
-            return run
-        self._started = info.started
-        if info.status != "running":  # it was stopped, and is not any more
-            row = [self._row("running")]
-            extras = Extras(records=[{"t": "run-resumed", "run": self.id}], runs=row)
-            working.commit_delta([], self._cause("run-resumed"), extras)
-        commits = []
-        for commit in working.reader.ancestors(working.seq):
-            if commit.seq <= info.started:
-                break
-            commits.append(commit)
-        origin = working.reader.commit(info.started).id
-        journal = Journal.read(self.id, reversed(commits), origin)
-        working.rewind(info.started)
-        return Run(working, self.id, journal, self._command.fakes)
-
-    def _execute(self, run: Run[Any]) -> Any:
-        try:
-            result = self._command.function(run, *self._command.args, **self._command.kwargs)
-            if run.interrupted:
-                raise run.interrupted
-            run.check_finished()
-            plain = self._results.take(result)
-        except RunInterrupted as interrupt:
-            raise self._stopped(run, interrupt.reason) from interrupt.reason.__cause__
-        except Exception as error:
-            if run.interrupted:  # it caught what must not be caught, and raised something else
-                raise self._stopped(run, run.interrupted.reason) from error
-            failure = error_record(error)
-            self._finish(run, "failed", failure, problem=row_problem(failure))
-            raise
-        self._finish(run, "done", plain)
-        return self._results.build(plain)
-
-    def _finish(self, run: Run[Any], status: Any, value: Plain, problem: str | None = None) -> None:
-        record = {"t": "run-finished", "run": run.id, "status": status, "value": value}
-        row = replace(self._row(status), ended=HERE, result=value, problem=problem)
-        try:
-            run.commit(self._cause("run-finished"), (record,), sync=True, runs=[row], release=True)
-        except RunInterrupted as interrupt:
-            raise interrupt.reason from interrupt.reason.__cause__
-
-    def _stopped(self, run: Run[Any], reason: PerdureError) -> PerdureError:
-        """Record that a person is needed; other reasons leave the run to whoever is next."""
-        if not isinstance(reason, NeedsAttention):
-            return reason
-        record = {"t": "run-stopped", "run": run.id, "problem": str(reason)}
-        row = replace(self._row("needs_attention"), problem=row_text(str(reason)))
-        extras = Extras(records=[record], runs=[row], release=True, sync=True)
-        self.working.refresh()
-        self.working.commit_delta([], self._cause("run-stopped"), extras)
-        return reason
-
-    def _row(self, status: Any) -> RunInfo:
-        return RunInfo(
-            self.id, self.working.name, 0, self.working.branch, self._command.spec.name,
-            self._command.key, status, self._started, args=self._args,
-        )  # fmt: skip
-
-    def _cause(self, kind: str) -> Cause:
-        return Cause(kind, self._command.spec.name, run=self.id)
+def _step(plan: _Plan, outcome: Any, error: BaseException | None) -> tuple[Any, bool]:
+    """Send a plan what came of the last thing; the next one, or its result and True."""
+    try:
+        if error is not None:
+            return plan.throw(error), False
+        return plan.send(outcome), False
+    except StopIteration as stop:
+        return stop.value, True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, get_origin, get_type_hints
 
-from perdure.core import codec
+from perdure.core import codec, envelope
 from perdure.core.schema import EphemeralMark, Schema
 from perdure.core.values import Plain, take
 from perdure.errors import PerdureError, Unstorable
@@ -41,9 +42,88 @@ class Results:
         return plain if self._schema is None else self._schema.build(plain)
 
 
-def refuse_async(function: Callable[..., Any]) -> None:
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{label(function)} is async; runs of async functions are not there yet")
+class Parameters:
+    """How the arguments of one function are stored and rebuilt: by their annotations."""
+
+    def __init__(self, function: Callable[..., Any], *, skip: int = 0) -> None:
+        self._skip = skip
+        self._name = label(function)
+        self._hints = _hints(function)
+        try:
+            self._parameters = list(inspect.signature(function).parameters.values())[skip:]
+        except ValueError:  # builtins without a signature
+            self._parameters = []
+        self._schemas: dict[str, Schema[Any] | None] = {}
+
+    def take(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Plain], dict[str, Plain]]:
+        """Arguments as plain data, positional and named.
+
+        Raises:
+            Unstorable: naming the parameter and the path in it.
+        """
+        return (
+            [self._take(self._positional(place), arg) for place, arg in enumerate(args)],
+            {name: self._take(name, arg) for name, arg in kwargs.items()},
+        )
+
+    def build(
+        self, args: Sequence[Plain], kwargs: Mapping[str, Plain]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments again."""
+        return (
+            tuple(self._build(self._positional(place), arg) for place, arg in enumerate(args)),
+            {name: self._build(name, arg) for name, arg in kwargs.items()},
+        )
+
+    def _positional(self, place: int) -> str:
+        if place < len(self._parameters):
+            return self._parameters[place].name
+        return self._parameters[-1].name if self._parameters else str(place)
+
+    def _schema(self, name: str) -> Schema[Any] | None:
+        if name not in self._schemas:
+            hint = self._hints.get(name)
+            untyped = hint is None or hint is Any
+            self._schemas[name] = None if untyped else Schema(hint, id=f"{self._name}.{name}")
+        return self._schemas[name]
+
+    def _take(self, name: str, value: Any) -> Plain:
+        schema = self._schema(name)
+        try:
+            if schema is not None:
+                return schema.take(value, (), aliases_refused=False)
+        except Unstorable:
+            raise
+        except PerdureError:  # not of its declared type, which is the function's own affair
+            pass
+        return take(value, root=name)
+
+    def _build(self, name: str, plain: Plain) -> Any:
+        schema = self._schema(name)
+        if schema is None:
+            return plain
+        try:
+            return schema.build(plain)
+        except PerdureError:  # it was not of its declared type in the first place
+            return plain
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object whose call is async
+    )
+
+
+def refuse_generator(function: Callable[..., Any]) -> None:
+    """Raises TypeError for what cannot be recorded as one call."""
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"{label(function)} is a generator: what it yields cannot be recorded as one result; "
+            "return a list"
+        )
 
 
 def label(function: Callable[..., Any]) -> str:
@@ -58,21 +138,53 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
+class Binding:
+    """How the arguments of one function are named. Its signature is looked at once."""
+
+    def __init__(self, function: Callable[..., Any], *, skip: int = 0) -> None:
+        self._function = function
+        self._skip = skip
+        self._signature: inspect.Signature | None = None
+        self._left_out: set[str] | None = None
+        self._plain: list[str] = []
+        """Its parameters, where nothing about them is special: those are named at once."""
+        self._required = 1
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by parameter name; defaults, `self` and ephemeral ones left out.
+
+        Raises:
+            TypeError: they do not fit the function.
+        """
+        if self._left_out is None:  # only now: annotations may name classes that come later
+            self._look()
+        if self._signature is None:
+            return {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
+        if not kwargs and self._required <= len(args) <= len(self._plain):
+            named: Iterable[tuple[str, Any]] = zip(self._plain, args, strict=False)
+        else:
+            bound = self._signature.bind(*([None] * self._skip), *args, **kwargs)
+            named = list(bound.arguments.items())[self._skip :]
+        return {name: value for name, value in named if name not in self._left_out}  # type: ignore[operator]
+
+    def _look(self) -> None:
+        with suppress(ValueError):  # builtins without a signature
+            self._signature = inspect.signature(self._function)
+            parameters = list(self._signature.parameters.values())[self._skip :]
+            if all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters):
+                self._plain = [one.name for one in parameters]
+                self._required = sum(one.default is one.empty for one in parameters)
+        self._left_out = {"self"} | {
+            name for name, hint in _hints(self._function).items()
+            if any(isinstance(mark, EphemeralMark) for mark in getattr(hint, "__metadata__", ()))
+        }  # fmt: skip
+
+
 def bind(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, skip: int = 0
 ) -> dict[str, Any]:
-    """Arguments by parameter name; defaults left out. `skip`: leading parameters to leave out."""
-    try:
-        signature = inspect.signature(function)
-        bound = signature.bind(*([None] * skip), *args, **kwargs)
-    except ValueError:  # builtins without a signature
-        return {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
-    named = list(bound.arguments.items())[skip:]
-    ephemeral = {
-        name for name, hint in _hints(function).items()
-        if any(isinstance(mark, EphemeralMark) for mark in getattr(hint, "__metadata__", ()))
-    }  # fmt: skip
-    return {name: value for name, value in named if name != "self" and name not in ephemeral}
+    """Arguments by parameter name; as `Binding.bind`. `skip`: leading parameters to leave out."""
+    return Binding(function, skip=skip).bind(args, kwargs)
 
 
 def digests(arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -113,3 +225,19 @@ def _short(value: Any) -> str:
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+def fitting(plain: Plain, root: str) -> Plain:
+    """A value that a message carries: the commit that takes it in must have room for it, or the
+    run could never go on.
+
+    Raises:
+        Unstorable: it is too big.
+    """
+    size = len(codec.encode(plain))
+    if size > envelope.SEALED_MAX // 2:
+        raise Unstorable(
+            f"{size:,} bytes are too much for a message", target=root,
+            hint="keep it in a file or an object store, and send its name",
+        )  # fmt: skip
+    return plain

@@ -1,0 +1,147 @@
+"""Runs that a run starts: asked for along with the record of it, and waited for like a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from perdure.engine.effects import Arrive, Effects, Record
+from perdure.engine.execution import Execution
+from perdure.engine.failures import error_record, rebuild_error
+from perdure.engine.functions import spec_of
+from perdure.engine.lookup import find_run
+from perdure.engine.orders import Order
+from perdure.engine.retrying import Seconds
+from perdure.engine.values import Results, bind, digests, preview
+from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
+from perdure.errors import Conflict, NotFound, PerdureError
+from perdure.model import MISSING, Message
+from perdure.state.family import agent_of
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOptions:
+    """See `Run.options`."""
+
+    key: str | None
+    queue: str
+    let_live: bool
+
+
+class Child(Generic[R]):
+    """A run that this run started. Something to `select` on, too."""
+
+    def __init__(self, execution: Execution[Any], run: str, function: Callable[..., Any]) -> None:
+        self._execution = execution
+        self.id = run
+        self._build = Results(function).build
+
+    @property
+    def end(self) -> ChildEnd:
+        """For the faces: what to wait for.
+
+        Raises:
+            PerdureError: it cannot begin before this run has ended.
+        """
+        refuse_deadlock(self._execution, self.id)
+        return ChildEnd(self.id, self._build)
+
+    def result(self, *, timeout: Seconds | None = None, default: Any = MISSING) -> R:
+        """Wait for its end.
+
+        Raises:
+            TimedOut: it took longer, and there is no `default`.
+            RunFailed: it was cancelled.
+            Exception: what it raised.
+        """
+        wait = self.waiting(timeout)
+        return self.ended(self._execution.performer.call(wait.effects()), default)
+
+    def waiting(self, timeout: Seconds | None) -> Wait:
+        """For the faces: the wait for its end."""
+        return Wait(self._execution.id, f"child:{self.id}", with_timeout(self.end, timeout))
+
+    def ended(self, selected: Any, default: Any) -> R:
+        return only(selected, f"run {self.id}", default)  # type: ignore[no-any-return]
+
+
+def refuse_deadlock(execution: Execution[Any], child: str) -> None:
+    """An agent has one unfinished run at a time: none can wait for another of the same agent, nor
+    of one whose run waits for it."""
+    backend = execution.context.backend
+    agent, run = agent_of(child), execution.id
+    while run:
+        if agent_of(run) == agent:
+            raise PerdureError(
+                f"is of an agent that run {run} has, and cannot begin before that ends",
+                target=f"run {child}", hint="start it on another agent",
+            )  # fmt: skip
+        found = backend.runs(run_id=run)
+        run = found[0].parent if found else ""
+
+
+def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflict | None:
+    """What speaks against starting it: a run that others asked for would not tell this one of its
+    end."""
+    try:
+        info = find_run(execution.context.backend, child)
+    except NotFound:
+        return None
+    if info.parent == execution.id and info.args == order.args:
+        return None
+    by = f"run {info.parent}" if info.parent else "somebody else"
+    was = "with other arguments" if info.parent == execution.id else f"by {by}"
+    return Conflict(f"was started {was} already", target=f"run {child}", hint="give it another key")
+
+
+def started_child(
+    execution: Execution[Any], function: Callable[..., Any], agent: str, args: tuple[Any, ...],
+    kwargs: Mapping[str, Any], options: ChildOptions,
+) -> Effects:  # fmt: skip
+    """Start a run, once; gives its id.
+
+    Raises:
+        Unstorable: an argument cannot be stored.
+        Conflict: the key is that of a run that somebody else started, or with other arguments.
+    """
+    spec = spec_of(function)
+    if execution.played is not None:
+        raise execution.played.no_children(spec.name, execution.id)
+    arguments = bind(function, args, kwargs, skip=1)
+    # What is wrong with it is found before it has a place: nothing is recorded of that.
+    order = Order.of(
+        function, agent, options.key or "main", args, kwargs, queue=options.queue,
+        parent=execution.id,
+    )  # fmt: skip
+    described = {"(agent)": agent, **arguments}
+    name = f"start:{spec.name}"
+    arrived = yield Arrive(name, "step", digests(described), lambda: preview(described))
+    if arrived.entry is not None and arrived.entry.outcome is not None:
+        return _started(arrived.entry.outcome, arrived.place)
+    if options.key is None:
+        # The place alone would be the same again in the run's next turn.
+        order = replace(order, key=f"{spec.name[:80]}-{arrived.key}")
+    child = order.run_id(execution.context.backend)
+    record: dict[str, Any] = {
+        "t": "step", "run": execution.id, "place": arrived.place, "args": digests(described),
+        "preview": preview(described),
+    }  # fmt: skip
+    problem = find_problem(execution, child, order) if options.key is not None else None
+    if problem is not None:
+        yield Record(({**record, "error": error_record(problem)},))
+        raise problem
+    record["value"] = child
+    record["child"] = {"run": child, "agent": agent, "let_live": options.let_live}
+    message = Message(child, agent, "start", spec.name, "", order.to_plain())
+    yield Record((record,), sync=True, sends=(message,))
+    execution.wakeups.tell(child)
+    return child
+
+
+def _started(outcome: Mapping[str, Any], place: str) -> str:
+    if "error" in outcome:
+        raise rebuild_error(outcome["error"], place)
+    return str(outcome["value"])

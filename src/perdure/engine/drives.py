@@ -1,0 +1,471 @@
+"""One try at executing a run in this process: its lease, its replay, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perdure.core.values import Plain
+from perdure.engine.current import Frame, counted, inside
+from perdure.engine.execution import Cancelled, DeadlinePassed, Execution, Fakes
+from perdure.engine.failures import error_record, rebuild_error
+from perdure.engine.functions import AgentSpec, of_version, spec_of
+from perdure.engine.journal import Journal
+from perdure.engine.liveness import Claim, Liveness
+from perdure.engine.orders import Order
+from perdure.engine.playing import Played
+from perdure.engine.rerunning import made_before
+from perdure.engine.turning import Again
+from perdure.engine.values import Parameters, Results, bind, digests, is_async, preview
+from perdure.engine.waiting import Suspended
+from perdure.engine.wakeups import Wakeups
+from perdure.errors import (
+    Conflict,
+    NeedsAttention,
+    PerdureError,
+    RunFailed,
+    RunInterrupted,
+    TimedOut,
+    Unstorable,
+)
+from perdure.model import MAIN, Cause, Commit, Message, RunInfo, to_micros
+from perdure.state.context import Context
+from perdure.state.extras import Extras
+from perdure.state.family import cancelled_to_parents, to_children, to_parent
+from perdure.state.projections import FINISHED, row_problem, row_text
+from perdure.state.working import WorkingCopy
+from perdure.storage.committer import HERE
+
+
+class FinishedMeanwhileError(Exception):
+    """Another executor finished the run, or did what was to do, while this one waited for the
+    lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """An order, and the function and arguments to carry it out with.
+
+    Attributes:
+        fakes, played: for tests; see `Execution`.
+    """
+
+    function: Callable[..., Any]
+    order: Order
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    fakes: Fakes | None = None
+    played: Played | None = None
+
+    @property
+    def spec(self) -> AgentSpec[Any]:
+        return spec_of(self.function)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a store has to execute runs with."""
+
+    context: Context
+    liveness: Liveness
+    wakeups: Wakeups
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is done, with this result."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """The run waits, without a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextTurn:
+    """The function ended its turn, and is to be called anew."""
+
+
+End = Finished | Unloaded | NextTurn
+
+
+class Drive:
+    """See the module. Its methods but `run` and `run_async` may block."""
+
+    execution_type: type[Execution[Any]] = Execution
+
+    def __init__(self, means: Means, command: Command) -> None:
+        self._means = means
+        self._command = command
+        self._order = command.order
+        self._function = command.function
+        self._args, self._kwargs = command.args, command.kwargs
+        self.id = command.order.run_id(means.context.backend)
+        begun = means.context.backend.runs(run_id=self.id)
+        self.working: WorkingCopy[Any] = WorkingCopy(
+            means.context, command.order.agent, command.spec.schema,
+            begun[0].branch if begun else MAIN,
+        )  # fmt: skip
+        self.going: Callable[[Execution[Any]], None] = lambda _: None
+        """Told of each execution before the function is called."""
+        self.wanted: Callable[[RunInfo | None], bool] = lambda _: True
+        """Asked under the lease, with the run as it is then: whether it is to be gone on with."""
+        self.execution: Execution[Any] | None = None
+        self._claim: Claim | None = None
+        self._row: RunInfo
+        self._results = Results(command.function)
+        self._deadline = 0
+
+    # -- before ------------------------------------------------------------------------------
+
+    def find(self) -> RunInfo | None:
+        """The run's row; None: it has not begun."""
+        found = self._means.context.backend.runs(run_id=self.id)
+        return found[0] if found else None
+
+    def refuse_other_arguments(self, info: RunInfo | None) -> None:
+        """Raises Conflict: the run was begun, or asked for, with others."""
+        asked = info.args if info is not None else None
+        if info is None:
+            for message in self._means.context.backend.inbox(self.id, kind="start"):
+                asked = Order.from_plain(message.agent, message.value).args
+        if asked is not None and asked != self._order.args:
+            raise Conflict(
+                f"was started with other arguments than {self._order.preview or 'none'}",
+                target=f"run {self.id}",
+                hint="another command needs another key: store.options(key=…).run(…), "
+                f"not {self._order.key!r}",
+            )
+
+    def refuse_while_another_is_unfinished(self, info: RunInfo | None) -> None:
+        """For when nobody has the lease: what another run left must be finished first.
+
+        Raises:
+            BranchTaken: naming that run, and the way out.
+        """
+        reader = self.working.reader_if_created()
+        if reader is None:
+            return
+        runs = self._means.context.backend.runs(agent=self.working.name, unfinished=True)
+        for run in runs:
+            ours = (
+                run.id == self.id or run.branch != self.working.branch or run.agent_no != reader.no
+            )
+            if not ours and (info is None or info.started > run.started):
+                raise BranchTaken(
+                    f"run {run.id} has the branch: it is not finished ({run.status})"
+                    + (f", and waits for {run.waits}" if run.status == "waiting" else "")
+                    + ("" if run.status == "waiting" else ", and nobody is running it"),
+                    target=f"agent {self.working.name!r}",
+                    hint=run.problem or "run it again to finish it, or cancel it", run=run,
+                )  # fmt: skip
+
+    def recorded(self, info: RunInfo) -> Any:
+        """The result of a run that is finished.
+
+        Raises:
+            Conflict: it was asked for with other arguments.
+            RunFailed: it was cancelled.
+            Exception: the one that the run failed with.
+        """
+        self.refuse_other_arguments(info)
+        self._choose_function(info)
+        if info.status == "done":
+            return self._results.build(info.result)
+        if info.status == "cancelled":
+            raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
+        raise rebuild_error(info.result, f"run {info.id}")
+
+    # -- executing ---------------------------------------------------------------------------
+
+    def run(self) -> End:
+        """Take the lease, replay, go on, and record how it ended.
+
+        Raises:
+            HeldError, Fenced, FinishedMeanwhileError: another executor has, or had, the run.
+            NeedsAttention: with the way out.
+            Exception: the function's own.
+        """
+        from perdure.engine.run import Run
+
+        try:
+            execution = self.begin()
+            while True:
+                self.going(execution)
+                outcome, error = None, None
+                news = execution.wakeups.watch(execution.id, execution.news)
+                try:
+                    with news, counted(), inside(Frame(execution, "function", execution.root)):
+                        outcome = self._function(Run(execution), *self._args, **self._kwargs)
+                except (Exception, RunInterrupted) as raised:
+                    error = raised
+                end = self.conclude(execution, outcome, error)
+                if not isinstance(end, NextTurn):
+                    return end
+                execution = self._next_execution()
+        finally:
+            self.release()
+
+    def begin(self) -> Execution[Any]:
+        """The run, ready to go over what is recorded; all is looked up anew under the lease."""
+        working = self.working
+        self._create()
+        self._claim = Claim(working.reader.no, working.branch)
+        working.epoch = self._means.liveness.take(self._claim)
+        working.refresh()
+        info = self.find()
+        if (info is not None and info.status in FINISHED) or not self.wanted(info):
+            raise FinishedMeanwhileError
+        self.refuse_other_arguments(info)
+        self.refuse_while_another_is_unfinished(info)
+        row = self._row = info if info is not None else self._start()
+        asked = self._means.context.backend.inbox(self.id, kind="cancel")
+        if asked:
+            self._cancel(str(asked[0].value or ""))
+            raise FinishedMeanwhileError
+        if row.status != "running":  # it was stopped, or waited, and does not any more
+            row = replace(row, status="running", problem=None, waits="", wake_at=0)
+            extras = Extras(records=[{"t": "run-resumed", "run": self.id}], runs=[row])
+            working.commit_delta([], self._cause("run-resumed"), extras)
+        self._row = row
+        self._choose_function(row)
+        return self._next_execution()
+
+    def _create(self) -> None:
+        working = self.working
+        working.load()
+        try:
+            working.create()
+        except Conflict:  # by another process, which was asked for the same at the same moment
+            working.reopen_if_created_meanwhile()
+            working.load()
+
+    def _start(self) -> RunInfo:
+        """Record that the run begins, taking out the messages that asked for it."""
+        order, working = self._order, self.working
+        asked = self._means.context.backend.inbox(self.id, kind="start")
+        if asked:  # who asked for it said more than a call does: its parent, queue and deadline
+            order = Order.from_plain(working.name, asked[0].value)
+        record = {"t": "run-started", "run": self.id, **order.to_plain()}
+        row = RunInfo(
+            self.id, working.name, 0, working.branch, order.function, order.key, "running", HERE,
+            args=order.args, turn_at=HERE, version=order.version, queue=order.queue,
+            parent=order.parent, started_at=HERE,
+        )  # fmt: skip
+        extras = Extras(
+            records=[record], runs=[row], consumed=[message.no for message in asked]
+        )  # fmt: skip
+        working.commit_delta([], self._cause("run-started"), extras)
+        found = self.find()
+        assert found is not None
+        return found
+
+    def _choose_function(self, row: RunInfo) -> None:
+        """A run goes on with the function of the version that it began under, if that is here."""
+        old = of_version(row.function, row.version)
+        spec = self._command.spec
+        if old is not None and row.version != spec.version and is_async(old) == spec.is_async:
+            self._function = old
+            self._results = Results(old)
+
+    def _next_execution(self) -> Execution[Any]:
+        """From the begin of the run's current turn."""
+        working, info = self.working, self._row
+        began = working.reader.commit(info.turn_at)
+        commits: list[Commit] = []
+        for commit in working.reader.ancestors(working.seq):
+            if commit.seq <= info.turn_at:
+                break
+            commits.append(commit)
+        before = made_before(working.reader, info, commits)
+        aliases = before.aliases if before is not None else frozenset((self.id,))
+        journal = Journal.read(
+            self.id, reversed(commits), self._origin(began, commits), aliases
+        )  # fmt: skip
+        self._read_turn(began, aliases)
+        if commits:
+            working.rewind(info.turn_at)
+        return self.execution_type(
+            working, self.id, journal, self._means.wakeups, fakes=self._command.fakes,
+            played=self._command.played, deadline=self._deadline, before=before,
+        )  # fmt: skip
+
+    def _origin(self, began: Commit, newest_first: Sequence[Commit]) -> bytes:
+        """What this turn's idempotency keys come from: the commit that began it, or that set it
+        back since; what is made again then, the world has not seen."""
+        for commit in newest_first:
+            if any("again" in record and record["run"] == self.id for record in commit.records):
+                return commit.id
+        return began.id
+
+    def _read_turn(self, began: Commit, aliases: Container[str]) -> None:
+        """What the commits that began the run and the turn say: deadline and arguments."""
+        reader, row = self.working.reader, self._row
+        first = began if row.turn_at == row.started else reader.commit(row.started)
+        for record in first.records:
+            ours = record.get("run") in aliases and record["t"] == "run-started"
+            if ours and record.get("deadline"):
+                # Whole milliseconds: the log's time runs microseconds ahead of a clock that stands.
+                self._deadline = (to_micros(first.at) + int(record["deadline"])) // 1000 * 1000
+        for record in began.records:
+            if record.get("run") in aliases and record["t"] == "run-turn":
+                given = record["input"]
+                self._args, self._kwargs = Parameters(self._function, skip=1).build(*given)
+
+    def release(self) -> None:
+        """Give the lease back, however it ended."""
+        if self._claim is not None:
+            claim, self._claim = self._claim, None
+            self._means.liveness.release(claim)
+
+    # -- how it ended ------------------------------------------------------------------------
+
+    def conclude(self, execution: Execution[Any], result: Any, error: BaseException | None) -> End:
+        """Record what became of the function's call."""
+        execution.writer.close()
+        if isinstance(error, RunInterrupted):
+            execution.interrupt(error.reason)
+        if execution.interrupted is not None:  # whatever it caught, and raised or returned instead
+            return self._stopped(execution, execution.interrupted.reason, error)
+        if isinstance(error, Exception):
+            failure = error_record(error)
+            self._finish(execution, "failed", failure, row_problem(failure))
+            raise error
+        assert error is None
+        try:
+            execution.check_finished()
+            if isinstance(result, Again):
+                execution.news()  # a turn may hold no other boundary
+                execution.check_stop()
+                self._turn(execution, result)
+                return NextTurn()
+            plain = self._results.take(result)
+        except RunInterrupted as interrupt:
+            return self._stopped(execution, interrupt.reason, None)
+        except Exception as refused:
+            failure = error_record(refused)
+            self._finish(execution, "failed", failure, row_problem(failure))
+            raise
+        try:
+            self._finish(execution, "done", plain)
+        except Unstorable as too_big:
+            failure = error_record(too_big)
+            self._finish(execution, "failed", failure, row_problem(failure))
+            raise
+        return Finished(self._results.build(plain))
+
+    def _turn(self, execution: Execution[Any], again: Again) -> None:
+        arguments = bind(self._function, again.args, again.kwargs, skip=1)
+        given = Parameters(self._function, skip=1).take(again.args, again.kwargs)
+        record = {
+            "t": "run-turn", "run": self.id, "args": digests(arguments),
+            "preview": preview(arguments), "input": list(given),
+        }  # fmt: skip
+        row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
+        self._commit(execution, "run-turn", record, row)
+        self._row = replace(row, turn_at=self.working.seq)
+
+    def _finish(
+        self, execution: Execution[Any], status: Any, value: Plain, problem: str | None = None
+    ) -> None:
+        record = {"t": "run-finished", "run": self.id, "status": status, "value": value}
+        row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
+        end = {"status": status, "value": value}
+        self._commit(
+            execution, "run-finished", record, row, sync=True, release=True,
+            sends=to_parent(self.id, self._row.parent, end),
+        )  # fmt: skip
+        self._tell()
+
+    def _tell(self) -> None:
+        wakeups = self._means.wakeups
+        wakeups.tell(self.id)
+        if self._row.parent:
+            wakeups.tell(self._row.parent)
+
+    def _stopped(
+        self, execution: Execution[Any], reason: PerdureError, error: BaseException | None
+    ) -> End:
+        """Record why the function was left, where that is for others to know; other reasons leave
+        the run to whoever is next."""
+        cause = error if isinstance(error, Exception) else reason.__cause__
+        match reason:
+            case Suspended():
+                record: dict[str, Any] = {
+                    "t": "run-waiting", "run": self.id, "waits": reason.waits,
+                    "wake_at": self._wake_at(reason.wake_at), "seen": execution.mail.seen,
+                }  # fmt: skip
+                row = replace(
+                    self._row, status="waiting", waits=row_text(reason.waits),
+                    wake_at=record["wake_at"], seen=execution.mail.seen,
+                )  # fmt: skip
+                self._commit(execution, "run-waiting", record, row, sync=True, release=True)
+                self._means.wakeups.tell(self.id)
+                return Unloaded()
+            case NeedsAttention():
+                record = {"t": "run-stopped", "run": self.id, "problem": str(reason)}
+                row = replace(
+                    self._row, status="needs_attention", problem=row_text(str(reason))
+                )  # fmt: skip
+                self._commit(execution, "run-stopped", record, row, sync=True, release=True)
+                self._tell()
+            case Cancelled():
+                self._cancel(reason.problem, execution)
+                raise FinishedMeanwhileError from cause  # its row says how, whoever asks
+            case DeadlinePassed():
+                late = TimedOut("its deadline has passed", target=f"run {self.id}")
+                failure = error_record(late)
+                self._finish(execution, "failed", failure, row_problem(failure))
+                raise late
+        raise reason from cause
+
+    def _wake_at(self, wake_at: int) -> int:
+        ends = [at for at in (wake_at, self._deadline) if at]
+        return min(ends, default=0)
+
+    def _cancel(self, why: str, execution: Execution[Any] | None = None) -> None:
+        """Record that it was cancelled, and tell the runs that are to end with it."""
+        inbox = self._means.context.backend.inbox(self.id, kind="cancel")
+        record = {"t": "run-cancelled", "run": self.id, "why": why}
+        row = replace(
+            self._row, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
+        )
+        commits = self.working.reader.commits(self._row.started)
+        children = to_children(commits, self.id)
+        sends = cancelled_to_parents([row])
+        self._commit(
+            execution, "run-cancelled", record, row, sync=True, release=True,
+            sends=[*sends, *children], consumed=[message.no for message in inbox],
+        )  # fmt: skip
+        self._tell()
+        for child in children:
+            self._means.wakeups.tell(child.run)
+
+    def _commit(
+        self, execution: Execution[Any] | None, kind: str, record: Mapping[str, Any],
+        row: RunInfo, *, sync: bool = False, release: bool = False, sends: Sequence[Message] = (),
+        consumed: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """The last commit of an execution, with all that waited for one."""
+        records, taken = execution.writer.take_waiting() if execution else ([], [])
+        if execution is not None:
+            execution.catch_up()
+        extras = Extras(
+            records=[*records, record], runs=[row], sync=sync, release=release, sends=sends,
+            consumed=[*taken, *consumed],
+        )  # fmt: skip
+        self.working.commit_delta([], self._cause(kind), extras)
+
+    def _cause(self, kind: str) -> Cause:
+        return Cause(kind, self._order.function, run=self.id)
+
+
+class BranchTaken(Conflict):
+    """Another run of the agent is not finished: `run`."""
+
+    def __init__(self, problem: str, *, target: str, hint: str, run: RunInfo) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.run = run

@@ -1,0 +1,130 @@
+"""One try at executing an asynchronous run: its function is a task of the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from perdure.engine.async_run import AsyncRun
+from perdure.engine.current import Frame, counted, inside
+from perdure.engine.drives import Drive, End, NextTurn
+from perdure.engine.execution import Cancelled, Drained, Execution, LeftError
+from perdure.engine.tasks import RunTasks, number_tasks
+from perdure.errors import PerdureError, RunInterrupted
+
+
+class AsyncDrive(Drive):
+    """What blocks is done on the store's threads; the function itself runs in the event loop."""
+
+    async def run_async(self) -> End:
+        """As `Drive.run`. A caller that is cancelled leaves the run to whoever is next."""
+        in_thread = self._means.context.in_thread
+        try:
+            execution = await in_thread(self.begin)
+            while True:
+                result, error = await self._call(execution)
+                if isinstance(error, RunInterrupted) and isinstance(error.reason, LeftError):
+                    error = error.reason.left  # siblings, and who waits for them, hear of it first
+                if error is not None and not isinstance(error, Exception | RunInterrupted):
+                    await in_thread(execution.writer.close)
+                    raise error  # no outcome: the run is left as after a crash
+                end = await in_thread(self.conclude, execution, result, error)
+                if not isinstance(end, NextTurn):
+                    return end
+                execution = await in_thread(self._next_execution)
+        finally:
+            await _to_the_end(in_thread(self.release))
+
+    async def _call(self, execution: Execution[Any]) -> tuple[Any, BaseException | None]:
+        """Call the function in a task of its own, and see all of its tasks end."""
+        loop = asyncio.get_running_loop()
+        number_tasks(loop)
+        execution.tasks = RunTasks(execution, numbered=True)
+        execution.root.home = threading.get_ident()
+        execution.runs_in_loop()
+        context = contextvars.copy_context()
+        root = loop.create_task(self._body(execution), context=context)
+        execution.tasks.scopes[root] = execution.root
+
+        def interrupted() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._look, execution, root)
+
+        self.going(execution)
+        watch = execution.wakeups.watch(execution.id, interrupted)
+        cancelled: asyncio.CancelledError | None = None
+        with watch:
+            while not root.done():
+                try:
+                    await asyncio.wait([root])
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                    execution.interrupt(Drained("the task that ran it was cancelled"))
+                    root.cancel()
+        del execution.tasks.scopes[root]
+        left = None if root.cancelled() else root.exception()
+        if left is not None and not isinstance(left, Exception):
+            execution.leave(left, "the function")  # its other tasks are not cancelled by it
+        cancelled = await _to_the_end(self._end_tasks(execution)) or cancelled
+        if cancelled is not None:
+            if not root.cancelled():
+                root.exception()  # it has been seen
+            await _to_the_end(self._means.context.in_thread(execution.writer.close))
+            raise cancelled
+        if root.cancelled():
+            if execution.interrupted is None:
+                raise asyncio.CancelledError
+            return None, execution.interrupted
+        return (None, root.exception()) if root.exception() else (root.result(), None)
+
+    async def _end_tasks(self, execution: Execution[Any]) -> None:
+        assert execution.tasks is not None
+        await execution.tasks.cancel()
+        await execution.async_performer.close()
+
+    def _look(self, execution: Execution[Any], root: asyncio.Task[Any]) -> None:
+        """There is news of the run: if it is to end, what it awaits is not awaited any more."""
+        if root.done():
+            return
+        try:
+            execution.look_for_cancel()
+        except PerdureError:
+            return  # it is looked for again
+        reason = execution.asked_to_stop
+        if isinstance(reason, Cancelled) and execution.interrupted is None:
+            execution.interrupt(reason)
+            root.cancel()
+
+    async def _body(self, execution: Execution[Any]) -> Any:
+        with counted(), inside(Frame(execution, "function", execution.root)):
+            try:
+                return await self._function(AsyncRun(execution), *self._args, **self._kwargs)
+            except asyncio.CancelledError:
+                if execution.interrupted is not None:
+                    raise execution.interrupted from None
+                raise
+            except (Exception, RunInterrupted):
+                raise
+            except BaseExceptionGroup as group:
+                if (
+                    execution.interrupted is not None
+                    and group.split((Exception, RunInterrupted, asyncio.CancelledError))[1] is None
+                ):
+                    raise execution.interrupted from None  # a TaskGroup packed it up
+                raise
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> asyncio.CancelledError | None:
+    """See something through, however often the caller is cancelled meanwhile; whether it was."""
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    return cancelled

@@ -1,0 +1,196 @@
+"""What the logic of durable calls asks its driver to do, and the two drivers.
+
+The logic is written once, as generators that yield these effects and know no threads and no event
+loop. `drive` performs them on the calling thread, `drive_async` in a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from perdure.core.values import Plain
+from perdure.engine.journal import Entry
+from perdure.engine.retrying import NO_LIMITS, Limits
+from perdure.model import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """Effect: the function has come to a call. Gives the journal's `Arrived`, once it is this
+    call's turn: outcomes of calls that ran side by side are released in the order of the log, and
+    what is not recorded begins when everything recorded was released."""
+
+    name: str
+    kind: Literal["step", "tool", "wait"]
+    args: Mapping[str, str]
+    preview: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Answer to `Arrive`.
+
+    Attributes:
+        entry: what is recorded there; None: nothing.
+        key: the call's idempotency key.
+        made: of a new tool call: the same one as the run made it before it was set back, or as the
+            one did that it was forked from; `effects` says what to do about that.
+    """
+
+    place: str
+    entry: Entry | None
+    key: str
+    made: Entry | None = None
+    effects: str = "ask"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Effect: commit these records, durably if `sync`.
+
+    Attributes:
+        consumed: messages that the commit takes out of the inbox; `sends`: those that it puts into
+            others.
+        wait: False: they may wait for the run's next commit.
+    """
+
+    records: tuple[Mapping[str, Any], ...]
+    sync: bool = False
+    consumed: tuple[int, ...] = ()
+    sends: tuple[Message, ...] = ()
+    wait: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Effect: call the user's function; its exception is thrown back in."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    inside: Literal["step", "tool"]
+    key: str | None = None
+    limits: Limits = NO_LIMITS
+    attempt: Attempt | None = None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt of a call, as the code inside it sees it.
+
+    Attributes:
+        call: its `Call`, of whose records those of its progress are.
+        number: from 1.
+        saved: what the attempt before saved of its work; MISSING if nothing.
+        total_left_s: seconds that are left of the call's total timeout; None: it has none.
+        beat: by the monotonic clock, when it last showed that it lives.
+        over: nobody waits for it any more: what it still does on its thread does not count.
+        posted: the `Item` of what it saved last.
+    """
+
+    call: Any
+    number: int
+    saved: Plain
+    total_left_s: float | None = None
+    beat: float = 0.0
+    over: bool = False
+    posted: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Effect: go on at this moment of the store's clock, in microseconds since 1970."""
+
+    until: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One of the things that a wait waits for.
+
+    Attributes:
+        kind, name: a ``signal`` and its name; an ``ask`` and the place of its question; a
+            ``child`` and the id of its run; a ``timer`` and nothing.
+        until: of a timer: when it is due, in microseconds since 1970 by the store's clock.
+    """
+
+    label: str
+    kind: Literal["signal", "ask", "child", "timer"]
+    name: str = ""
+    until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Effect: wait for the first of several things. Gives what came, as `Came`."""
+
+    place: str
+    branches: Sequence[Branch]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Effect: the store's clock, in microseconds since 1970."""
+
+
+Effect = Arrive | Record | Invoke | Pause | Await | Now
+Effects = Generator[Effect, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What ended a wait.
+
+    Attributes:
+        label: which of its branches.
+        value: of a message; None for a timer.
+        no: the message's number; 0: there was none.
+    """
+
+    label: str
+    value: Plain = None
+    no: int = 0
+    key: str = ""
+    who: str = ""
+    at: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def drive(effects: Effects, perform: Callable[[Effect], Any]) -> Any:
+    """Perform effects one after the other on this thread; returns what the generator returns."""
+    try:
+        effect = next(effects)
+        while True:
+            try:
+                result = perform(effect)
+            except BaseException as error:
+                effect = effects.throw(error)
+            else:
+                effect = effects.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+async def drive_async(effects: Effects, perform: Callable[[Effect], Awaitable[Any]]) -> Any:
+    """Perform effects one after the other in this task; returns what the generator returns."""
+    try:
+        effect = next(effects)
+        while True:
+            try:
+                result = await perform(effect)
+            except BaseException as error:
+                effect = effects.throw(error)
+            else:
+                effect = effects.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+def first_timer(branches: Sequence[Branch]) -> Branch | None:
+    """The timer of a wait that is due first."""
+    timers = [branch for branch in branches if branch.kind == "timer"]
+    return min(timers, key=lambda branch: branch.until) if timers else None

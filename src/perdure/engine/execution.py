@@ -1,0 +1,478 @@
+"""One execution of a run in this process: its place in the journal, its state, and its end.
+
+What `Run` and `AsyncRun` show of it to the function is in `run` and `async_run`; how effects are
+performed on a thread or in an event loop, in `performing` and `performing_async`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from perdure.core.values import Plain
+from perdure.engine.current import Inside, current
+from perdure.engine.edits import Edits
+from perdure.engine.effects import Arrive, Arrived, Await, Came, Record
+from perdure.engine.failures import words
+from perdure.engine.going import Going
+from perdure.engine.journal import Entry, Journal, OthersFirstError, changed, describe
+from perdure.engine.mail import Mail
+from perdure.engine.performing import Performer
+from perdure.engine.playing import Played
+from perdure.engine.scopes import Scope
+from perdure.engine.turns import Turns
+from perdure.engine.wakeups import Wakeups
+from perdure.engine.writing import Item, RunWriter
+from perdure.errors import NeedsAttention, PerdureError, RunInterrupted, SchemaError
+from perdure.model import Cause
+from perdure.state.context import Context
+from perdure.state.working import WorkingCopy
+from perdure.storage.reader import SEQ_END
+
+if TYPE_CHECKING:
+    from perdure.engine.performing_async import AsyncPerformer
+    from perdure.engine.rerunning import Before
+    from perdure.engine.tasks import RunTasks
+
+T = TypeVar("T")
+
+Fakes = Mapping[Any, Any]
+"""Stand-ins for tools and steps, by the function they stand for: for tests."""
+
+
+LOOK_S = 1.0
+"""How often a busy run looks by itself whether it is to end."""
+
+
+class Execution(Generic[T]):
+    """See the module. Its journal and counters may be used by several threads at once."""
+
+    def __init__(
+        self, working: WorkingCopy[T], run_id: str, journal: Journal, wakeups: Wakeups, *,
+        fakes: Fakes | None = None, played: Played | None = None, deadline: int = 0,
+        before: Before | None = None,
+    ) -> None:  # fmt: skip
+        self.working = working
+        self.id = run_id
+        self.journal = journal
+        self.fakes = fakes or {}
+        self._before = before
+        self.wakeups = wakeups
+        self.root = Scope()
+        self.root.home = threading.get_ident()
+        self.turns = Turns(journal)
+        self.mail = Mail(working.context.backend, run_id)
+        self._behind = list(reversed(journal.commits))
+        self._interrupted: RunInterrupted | None = None
+        self._stop: PerdureError | None = None
+        self._deadline = deadline
+        self.played = played
+        self._look_at = 0.0
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self.writer = RunWriter(working, self.catch_up, self._failed_to_write, self._lock)
+        self.edits = Edits(self)
+        self.going = Going()
+        self.performer = Performer(self)
+        self.tasks: RunTasks | None = None
+        """Of the event loop that it runs in, if it does."""
+        self._async_performer: AsyncPerformer | None = None
+        self._loop_thread = 0
+        self._warned: set[str] = set()
+        self.on_interrupt: Callable[[], None] = lambda: None
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent that this runs on."""
+        return self.working.name
+
+    @property
+    def context(self) -> Context:
+        """The open store that this runs in."""
+        return self.working.context
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token of the lease that this executes under."""
+        return self.working.epoch or 0
+
+    @property
+    def async_performer(self) -> AsyncPerformer:
+        """Performs its effects in the event loop that is running."""
+        if self._async_performer is None:
+            from perdure.engine.performing_async import AsyncPerformer
+            from perdure.engine.tasks import RunTasks
+
+            self.tasks = self.tasks or RunTasks(self, numbered=False)
+            self._async_performer = AsyncPerformer(self, self.tasks)
+        return self._async_performer
+
+    def runs_in_loop(self) -> None:
+        """Its function is about to be called in the event loop of this thread."""
+        self._loop_thread = threading.get_ident()
+
+    def warn_if_blocking(self, name: str) -> None:
+        """A synchronous function was called as it is from asynchronous code: that is recorded like
+        any call, and holds up the event loop meanwhile."""
+        if threading.get_ident() == self._loop_thread and name not in self._warned:
+            self._warned.add(name)
+            warnings.warn(
+                f"{name} is synchronous and holds up the event loop; in asynchronous code say "
+                f"`await run.call({name}, …)`, which calls it on a thread",
+                RuntimeWarning, stacklevel=3,
+            )  # fmt: skip
+
+    @property
+    def state(self) -> T:
+        self.check()
+        return self.working.typed
+
+    # -- where the function is ---------------------------------------------------------------
+
+    def inside(self) -> Inside:
+        """What part of this run the calling code is in."""
+        frame = current()
+        return frame.inside if frame is not None and frame.run is self else "function"
+
+    def scope(self) -> Scope:
+        """Which of this run's tasks the calling code is."""
+        frame = current()
+        ours = frame is not None and frame.run is self and frame.scope is not None
+        return frame.scope if ours else self.root  # type: ignore[union-attr,return-value]
+
+    def check_place(self, name: str, *, edit_too: bool = False) -> None:
+        """Whether something can be recorded here.
+
+        Raises:
+            PerdureError: inside a step or tool, whose body is not gone through on replay, or
+                inside an open edit.
+        """
+        self.check()
+        where = self.inside()
+        if where != "function" and not (edit_too and where == "edit"):
+            raise PerdureError(
+                f"{name.partition(':')[0]} cannot be recorded inside "
+                f"a{'n open' if where == 'edit' else ''} {where}",
+                target=f"run {self.id}", hint="do it in the agent function, before or after it",
+            )  # fmt: skip
+
+    def find(self, effect: Arrive, scope: Scope, *, patient: bool = False) -> Entry | None:
+        """The entry that a call belongs to; it is taken.
+
+        Args:
+            patient: others of this scope may have to come to what is recorded before.
+
+        Raises:
+            OthersFirstError: they have.
+            RunInterrupted: the function does something else than it did before.
+        """
+        self.check_place(effect.name)
+        with self._lock, self.stopping():
+            name = scope.named(effect.name)
+            entry = self.journal.find(name, effect.args)
+            if patient:
+                self._let_others(entry, effect, scope)
+            if entry is None:
+                self.journal.check_new(name, scope.path)
+                return None
+            self.journal.check_call(entry, effect.kind, effect.args, effect.preview)
+            self.journal.take(entry)
+            return entry
+
+    def _let_others(self, entry: Entry | None, effect: Arrive, scope: Scope) -> None:
+        if entry is not None:
+            other = dict(entry.call.get("args", {})) != dict(effect.args)
+        else:
+            other = self.journal.left_in(scope.path) is not None
+        if other:
+            raise OthersFirstError
+
+    def find_edit(self, name: str, scope: Scope) -> Entry | None:
+        """The entry of an edit that the function has come to; it is taken."""
+        self.check_place(name)
+        with self._lock, self.stopping():
+            entry = self.journal.find(scope.named(name))
+            if entry is None:
+                self.journal.check_new(scope.named(name), scope.path)
+                return None
+            if entry.kind != "edit":
+                self.journal.check_call(entry, "edit", {}, str)
+            self.journal.take(entry)
+            return entry
+
+    def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
+        """Its turn has come: what is recorded is released, what is not begins."""
+        if entry is not None and entry.outcome is not None:
+            self.catch_up(entry.seq)
+            self.turns.release(entry)
+            if not entry.outcome.get("not_done"):
+                return Arrived(entry.place, entry, "")  # it is not made, and needs no key
+        self.check_stop()
+        self.catch_up()
+        if entry is not None:
+            key = str(entry.call.get("key") or self._key(entry.place))
+            return Arrived(entry.place, entry, key)  # the key that the world has seen
+        with self._lock:
+            place = self.new_place(effect.name, scope)
+            made = None
+            if self._before is not None and effect.kind == "tool":
+                made = self._before.find(scope.named(effect.name), effect.args)
+        effects = self._before.effects if self._before is not None else "ask"
+        return Arrived(place, None, self._key(place), made, effects)
+
+    def new_place(self, name: str, scope: Scope) -> str:
+        """Where something that is not recorded will be."""
+        with self._lock:
+            return self.journal.new_place(scope.named(name))
+
+    def _key(self, place: str) -> str:
+        # From the commit that began the turn, not from its name: in a store made anew the same
+        # name would give the same keys, and receivers would ignore what they had not seen.
+        return sha256(self.journal.origin + place.encode()).hexdigest()[:32]
+
+    def catch_up(self, seq: int = SEQ_END) -> None:
+        """Bring the state to where it was when this was recorded, or to the head."""
+        with self._lock:
+            while self._behind and self._behind[-1].seq <= seq:
+                commit = self._behind.pop()
+                if commit.seq > self.working.seq:
+                    self.working.advance(commit, in_place=True)
+
+    def value(self, kind: str, make: Callable[[], Plain]) -> Plain:
+        """Something that is not the same twice, recorded with the next commit."""
+        if self.inside() in ("step", "tool"):
+            self.check()
+            return make()  # part of what the call's outcome records
+        name = f"run.{kind}"
+        self.check_place(name, edit_too=True)
+        scope = self.scope()
+        with self._lock, self.stopping():
+            entry = self.journal.find(scope.named(name))
+            if entry is not None:
+                self.journal.take(entry)
+                return entry.call["value"]
+            self.journal.check_new(scope.named(name), scope.path)
+            place = self.journal.new_place(scope.named(name))
+            value = make()
+            self.writer.later([{"t": "value", "run": self.id, "place": place, "value": value}])
+            return value
+
+    def patched(self, name: str) -> bool:
+        """See `Run.patched`."""
+        name = f"patch:{name}"
+        self.check_place(name)
+        scope = self.scope()
+        with self._lock:
+            entry = self.journal.find(scope.named(name))
+            if entry is not None:
+                self.journal.take(entry)
+                return bool(entry.call["value"])
+            if self.journal.left_in(scope.path) is not None:
+                return False  # it was here before there was a patch
+            place = self.journal.new_place(scope.named(name))
+            self.writer.later([{"t": "patch", "run": self.id, "place": place, "value": True}])
+            return True
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def to_write(self, effect: Record) -> Item | None:
+        """What the writer is to commit for an effect now; None: nothing."""
+        first = effect.records[0]
+        kind = str(first["t"])
+        cause = Cause(kind, run=self.id, step=str(first["place"]))
+        if not effect.wait:
+            if kind == "wait-ended":
+                return self.soon(cause, effect.records, effect.consumed)
+            self.mail.take(effect.consumed)
+            self.writer.later(effect.records, effect.consumed)
+            return None
+        if kind == "outcome":  # what is known to have taken effect must not be left in doubt
+            self.check_process()
+        else:
+            self.check()
+        return Item(
+            cause, effect.records, sync=effect.sync, consumed=effect.consumed, sends=effect.sends
+        )
+
+    def soon(
+        self, cause: Cause, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = ()
+    ) -> Item | None:
+        """Record something that the run's next commit is early enough for. Where a commit is under
+        way, it is behind that in the log, and must not be handed over before it: then there is
+        something to write."""
+        self.mail.take(consumed)
+        with self._lock:
+            if self.writer.busy:
+                return Item(cause, records, consumed=consumed)
+            self.writer.later(records, consumed)
+            return None
+
+    def scope_ended(self, scope: Scope, *, orderly: bool) -> None:
+        """A task is over. What it had recorded and did not come to, nobody waits for any more; but
+        one that just returned has changed."""
+        with self._lock:
+            self.going.living.discard(scope.path)
+            if not self.journal.replaying:
+                return
+            left = self.journal.left_below(scope.path, self.going.living)
+            if orderly and left and self._interrupted is None:
+                name = scope.path.rstrip("/")
+                self.interrupt(
+                    changed(f"{name} ended, where it had recorded {describe(left[0])}", self.id)
+                )
+            for entry in left:
+                self.journal.take(entry)
+        for entry in left:
+            self.turns.release(entry)
+
+    def _failed_to_write(self, error: BaseException) -> BaseException:
+        if isinstance(error, SchemaError | RunInterrupted):
+            return error
+        if isinstance(error, PerdureError):
+            return self.interrupt(error)
+        if not isinstance(error, Exception):
+            self.leave(error, "recording")
+            return error
+        # Nobody knows what of it is in the log: the function must not go on as if it knew.
+        reason = PerdureError(
+            f"what it did could not be recorded: {type(error).__name__}: {words(error)}",
+            target=f"run {self.id}", hint="run it again to go on, once that is put right",
+        )  # fmt: skip
+        reason.__cause__ = error
+        return self.interrupt(reason)
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def came(self, effect: Await) -> Came | None:
+        """What a wait waits for, if it is there."""
+        if self.played is not None:
+            return self.played.came(effect)
+        return self.mail.came(effect)
+
+    def waiting_item(self, effect: Await) -> Item | None:
+        """What the writer is to commit before a wait in place, which may last: when it began and
+        what it asks must be in the log. None: that is."""
+        if not self.writer.has_waiting:
+            return None
+        return Item(Cause("wait-began", run=self.id, step=effect.place))
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise what ended this execution.
+
+        Raises:
+            RunInterrupted: again and again.
+            PerdureError: in a forked child.
+        """
+        if self._interrupted is not None:
+            raise self._interrupted
+        self.check_process()
+
+    def check_process(self) -> None:
+        """Raise PerdureError in a forked child."""
+        # I4: a forked child has its parent's epoch, and could write under it.
+        if os.getpid() != self._pid:
+            raise PerdureError(
+                "used from another process than its function's", target=f"run {self.id}",
+                hint="hand values over instead",
+            )  # fmt: skip
+
+    def check_stop(self) -> None:
+        """At a boundary: leave if somebody asked for that, or the time is up."""
+        self.check()
+        if self._stop is None and time.monotonic() > self._look_at:
+            self.look_for_cancel()
+        if self._stop is not None:
+            raise self.interrupt(self._stop)
+        if self._deadline and self.context.backend.now() >= self._deadline:
+            raise self.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))
+
+    def look_for_cancel(self) -> None:
+        """Whether somebody asked for this run to end; looked for now and then, and on news."""
+        self._look_at = time.monotonic() + LOOK_S
+        asked = self.context.backend.inbox(self.id, kind="cancel")
+        if asked:
+            self._stop = Cancelled(str(asked[0].value or ""), target=f"run {self.id}")
+
+    def news(self) -> None:
+        """From any thread: somebody sent something; look at the next boundary."""
+        self._look_at = 0.0
+
+    def stop(self, reason: PerdureError) -> None:
+        """From any thread: leave the function at the next boundary, or while it waits."""
+        self._stop = reason
+        self.wakeups.ring(self.id)
+
+    @property
+    def asked_to_stop(self) -> PerdureError | None:
+        return self._stop
+
+    @property
+    def interrupted(self) -> RunInterrupted | None:
+        """Why this execution may not go on, if it may not."""
+        return self._interrupted
+
+    def interrupt(self, reason: PerdureError) -> RunInterrupted:
+        """Leave the function, and keep on leaving it whatever it catches."""
+        with self._lock:
+            first = self._interrupted is None
+            if self._interrupted is None:
+                self._interrupted = RunInterrupted(reason)
+            interrupted = self._interrupted
+        if first:
+            self.turns.wake_all()
+            self.wakeups.ring(self.id)
+            self.on_interrupt()
+        return interrupted
+
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """A need for attention found here interrupts the run."""
+        try:
+            yield
+        except NeedsAttention as problem:
+            raise self.interrupt(problem)  # noqa: B904 - its cause is the problem
+
+    def leave(self, left: BaseException, what: str) -> None:
+        """It went out of a call without an outcome: a function that catches it may not go on, for
+        a replay would find the call in doubt, and not behind itself."""
+        if isinstance(left, RunInterrupted):
+            self.interrupt(left.reason)
+            return
+        self.interrupt(LeftError(left, what, f"run {self.id}"))
+
+    def check_finished(self) -> None:
+        """The function returned: was everything recorded come to?"""
+        with self.stopping():
+            self.journal.check_finished()
+
+
+class LeftError(PerdureError):
+    """Something left a call without an outcome: `left`."""
+
+    def __init__(self, left: BaseException, what: str, target: str) -> None:
+        super().__init__(
+            f"{type(left).__name__} left {what} without an outcome, and was caught", target=target,
+            hint="let it through; run it again to go on",
+        )  # fmt: skip
+        self.left = left
+        self.__cause__ = left
+
+
+class Cancelled(PerdureError):
+    """The run was asked to end; `problem` says why."""
+
+
+class Drained(PerdureError):
+    """This executor is ending; the run goes on elsewhere."""
+
+
+class DeadlinePassed(PerdureError):
+    """The run took longer than its deadline allows; it ends as failed."""

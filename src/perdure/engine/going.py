@@ -1,0 +1,101 @@
+"""How much of a run goes on in this process: it is unloaded where all of it provably waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from perdure.engine.scopes import Scope
+from perdure.engine.waiting import Suspended
+
+
+class Going:
+    """See the module. One per execution; counts the threads that the run has of its own, the first
+    being its function's. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 1
+        self._calls = 0
+        self._joined: list[Scope] = []
+        self._waits: dict[Hashable, tuple[str, int, bool, bool]] = {}
+        self.living: set[str] = set()
+        """Paths of the scopes, below the function's own, that have not ended."""
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Around the call of a step or tool, on whichever thread."""
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+    @contextmanager
+    def waiting(
+        self, who: Hashable, words: str, until: int, *, own: bool, deaf: bool = False
+    ) -> Iterator[None]:
+        """Around a wait for a message, or for a time (0: none).
+
+        Args:
+            own: it is on a thread of the run.
+            deaf: no message is news for it.
+        """
+        with self._lock:
+            self._waits[who] = (words, until, own, deaf)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waits.pop(who, None)
+
+    @contextmanager
+    def joining(self, scope: Scope) -> Iterator[None]:
+        """Around waiting, on a thread of the run, for the children of a scope to end."""
+        with self._lock:
+            self._joined.append(scope)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._joined.remove(scope)
+
+    def thread_began(self, scope: Scope) -> None:
+        scope.home = threading.get_ident()
+        with self._lock:
+            self._threads += 1
+
+    def thread_ended(self, scope: Scope, *, begun: bool) -> None:
+        """Ends the scope, too, at the same moment: who waits for it goes on from here."""
+        with self._lock:
+            self._threads -= begun
+            scope.ended()
+
+    @property
+    def calls(self) -> int:
+        """Steps and tools that are being made."""
+        return self._calls
+
+    @property
+    def threads_wait(self) -> bool:
+        """Whether each thread of the run waits, and no step or tool is being made."""
+        with self._lock:
+            waits = sum(own for _, _, own, _ in self._waits.values())
+            joins = sum(scope.alive > 0 for scope in self._joined)
+            return not self._calls and self._threads <= waits + joins
+
+    @property
+    def deaf(self) -> bool:
+        """Whether no message is news for any of what waits."""
+        with self._lock:
+            return all(deaf for _, _, _, deaf in self._waits.values())
+
+    def suspended(self) -> Suspended:
+        """What to leave the function with."""
+        with self._lock:
+            waits = list(self._waits.values())
+        untils = [until for _, until, _, _ in waits if until]
+        return Suspended("; ".join(words for words, *_ in waits), min(untils, default=0))

@@ -1,0 +1,92 @@
+"""Looking runs up, those included that were asked for and have not begun; and checking answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from perdure.core.values import Plain, take
+from perdure.engine.orders import Order
+from perdure.engine.values import fitting
+from perdure.errors import NotFound, SchemaError, Unstorable
+from perdure.model import Message, RunInfo
+from perdure.storage.port import Backend
+
+if TYPE_CHECKING:
+    from perdure.engine.handle import Question
+
+
+def find_run(backend: Backend, run: str) -> RunInfo:
+    """A run by its id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = backend.runs(run_id=run)
+    if found:
+        return found[0]
+    asked = backend.inbox(run, kind="start")
+    if asked:
+        return asked_for(asked[0])
+    found = backend.runs(run_id=run)  # it may have begun between the two looks
+    if not found:
+        raise NotFound("there is no such run", target=f"run {run}")
+    return found[0]
+
+
+def asked_for(message: Message) -> RunInfo:
+    """The row of a run that was asked for and has not begun: ``pending``, with `started` 0."""
+    order = Order.from_plain(message.agent, message.value)
+    return RunInfo(
+        message.run, message.agent, 0, "main", order.function, order.key, "pending", 0,
+        args=order.args, version=order.version, queue=order.queue, parent=order.parent,
+        started_at=message.at, changed_at=message.at,
+    )  # fmt: skip
+
+
+def take_any(value: Any, root: str) -> Plain:
+    """Plain data of a value that somebody sends; of one that has a schema, by that.
+
+    Raises:
+        Unstorable: naming its path; or it is too big.
+    """
+    return fitting(_take_any(value, root), root)
+
+
+def _take_any(value: Any, root: str) -> Plain:
+    try:
+        return take(value, root=root)
+    except Unstorable:
+        from perdure.core.schema import Schema
+
+        if isinstance(value, list | dict | tuple | set | frozenset):
+            raise
+        return Schema(type(value), id=root).take(value, (), aliases_refused=False)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "boolean": (bool,), "string": (str,), "integer": (int,), "number": (int, float),
+    "array": (list,), "object": (dict,), "null": (type(None),),
+}  # fmt: skip
+
+
+def check_answer(question: Question, answer: Plain) -> None:
+    """A first look whether an answer is of the kind that was asked for; the run looks closely.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    schema = question.schema
+    wanted = schema.get("type")
+    target = f"run {question.run}, {question.place}"
+    kinds = _TYPES.get(wanted, ()) if isinstance(wanted, str) else ()
+    wrong_bool = isinstance(answer, bool) and bool not in kinds
+    if kinds and (not isinstance(answer, kinds) or wrong_bool):
+        raise SchemaError(
+            f"{question.question!r} wants a {wanted}, not {answer!r:.100}", target=target
+        )
+    allowed = schema.get("enum")
+    if isinstance(allowed, list) and answer not in allowed:
+        raise SchemaError(
+            f"{question.question!r} wants one of {allowed}, not {answer!r:.100}", target=target
+        )

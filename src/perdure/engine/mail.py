@@ -1,0 +1,90 @@
+"""What came for a run: signals, answers, the ends of its children, and that its time is up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from perdure.core.values import Plain
+from perdure.engine.effects import Await, Branch, Came, first_timer
+from perdure.model import FINISHED, Message
+from perdure.state.family import CHILD
+from perdure.storage.port import Backend
+
+_WAITED_FOR_AS = {"signal": ("signal", "child"), "answer": ("ask",)}
+
+
+class Mail:
+    """See the module. One per execution; safe between threads.
+
+    What was read and is not taken is kept: a run to which a thousand signals came reads them once.
+    """
+
+    def __init__(self, backend: Backend, run: str) -> None:
+        self._backend = backend
+        self._run = run
+        self._lock = threading.Lock()
+        self._unread: dict[int, Message] = {}
+        self._taken: set[int] = set()
+        self.seen = 0
+        """The highest number of a message that was looked at."""
+
+    def look(self) -> None:
+        """Read what is new."""
+        with self._lock:
+            self._look()
+
+    def _look(self) -> None:
+        for message in self._backend.inbox(self._run):
+            self.seen = max(self.seen, message.no)
+            if message.no not in self._taken:
+                self._unread[message.no] = message
+
+    def take(self, numbers: Iterable[int]) -> None:
+        """These are consumed, or will be by the run's next commit."""
+        with self._lock:
+            for no in numbers:
+                self._taken.add(no)
+                self._unread.pop(no, None)
+
+    def came(self, effect: Await) -> Came | None:
+        """What a wait waits for, if it is there; it is taken. What came first comes first, and
+        time is up only where nothing came."""
+        by_name: dict[tuple[str, str], Branch] = {}
+        for branch in effect.branches:
+            by_name.setdefault((branch.kind, branch.name), branch)
+        with self._lock:
+            found = self._first(by_name)
+            if found is None:
+                self._look()
+                found = self._first(by_name)
+        if found is not None:
+            return found
+        for branch in effect.branches:
+            if branch.kind == "child" and (end := self._end(branch.name)) is not None:
+                return Came(branch.label, end)
+        timer = first_timer(effect.branches)
+        if timer is not None and self._backend.now() >= timer.until:
+            return Came(timer.label, at=timer.until)
+        return None
+
+    def _first(self, by_name: dict[tuple[str, str], Branch]) -> Came | None:
+        for message in self._unread.values():
+            for kind in _WAITED_FOR_AS.get(message.kind, ()):
+                branch = by_name.get((kind, message.name))
+                if branch is not None:
+                    self._taken.add(message.no)
+                    del self._unread[message.no]
+                    return Came(
+                        branch.label, message.value, message.no, message.key, message.who,
+                        message.at,
+                    )  # fmt: skip
+        return None
+
+    def _end(self, name: str) -> dict[str, Plain] | None:
+        """How a child ended, by its row: its message may have been taken by an earlier wait."""
+        found = self._backend.runs(run_id=name.removeprefix(CHILD))
+        if not found or found[0].status not in FINISHED:
+            return None
+        row = found[0]
+        return {"status": row.status, "value": row.result, "problem": row.problem}

@@ -1,0 +1,127 @@
+"""What a run is asked to be: this function, on this agent, under this key, with these arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+from perdure.core.names import check_name
+from perdure.core.values import Plain
+from perdure.engine.functions import spec_of
+from perdure.engine.values import Parameters, bind, digests, fitting, preview
+from perdure.errors import PerdureError
+from perdure.storage.port import Backend
+
+
+def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
+    """A run is named by agent, function and key, and by the agent's incarnation after the first.
+
+    The id separates them by ``/`` and ``~``, which are escaped as in URLs where a name has them.
+    """
+    parts = (agent, function, key)
+    joined = "/".join(
+        part.replace("%", "%25").replace("/", "%2F").replace("~", "%7E") for part in parts
+    )
+    return joined + (f"~{incarnation}" if incarnation > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """See the module.
+
+    Attributes:
+        digests: of each argument, by its name; what makes two orders the same.
+        input: the arguments as plain data, positional and named; None: they cannot be stored, and
+            only who has them can go on with the run.
+        unstorable: why they cannot.
+        deadline_us: how long it may take from its begin, in microseconds; 0: as long as it likes.
+    """
+
+    agent: str
+    function: str
+    key: str
+    digests: Mapping[str, str]
+    preview: str
+    input: tuple[list[Plain], dict[str, Plain]] | None
+    version: str = ""
+    queue: str = "default"
+    parent: str = ""
+    deadline_us: int = 0
+    unstorable: PerdureError | None = None
+
+    @classmethod
+    def of(
+        cls, function: Callable[..., Any], agent: str, key: str, args: tuple[Any, ...],
+        kwargs: Mapping[str, Any], *, queue: str = "default", parent: str = "",
+        deadline: timedelta | None = None, storable: bool = True,
+    ) -> Order:  # fmt: skip
+        """From a call.
+
+        Args:
+            storable: refuse arguments that cannot be stored.
+
+        Raises:
+            Unstorable: they cannot.
+        """
+        check_name(agent, "an agent")
+        check_name(key, "a run's key")
+        spec = spec_of(function)
+        arguments = bind(function, args, kwargs, skip=1)
+        given: tuple[list[Plain], dict[str, Plain]] | None = None
+        unstorable: PerdureError | None = None
+        try:
+            taken = Parameters(function, skip=1).take(args, kwargs)
+            fitting(list(taken), "arguments")
+            given = taken
+        except PerdureError as error:
+            if storable:
+                raise
+            unstorable = error
+        return cls(
+            agent, spec.name, key, digests(arguments), preview(arguments), given, spec.version,
+            queue, parent, deadline // timedelta(microseconds=1) if deadline else 0, unstorable,
+        )  # fmt: skip
+
+    @property
+    def args(self) -> str:
+        """One digest of all arguments."""
+        return args_digest(self.digests)
+
+    def run_id(self, backend: Backend) -> str:
+        """The id of this run, of the agent that is there or of the next one of its name."""
+        info = backend.agent(self.agent)
+        incarnation = 1 if info is None else info.incarnation + bool(info.deleted)
+        return run_id(self.agent, self.function, self.key, incarnation)
+
+    def to_plain(self) -> dict[str, Plain]:
+        """For a message that asks for it, and for the record of its begin."""
+        plain: dict[str, Plain] = {
+            "function": self.function, "key": self.key, "args": dict(self.digests),
+            "preview": self.preview, "version": self.version, "queue": self.queue,
+            "parent": self.parent,
+        }  # fmt: skip
+        if self.input is not None:
+            plain["input"] = [list(self.input[0]), dict(self.input[1])]
+        if self.deadline_us:
+            plain["deadline"] = self.deadline_us
+        return plain
+
+    @classmethod
+    def from_plain(cls, agent: str, plain: Mapping[str, Any]) -> Order:
+        """From a message, or from the record of its begin."""
+        given = plain.get("input")
+        return cls(
+            agent, str(plain["function"]), str(plain["key"]), dict(plain["args"]),
+            str(plain.get("preview", "")), None if given is None else (given[0], given[1]),
+            str(plain.get("version", "")), str(plain.get("queue", "default")),
+            str(plain.get("parent", "")), int(plain.get("deadline", 0)),
+        )  # fmt: skip
+
+
+def args_digest(by_name: Mapping[str, str]) -> str:
+    """One digest of the digests of arguments."""
+    joined = "\0".join(f"{name}={digest}" for name, digest in sorted(by_name.items()))
+    return sha256(joined.encode()).hexdigest()[:16]

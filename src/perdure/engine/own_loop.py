@@ -1,0 +1,41 @@
+"""An event loop on a thread of its own, for coroutines of those who have none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+JOIN_S = 1.0
+
+
+class OwnLoop:
+    """See the module. It runs from its making until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        # A daemon: what runs there must not hold up the end of the process.
+        self._thread = threading.Thread(target=self._go_round, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """From any thread."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def stop(self) -> None:
+        """Once everything that was started has ended."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(JOIN_S)
+
+    def _go_round(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        while True:
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                continue  # raised in one task, and that task's own affair: the others go on
+            break
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

@@ -1,0 +1,57 @@
+"""Outcomes are handed to the tasks of a run one after the other, some rounds of the loop apart.
+
+What a task does next often takes a few rounds: it ends, its group hears of that, somebody who waits
+for the first of several goes on. If two outcomes came at once, as they do from one commit, and from
+the journal always, then which task is through first would depend on how many rounds each takes, and
+be one way live and another on replay. So the first is given time to be through before the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+ROUNDS = 12
+
+
+class Pace:
+    """See the module. One per execution, for its event loop."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+        self._left = 0
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+
+    async def turn(self, scope: str, several: bool) -> None:
+        """Wait to hand an outcome over to a task.
+
+        Args:
+            scope: the task's; what one task does comes one after the other anyway.
+            several: whether the run has other tasks.
+        """
+        if not several:
+            return
+        loop = asyncio.get_running_loop()
+        if self._left and (self._waiting or scope != self._last):
+            turn = loop.create_future()
+            self._waiting.append((scope, turn))
+            await turn
+            return
+        self._hand_over(loop, scope)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, scope: str) -> None:
+        self._last = scope
+        idle, self._left = not self._left, ROUNDS
+        if idle:
+            loop.call_soon(self._round, loop)
+
+    def _round(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._left -= 1
+        while not self._left and self._waiting:
+            scope, turn = self._waiting.popleft()
+            if turn.done():  # its task was cancelled
+                continue
+            turn.set_result(None)
+            self._last, self._left = scope, ROUNDS
+        if self._left:
+            loop.call_soon(self._round, loop)

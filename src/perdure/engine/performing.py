@@ -1,0 +1,273 @@
+"""How the effects of a run are performed on the thread that its code runs on."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine import turns
+from perdure.engine.current import Frame, inside
+from perdure.engine.effects import (
+    Arrive,
+    Arrived,
+    Await,
+    Came,
+    Effect,
+    Effects,
+    Invoke,
+    Now,
+    Pause,
+    Record,
+    drive,
+    first_timer,
+)
+from perdure.engine.journal import Entry, OthersFirstError, changed
+from perdure.engine.replay import AttemptTimedOut
+from perdure.engine.scopes import Scope
+from perdure.engine.wakeups import POLL_S
+
+if TYPE_CHECKING:
+    from perdure.engine.execution import Execution
+    from perdure.engine.waiting import Suspended
+
+
+class Performer:
+    """Performs the effects of one run, synchronously."""
+
+    def __init__(self, execution: Execution[Any]) -> None:
+        self._execution = execution
+
+    def call(self, effects: Effects) -> Any:
+        """Drive a recorded call to its result."""
+        with self._execution.stopping():
+            return drive(effects, self.perform)
+
+    def perform(self, effect: Effect) -> Any:
+        match effect:
+            case Arrive():
+                return self._arrive(effect)
+            case Record():
+                self.record(effect)
+            case Invoke():
+                return self.invoke(effect)
+            case Now():
+                return self._execution.context.backend.now()
+            case Pause():
+                self._pause(effect)
+            case Await():
+                return self._await(effect)
+        return None
+
+    def _arrive(self, effect: Arrive) -> Arrived:
+        execution = self._execution
+        scope = execution.scope()
+        entry = self._find(effect, scope)
+        self.wait_for_turn(entry, scope, effect.name)
+        arrived = execution.arrived(effect, scope, entry)
+        if entry is not None and entry.cancelled:
+            raise changed(
+                f"the task of {entry.place} was cancelled there, and threads cannot be",
+                execution.id,
+            )
+        return arrived
+
+    def _find(self, effect: Arrive, scope: Scope) -> Entry | None:
+        execution = self._execution
+        if threading.get_ident() == scope.home or not execution.journal.replaying:
+            return execution.find(effect, scope)
+        while True:
+            news = threading.Event()
+            execution.turns.watch(news.set)
+            try:
+                return execution.find(effect, scope, patient=True)
+            except OthersFirstError:
+                if not news.wait(turns.STALL_S):  # then it says what is wrong
+                    return execution.find(effect, scope)
+
+    def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
+        """Until what is recorded before this has been released."""
+        execution = self._execution
+        order = execution.turns
+        while not order.is_ready(entry, scope.path):
+            if _holds_up_a_loop():
+                return  # whoever is to come first may be a task of that loop
+            event = threading.Event()
+            moves = order.moves
+            if order.ready(entry, scope.path, event.set):
+                return
+            alone = threading.get_ident() == execution.root.home and not execution.root.alive
+            if not event.wait(turns.PROVEN_S if alone else turns.STALL_S) and order.moves == moves:
+                raise execution.interrupt(order.stalled(name))
+            execution.check()
+
+    def record(self, effect: Record) -> None:
+        item = self._execution.to_write(effect)
+        if item is not None:
+            self._execution.writer.write(item)
+
+    # -- calling the user's functions ----------------------------------------------------------
+
+    def invoke(self, effect: Invoke) -> Any:
+        """Call the function, in this thread, or where its time is limited in one of its own."""
+        with self._execution.going.calling():
+            return self._invoke(effect, frame_of(self._execution, effect))
+
+    def _invoke(self, effect: Invoke, frame: Frame) -> Any:
+        if effect.limits.timed and effect.attempt is not None:
+            return self._invoke_timed(effect, frame)
+        with inside(frame):
+            try:
+                return effect.function(*effect.args, **effect.kwargs)
+            except Exception:
+                raise
+            except BaseException as left:
+                self._execution.leave(left, f"a {effect.inside}")
+                raise
+
+    def _invoke_timed(self, effect: Invoke, frame: Frame) -> Any:
+        """No thread can be ended from outside: one that takes too long is left to itself, and what
+        it comes to is thrown away."""
+        with inside(frame):
+            thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
+        clock = Clock(effect)
+        while not thread.done.wait(clock.left_s()):
+            if (late := clock.late()) is not None:
+                raise late
+        if isinstance(thread.error, Exception):
+            raise thread.error
+        if thread.error is not None:
+            self._execution.leave(thread.error, f"a {effect.inside}")
+            raise thread.error
+        return thread.result
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def _pause(self, effect: Pause) -> None:
+        execution = self._execution
+        if execution.played is not None:
+            execution.played.skip(effect.until)
+        here = self._waiting(effect.why, effect.until, deaf=True)
+        with execution.wakeups.watch(execution.id) as watch, here:
+            while (left_s := (effect.until - execution.context.backend.now()) / 1e6) > 0:
+                execution.check_stop()
+                if left_s > execution.wakeups.in_place_s and execution.going.threads_wait:
+                    raise execution.interrupt(suspended(execution))
+                watch.wait(min(left_s, POLL_S))
+
+    def _waiting(
+        self, words: str, until: int, *, deaf: bool = False
+    ) -> AbstractContextManager[None]:
+        here = threading.get_ident()
+        own = here == self._execution.scope().home
+        return self._execution.going.waiting(here, words, until, own=own, deaf=deaf)
+
+    def _await(self, effect: Await) -> Came:
+        execution = self._execution
+        begun = False
+        timer = first_timer(effect.branches)
+        here = self._waiting(effect.words, timer.until if timer is not None else 0)
+        with execution.wakeups.watch(execution.id) as watch, here:
+            while True:
+                execution.check_stop()
+                came = execution.came(effect)
+                if came is not None:
+                    return came
+                left_s = POLL_S
+                if timer is not None:
+                    left_s = (timer.until - execution.context.backend.now()) / 1e6
+                in_place_s = execution.wakeups.in_place_s
+                soon = timer is not None and len(effect.branches) == 1 and left_s <= in_place_s
+                if not soon and execution.going.threads_wait:
+                    raise execution.interrupt(suspended(execution))
+                if not soon and not begun:
+                    begun = True
+                    self._record_waiting(effect)
+                    continue
+                watch.wait(min(left_s, POLL_S))
+
+    def _record_waiting(self, effect: Await) -> None:
+        item = self._execution.waiting_item(effect)
+        if item is not None:
+            self._execution.writer.write(item)
+
+
+def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:
+    """Where the code of a call is."""
+    return Frame(execution, effect.inside, execution.scope(), effect.key, effect.attempt)
+
+
+def suspended(execution: Execution[Any]) -> Suspended:
+    """What to leave the function with, for the run to be unloaded."""
+    if execution.going.deaf:
+        execution.mail.look()  # no message is news for the run until then
+    return execution.going.suspended()
+
+
+def _holds_up_a_loop() -> bool:
+    """Whether this code was called from a task, and not awaited."""
+    events = sys.modules.get("asyncio.events")  # not imported for those who do without
+    return events is not None and events._get_running_loop() is not None
+
+
+class Clock:
+    """How long an attempt may take still."""
+
+    def __init__(self, effect: Invoke) -> None:
+        self._limits = effect.limits
+        self._attempt = effect.attempt
+        assert effect.attempt is not None
+        self._began = effect.attempt.beat = time.monotonic()
+        longest = [t for t in (self._limits.timeout, effect.attempt.total_left_s) if t is not None]
+        self._until = self._began + min(longest) if longest else None
+
+    def left_s(self) -> float:
+        """Seconds until it is late, if it shows no more sign of life; never less than 0."""
+        return max(min(self._ends()) - time.monotonic(), 0.0)
+
+    def _ends(self) -> list[float]:
+        assert self._attempt is not None
+        ends = [] if self._until is None else [self._until]
+        if self._limits.heartbeat_timeout is not None:
+            ends.append(self._attempt.beat + self._limits.heartbeat_timeout)
+        return ends
+
+    def late(self) -> AttemptTimedOut | None:
+        """The error, if it is late."""
+        now = time.monotonic()
+        if self._until is not None and now >= self._until:
+            return AttemptTimedOut(
+                f"took longer than {self._until - self._began:g} s",
+                hint="give it more time, or look what holds it up",
+            )
+        if now >= min(self._ends()):
+            return AttemptTimedOut(
+                f"showed no sign of life for {self._limits.heartbeat_timeout:g} s",
+                hint="call perdure.heartbeat() more often, or look what holds it up",
+            )
+        return None
+
+
+class CallThread:
+    """A call on a daemon thread of its own, in the caller's context."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.done = threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        context = contextvars.copy_context()
+        threading.Thread(
+            target=lambda: context.run(self._run, call), name="perdure-call", daemon=True
+        ).start()
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.result = call()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()

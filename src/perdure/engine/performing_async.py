@@ -1,0 +1,405 @@
+"""How the effects of a run are performed in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perdure.engine import turns
+from perdure.engine.current import inside
+from perdure.engine.effects import (
+    Arrive,
+    Arrived,
+    Await,
+    Came,
+    Effect,
+    Effects,
+    Invoke,
+    Now,
+    Pause,
+    Record,
+    drive_async,
+    first_timer,
+)
+from perdure.engine.failures import CallCancelled, error_record
+from perdure.engine.journal import Entry, OthersFirstError, changed
+from perdure.engine.pacing import Pace
+from perdure.engine.performing import CallThread, Clock, frame_of, suspended
+from perdure.engine.replay import CancelledInside
+from perdure.engine.scopes import Scope
+from perdure.engine.tasks import RunTasks
+from perdure.engine.values import is_async
+from perdure.engine.wakeups import POLL_S
+from perdure.model import Cause
+from perdure.state.waiting import Threads, Wait, bell
+
+if TYPE_CHECKING:
+    from perdure.engine.execution import Execution
+
+
+R = TypeVar("R")
+
+THREADS_MAX = 32
+
+GRACE_S = 5.0
+"""How long an attempt that took too long has to end, once it is cancelled, before it is left to
+itself."""
+
+
+SETTLING = ("step", "outcome", "wait-ended")
+"""Records after which a call gives what it gave."""
+
+@dataclass(slots=True)
+class _Calling:
+    """One call that is being driven.
+
+    Attributes:
+        place: where it is recorded; empty until that is known, and while what is recorded there
+            has not had its turn.
+        since: by the monotonic clock, when it got there.
+        noted: that its task was cancelled is in its outcome.
+        cancelled: its task was, while a thread made the call; what that came to is recorded first.
+    """
+
+    arrive: Arrive | None = None
+    place: str = ""
+    since: float = 0.0
+    noted: bool = False
+    cancelled: asyncio.CancelledError | None = None
+
+
+class AsyncPerformer:
+    """Performs the effects of one run in the event loop that its function runs in.
+
+    Synchronous functions are called on threads of the run's own.
+    """
+
+    def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
+        self._execution = execution
+        self._tasks = tasks
+        self._threads: Threads | None = None
+        self.edit_lock = asyncio.Lock()
+        self.pace = Pace()
+
+    async def call(self, effects: Effects) -> Any:
+        """Drive a recorded call to its result."""
+        execution = self._execution
+        calling = _Calling()
+        try:
+            with execution.stopping():
+                return await drive_async(effects, lambda effect: self.perform(effect, calling))
+        except CancelledInside as cancelled:
+            raise cancelled.original from None
+        except asyncio.CancelledError:
+            if execution.interrupted is not None:
+                # Frameworks take a cancelled tool for one that failed, and go on.
+                raise execution.interrupted from None
+            if calling.place and not calling.noted and calling.arrive is not None:
+                kind = calling.arrive.kind
+                await self.note_cancelled(calling.place, kind, calling.since, calling.arrive)
+            raise
+
+    async def note_cancelled(
+        self, place: str, kind: str, since: float, arrive: Arrive | None = None
+    ) -> None:
+        """The function does not see what came of this: on replay it must not, either."""
+        execution = self._execution
+        gone = CallCancelled("its task was cancelled", target=place)
+        record = {
+            "t": "cancelled", "run": execution.id, "place": place, "kind": kind,
+            "error": error_record(gone), "after": round(time.monotonic() - since, 3),
+        }  # fmt: skip
+        if arrive is not None:
+            record |= {"args": dict(arrive.args), "preview": arrive.preview()}
+        item = execution.soon(Cause("cancelled", run=execution.id, step=place), (record,))
+        if item is not None:
+            await execution.writer.write_async(item)
+
+    async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Call a synchronous function on a thread, in this context."""
+        if self._threads is None:
+            self._threads = Threads(THREADS_MAX)
+        return await self._threads.call(function, *args, **kwargs)
+
+    async def close(self) -> None:
+        """The run's function has ended."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            await self._execution.context.in_thread(threads.close)
+
+    async def perform(self, effect: Effect, calling: _Calling) -> Any:
+        match effect:
+            case Arrive():
+                return await self._arrive(effect, calling)
+            case Record():
+                await self._record(effect, calling)
+            case Invoke():
+                return await self._invoke(effect, calling)
+            case Now():
+                return self._execution.context.backend.now()
+            case Pause():
+                await self._pause(effect)
+            case Await():
+                return await self._await(effect)
+        return None
+
+    # -- whose turn it is ----------------------------------------------------------------------
+
+    async def _arrive(self, effect: Arrive, calling: _Calling) -> Arrived:
+        execution = self._execution
+        scope = execution.scope()
+        entry = await self._find(effect, scope)
+        calling.arrive, calling.since = effect, time.monotonic()
+        try:
+            await self.wait_for_turn(entry, scope, effect.name)
+        except asyncio.CancelledError:
+            if entry is not None:
+                execution.turns.release(entry)
+            elif execution.interrupted is None:
+                calling.place = execution.new_place(effect.name, scope)
+            raise
+        arrived = execution.arrived(effect, scope, entry)
+        if entry is not None and entry.cancelled:
+            await self.cancelled_again(entry)
+        calling.place, calling.since = arrived.place, time.monotonic()
+        return arrived
+
+    async def _find(self, effect: Arrive, scope: Scope) -> Entry | None:
+        execution = self._execution
+        if self._tasks.numbered or not execution.journal.replaying:
+            return execution.find(effect, scope)
+        while True:  # tasks that share a scope come in any order
+            wait = Wait(bell())
+            execution.turns.watch(wait.done)
+            try:
+                return execution.find(effect, scope, patient=True)
+            except OthersFirstError:
+                moves = execution.turns.moves
+                await _rung(wait, turns.PROVEN_S)
+                execution.check()
+                if execution.turns.moves == moves:
+                    return execution.find(effect, scope)  # it says what is wrong
+
+    async def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
+        """Until what is recorded before this has been released."""
+        execution = self._execution
+        order = execution.turns
+        if not order.is_ready(entry, scope.path):
+            moved, moves = time.monotonic(), order.moves
+            with self._resting():
+                while True:
+                    wait = Wait(bell())
+                    if order.ready(entry, scope.path, wait.done):
+                        break
+                    try:
+                        await _rung(wait, turns.PROVEN_S)
+                    finally:
+                        order.forget(wait.done)
+                    execution.check()
+                    if order.moves != moves:
+                        moved, moves = time.monotonic(), order.moves
+                    elif order.is_ready(entry, scope.path):
+                        break
+                    still_s = time.monotonic() - moved
+                    if still_s >= (turns.PROVEN_S if self._all_rest() else turns.STALL_S):
+                        raise execution.interrupt(order.stalled(name))
+        if entry is not None and entry.order >= 0:
+            await self.pace.turn(scope.path, self.several)
+
+    @property
+    def several(self) -> bool:
+        """Whether there are tasks whose order could matter."""
+        return len(self._tasks.scopes) > 1
+
+    @contextlib.contextmanager
+    def _resting(self) -> Iterator[None]:
+        """Around what goes on only when others of the run do."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.waiting.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.waiting.discard(task)
+
+    def _all_rest(self) -> bool:
+        going = self._execution.going
+        return self._tasks.numbered and not going.calls and self._tasks.all_wait()
+
+    async def cancelled_again(self, entry: Entry) -> None:
+        """Its task was cancelled here: wait for whatever did that, to do it again.
+
+        Raises:
+            CancelledError: it did.
+            NeedsAttention: it did not, in the time that it took, and some more.
+        """
+        await asyncio.sleep((entry.cancelled_after_s or 0.0) + turns.STALL_S)
+        raise changed(
+            f"the task of {entry.place} was cancelled there, and now it is not",
+            self._execution.id,
+        )
+
+    async def _record(self, effect: Record, calling: _Calling) -> None:
+        execution = self._execution
+        item = execution.to_write(effect)
+        if item is not None:
+            await execution.writer.write_async(item)
+        if calling.cancelled is not None:
+            raise calling.cancelled
+        if effect.records[0]["t"] in SETTLING:
+            await self.pace.turn(execution.scope().path, self.several)
+
+    # -- calling the user's functions ----------------------------------------------------------
+
+    async def _invoke(self, effect: Invoke, calling: _Calling) -> Any:
+        try:
+            with self._execution.going.calling(), inside(frame_of(self._execution, effect)):
+                return await self.invoke(effect, calling)
+        except asyncio.CancelledError as cancelled:
+            await _tick()  # whoever cancelled the whole run gets to say so
+            if self._execution.interrupted is not None:
+                raise
+            calling.noted = True
+            after_s = round(time.monotonic() - calling.since, 3)
+            raise CancelledInside(cancelled, after_s) from None
+        except Exception:
+            raise
+        except BaseException as left:
+            self._execution.leave(left, f"a {effect.inside}")
+            raise
+
+    async def invoke(self, effect: Invoke, calling: _Calling) -> Any:
+        """Call the function, in this task, or on a thread."""
+        if effect.limits.timed and effect.attempt is not None:
+            return await self._invoke_timed(effect)
+        if is_async(effect.function):
+            return await effect.function(*effect.args, **effect.kwargs)
+        ended: list[tuple[Any, BaseException | None]] = []
+
+        def call() -> None:
+            try:
+                ended.append((effect.function(*effect.args, **effect.kwargs), None))
+            except BaseException as error:
+                ended.append((None, error))
+
+        try:
+            await self.in_thread(call)
+        except asyncio.CancelledError as cancelled:
+            if not ended:
+                raise
+            calling.cancelled = cancelled  # it ended all the same: that is to be recorded
+        result, error = ended.pop()
+        if error is not None:
+            raise error
+        return result
+
+    async def _invoke_timed(self, effect: Invoke) -> Any:
+        if not is_async(effect.function):
+            return await self._invoke_timed_thread(effect)
+        task = asyncio.ensure_future(effect.function(*effect.args, **effect.kwargs))
+        clock = Clock(effect)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=clock.left_s())
+                late = None if task.done() else clock.late()
+                if late is not None:
+                    raise late
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=GRACE_S)
+                task.add_done_callback(_seen)
+        return task.result()
+
+    async def _invoke_timed_thread(self, effect: Invoke) -> Any:
+        """As on a thread: one that takes too long is left to itself."""
+        thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
+        clock = Clock(effect)
+        while not await self.in_thread(thread.done.wait, min(clock.left_s(), POLL_S)):
+            if (late := clock.late()) is not None:
+                raise late
+        if thread.error is not None:
+            raise thread.error
+        return thread.result
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    async def _pause(self, effect: Pause) -> None:
+        execution = self._execution
+        if execution.played is not None:
+            execution.played.skip(effect.until)
+        wait = Wait(bell())
+        watch = execution.wakeups.watch(execution.id, lambda: wait.done())
+        with watch, self._waiting(effect.why, effect.until, deaf=True):
+            while (left_s := (effect.until - execution.context.backend.now()) / 1e6) > 0:
+                execution.check_stop()
+                if left_s > execution.wakeups.in_place_s and self._unloadable():
+                    raise execution.interrupt(suspended(execution))
+                await _rung(wait, left_s)
+                wait = Wait(bell())
+
+    async def _await(self, effect: Await) -> Came:
+        execution = self._execution
+        begun = False
+        wait = Wait(bell())
+        timer = first_timer(effect.branches)
+        watch = execution.wakeups.watch(execution.id, lambda: wait.done())
+        with watch, self._waiting(effect.words, timer.until if timer is not None else 0):
+            while True:
+                execution.check_stop()
+                came = execution.came(effect)
+                if came is not None:
+                    return came
+                left_s = POLL_S
+                if timer is not None:
+                    left_s = (timer.until - execution.context.backend.now()) / 1e6
+                in_place_s = execution.wakeups.in_place_s
+                soon = timer is not None and len(effect.branches) == 1 and left_s <= in_place_s
+                if not soon and self._unloadable():
+                    raise execution.interrupt(suspended(execution))
+                if not soon and not begun:
+                    begun = True
+                    item = execution.waiting_item(effect)
+                    if item is not None:
+                        await execution.writer.write_async(item)
+                    continue
+                await _rung(wait, left_s)
+                wait = Wait(bell())
+
+    @contextlib.contextmanager
+    def _waiting(self, words: str, until: int, *, deaf: bool = False) -> Iterator[None]:
+        waits = self._execution.going.waiting
+        task = asyncio.current_task()
+        with self._resting(), waits(task, words, until, own=False, deaf=deaf):
+            yield
+
+    def _unloadable(self) -> bool:
+        """Whether all of the run provably waits, and would for ever do nothing else."""
+        return self._all_rest() and not self._tasks.timers()
+
+
+def _seen(task: asyncio.Future[Any]) -> None:
+    """What a task came to that nobody waits for is no news."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _rung(wait: Wait, left_s: float) -> None:
+    """Until there is news, or for so long; not for ever, as news may get lost."""
+    loop = asyncio.get_running_loop()
+    nowhere = contextvars.Context()  # timers of the run's own code keep it from being unloaded
+    late = loop.call_later(max(min(left_s, POLL_S), 0.0), wait.wake, context=nowhere)
+    try:
+        await wait.wait(lambda: True)
+    finally:
+        late.cancel()
+
+
+async def _tick() -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)

@@ -1,0 +1,291 @@
+"""What a worker could go on with: which runs are ready, are its own, and have nobody."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from perdure.engine.drives import Command
+from perdure.engine.functions import of_version, spec_of
+from perdure.engine.handle import RunHandle
+from perdure.engine.orders import Order
+from perdure.engine.runner import Runner
+from perdure.engine.values import Parameters
+from perdure.errors import Conflict, NeedsAttention, PerdureError, StoreUnavailable
+from perdure.model import FINISHED, MAIN, Cause, Message, RunInfo
+from perdure.state.projections import row_text
+from perdure.storage.port import Ref
+from perdure.storage.reader import LogReader
+
+T = TypeVar("T")
+
+UNKNOWN = "no worker knows function "
+"""How the problem of a run begins whose function nobody serves; by these words it is found when
+somebody does."""
+
+UNKNOWN_AFTER_S = 10.0
+"""How long nobody must have served a function: between two versions of a program nobody does."""
+
+PAGES = (64, 512, 4096, 32_768)
+"""How many rows are looked at: few, and more where none of those is for this worker."""
+
+UNKNOWN_MAX = 20
+"""How many runs of unknown functions are noted at one look: each is a commit."""
+
+_log = logging.getLogger("perdure.worker")
+
+
+class NeedsCallerError(Exception):
+    """The run's arguments were not stored: only who has them can go on with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A run to go on with, or to begin: `row` None."""
+
+    run: str
+    agent: str
+    branch: str
+    function: Callable[..., Any]
+    row: RunInfo | None = None
+    asked: Message | None = None
+
+
+Taken = Callable[[str, str, str], bool]
+"""Whether a run, or its agent's branch, is not to be picked now."""
+
+
+class Picker:
+    """Looks into the store for one worker. Its methods read; only those that say so write.
+
+    Args:
+        functions: by name; runs of an older version get that version's, where the process has it.
+    """
+
+    def __init__(
+        self, runner: Runner, functions: Mapping[str, Callable[..., Any]], queues: Collection[str]
+    ) -> None:
+        self._runner = runner
+        self._context = runner.context
+        self._functions = functions
+        self._queues = frozenset(queues)
+        self._unknown: dict[str, tuple[RunInfo, float]] = {}
+        self._unknown_starts: set[str] = set()
+        self._callers: set[str] = set()
+
+    # -- what is there to do -------------------------------------------------------------------
+
+    def picks(self, taken: Taken) -> Iterator[Pick]:
+        """Runs that this worker could go on with now, and then those that it could begin.
+
+        Args:
+            taken: asked again for each, so that what was just begun counts.
+        """
+        backend = self._context.backend
+        now = backend.now()
+        unknown: dict[str, tuple[RunInfo, float]] = {}
+        for row in _growing(lambda limit: backend.ready(now, limit)):
+            if row.queue not in self._queues or taken(row.id, row.agent, row.branch):
+                continue
+            function = self._function(row.function, row.version)
+            if function is None:
+                since = self._unknown.get(row.id, (row, time.monotonic()))[1]
+                unknown[row.id] = row, since
+                continue
+            if row.id in self._callers or self._held(row.agent_no, row.branch):
+                continue
+            if not self._must_queue(row.agent, row.branch, row.agent_no, row):
+                yield Pick(row.id, row.agent, row.branch, function, row)
+        self._unknown = unknown  # in full: whoever stops in between keeps what it had
+        yield from self._starts(taken)
+
+    def _starts(self, taken: Taken) -> Iterator[Pick]:
+        backend = self._context.backend
+        agents: set[str] = set()
+        for message in _growing(lambda limit: backend.inbox(kind="start", limit=limit)):
+            asked = message.value if isinstance(message.value, Mapping) else {}
+            queue = str(asked.get("queue", "default"))
+            if queue not in self._queues or message.agent in agents:
+                continue
+            function = self._function(message.name, str(asked.get("version", "")))
+            if function is None:
+                self._say_unknown(message)
+                continue
+            agents.add(message.agent)  # those behind it wait for it
+            if taken(message.run, message.agent, MAIN):
+                continue
+            info = backend.agent(message.agent)
+            if info is not None and not info.deleted:
+                if self._held(info.no, MAIN):
+                    continue
+                if self._must_queue(message.agent, MAIN, info.no, None):
+                    continue
+            yield Pick(message.run, message.agent, MAIN, function, None, message)
+
+    def _function(self, name: str, version: str) -> Callable[..., Any] | None:
+        known = self._functions.get(name)
+        if known is None or spec_of(known).version == version:
+            return known
+        return of_version(name, version) or known
+
+    def _held(self, no: int, branch: str) -> bool:
+        """Whether a living executor has the branch: another one, or this one for somebody else."""
+        ref: Ref | None = self._context.backend.ref(no, branch)
+        if ref is None or ref.holder is None or self._runner.liveness.leaked(no, ref):
+            return False
+        return self._context.backend.alive(ref.holder)
+
+    def _must_queue(self, agent: str, branch: str, no: int, row: RunInfo | None) -> bool:
+        """Whether another run of the branch is first."""
+        return any(
+            other.branch == branch and other.agent_no == no
+            and (row is None or (other.id != row.id and other.started < row.started))
+            for other in self._context.backend.runs(agent=agent, unfinished=True)
+        )  # fmt: skip
+
+    def still(self, run: str, info: RunInfo | None) -> bool:
+        """Under the lease: whether there is still something to do for a run."""
+        backend = self._context.backend
+        if info is None:
+            return bool(backend.inbox(run, kind="start", limit=1))
+        match info.status:
+            case "waiting":
+                if 0 < info.wake_at <= backend.now():
+                    return True
+                return any(m.no > info.seen or m.kind == "cancel" for m in backend.inbox(info.id))
+            case "needs_attention":
+                return bool(backend.inbox(info.id, kind="cancel", limit=1))
+        return info.status not in FINISHED
+
+    # -- how to do it --------------------------------------------------------------------------
+
+    def command(self, pick: Pick) -> Command | None:
+        """What to execute; None if it was of an agent that is not there any more.
+
+        Raises:
+            NeedsCallerError: its arguments are not stored. It is not picked again.
+        """
+        order = self._order(pick)
+        if order is None or order.run_id(self._context.backend) != pick.run:
+            return None
+        if order.input is None:
+            self._callers.add(pick.run)
+            raise NeedsCallerError
+        args, kwargs = Parameters(pick.function, skip=1).build(*order.input)
+        return Command(pick.function, order, args, kwargs)
+
+    def _order(self, pick: Pick) -> Order | None:
+        if pick.row is None:
+            assert pick.asked is not None
+            return Order.from_plain(pick.agent, pick.asked.value)
+        info = self._context.backend.agent(pick.agent)
+        if info is None or info.no != pick.row.agent_no:
+            return None
+        for record in LogReader(self._context.backend, info).commit(pick.row.started).records:
+            if record.get("run") == pick.run and record["t"] == "run-started":
+                return Order.from_plain(pick.agent, record)
+        return None
+
+    # -- runs that nobody can go on with -------------------------------------------------------
+
+    def _say_unknown(self, message: Message) -> None:
+        if message.name not in self._unknown_starts:
+            self._unknown_starts.add(message.name)
+            _log.info("run %s: this worker does not know function %r", message.run, message.name)
+
+    def note_unknown(self) -> list[RunInfo]:
+        """Runs that could go on, of functions that no living executor serves, are to be seen: they
+        need attention now. One whose end was asked for is ended. Writes.
+
+        Returns:
+            Their rows, as they were.
+        """
+        noted: list[RunInfo] = []
+        late = time.monotonic() - UNKNOWN_AFTER_S
+        due = [row for row, since in self._unknown.values() if since <= late]
+        if not due:
+            return []
+        served = {
+            name for row in self._context.backend.executors() if row.alive for name in row.serves
+        }
+        for row in due:
+            if row.function in served or len(noted) == UNKNOWN_MAX:
+                continue
+            try:
+                if self._note(row):
+                    noted.append(row)
+            except StoreUnavailable:
+                raise
+            except PerdureError as refused:  # it goes on, or is gone, or its log is damaged
+                _log.info("run %s: %s", row.id, refused)
+                self._unknown.pop(row.id, None)
+        return noted
+
+    def _note(self, row: RunInfo) -> bool:
+        if self._held(row.agent_no, row.branch):
+            return False
+        found = self._context.backend.runs(run_id=row.id)
+        if not found or not self.still(row.id, found[0]):
+            return False
+        asked = self._context.backend.inbox(row.id, kind="cancel", limit=1)
+        if asked:
+            self.handle(row.id).cancel(str(asked[0].value or ""))
+        else:
+            self.stop(row.id, unknown(row))
+        return True
+
+    def stop(self, run: str, problem: NeedsAttention) -> None:
+        """Note that a run needs a person. Writes.
+
+        Raises:
+            Conflict: it is finished, somebody executes it, or it is noted already.
+        """
+
+        def stopped(info: RunInfo) -> RunInfo:
+            if info.status in (*FINISHED, "needs_attention"):
+                raise Conflict(f"is {info.status}", target=f"run {run}")
+            return replace(info, status="needs_attention", problem=row_text(str(problem)))
+
+        record = {"t": "run-stopped", "run": run, "problem": str(problem)}
+        self.handle(run)._record(Cause("run-stopped", run=run), record, stopped)
+        self._runner.wakeups.tell(run)
+
+    def take_up_known(self) -> list[str]:
+        """Let those runs go on that needed attention because nobody served their function, which
+        this worker does. Writes."""
+        taken: list[str] = []
+        for row in self._context.backend.runs(status=("needs_attention",)):
+            known = row.function in self._functions and row.queue in self._queues
+            if not known or UNKNOWN not in (row.problem or ""):
+                continue
+            try:
+                self.handle(row.id).resume()
+            except PerdureError as refused:
+                _log.info("run %s: %s", row.id, refused)
+            else:
+                taken.append(row.id)
+        return taken
+
+    def handle(self, run: str) -> RunHandle[Any]:
+        return RunHandle(self._context, self._runner.wakeups, run)
+
+
+def unknown(row: RunInfo) -> NeedsAttention:
+    return NeedsAttention(
+        f"{UNKNOWN}{row.function!r}", target=f"run {row.id}",
+        hint="start a worker that has it: the run goes on by itself then; or cancel the run",
+    )  # fmt: skip
+
+
+def _growing(fetch: Callable[[int], list[T]]) -> Iterator[T]:
+    """What is there, first a few, then more, for as long as somebody asks."""
+    seen = 0
+    for limit in PAGES:
+        found = fetch(limit)
+        yield from found[seen:]
+        if len(found) < limit:
+            return
+        seen = len(found)

@@ -1,0 +1,240 @@
+"""What the log says of a run, read from outside, without executing it or its function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from perdure.core.values import Plain
+from perdure.engine.effects import Branch
+from perdure.engine.rerunning import made_before
+from perdure.engine.scopes import scope_of
+from perdure.model import Commit, RunInfo, from_micros
+from perdure.storage.port import Backend
+from perdure.storage.reader import SEQ_END, LogReader
+
+CallState = Literal[
+    "done", "failed", "open", "not done", "to be tried again", "timed out", "cancelled"
+]
+
+MARKS: Mapping[str, str] = {
+    "run-started": "started", "run-turn": "turn", "run-waiting": "unloaded",
+    "run-resumed": "resumed", "run-pending": "to be resumed", "run-stopped": "stopped",
+    "run-retried": "set back", "run-finished": "finished", "run-cancelled": "cancelled",
+    "message-refused": "refused",
+}  # fmt: skip
+"""Records that are moments of a run, not calls of it, and how people call them."""
+
+
+SORTS: Mapping[str, str] = {
+    "intent": "tool", "outcome": "tool", "wait-began": "wait", "wait-ended": "wait",
+    "attempt-failed": "step", "progress": "step",
+}  # fmt: skip
+"""Of what kind a call is, by its first record."""
+
+
+@dataclass(slots=True)
+class Event:
+    """One call of a run, or one moment of it, in its timeline.
+
+    Attributes:
+        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; or what happened:
+            ``started``, ``turn``, ``unloaded`` (it waits), ``resumed``, ``to be resumed``,
+            ``stopped``, ``set back``, ``finished``, ``cancelled``, ``refused`` (a message).
+        at: when it began, or happened. Of a step only its end is recorded: when what was recorded
+            before it in the same task was.
+        ended: when its outcome was recorded; None: not yet.
+        exact: whether `at` is when it began, and not just not later than that.
+        words: its arguments, what is waited for, or what is said of a moment.
+        value, error: what it gave: plain data, or the record of an exception.
+        attempts: how often it was tried; `saved` what the last attempt saved of its work.
+        by, who: whose word an outcome is, and the name that they gave.
+        again_at: when it will be tried again; None: it will not.
+        seq: of the commit that has its first record.
+    """
+
+    kind: str
+    place: str
+    at: datetime
+    seq: int
+    ended: datetime | None = None
+    exact: bool = True
+    state: CallState = "done"
+    words: str = ""
+    value: Plain = None
+    error: Mapping[str, Any] | None = None
+    attempts: int = 0
+    saved: Plain = None
+    by: str = ""
+    who: str = ""
+    again_at: datetime | None = None
+    question: str = ""
+    branches: Sequence[Branch] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a run said of itself with `Run.progress`. `fraction`: of the whole, from 0 to 1."""
+
+    text: str
+    fraction: float | None
+    at: datetime
+
+
+@dataclass(slots=True)
+class Recorded:
+    """See the module.
+
+    Attributes:
+        events: of the whole run, in the order in which they began.
+        open: calls of its current turn that have no outcome, of each place one.
+        last: of each task of the current turn the last call; by the task's path, "" for the
+            function itself.
+        past: the last call of the current turn that has an outcome.
+        commits: those that wrote for it since its current turn began, that one included.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    children: list[str] = field(default_factory=list)
+    open: list[Event] = field(default_factory=list)
+    last: dict[str, Event] = field(default_factory=dict)
+    past: Event | None = None
+    commits: list[Commit] = field(default_factory=list)
+
+
+def reader_of(backend: Backend, info: RunInfo) -> LogReader | None:
+    """Of the incarnation of the agent that a run is of; None: it has not begun, or is gone."""
+    agent = backend.agent(info.agent) if info.started else None
+    while agent is not None and agent.no != info.agent_no:
+        agent = backend.agent(info.agent, agent.incarnation - 1) if agent.incarnation > 1 else None
+    return LogReader(backend, agent) if agent is not None else None
+
+
+def recorded_turn(reader: LogReader, info: RunInfo) -> Recorded:
+    """Of the run's current turn, as it stands: what was set back is not in it."""
+    path: list[Commit] = []
+    for commit in reader.ancestors(reader.ref(info.branch).seq):
+        if commit.seq <= info.turn_at:
+            break
+        path.append(commit)
+    before = made_before(reader, info, path)
+    aliases = before.aliases if before is not None else frozenset((info.id,))
+    path.append(reader.commit(info.turn_at))
+    return _read(reversed(path), aliases, info.turn_at)
+
+
+def recorded_run(reader: LogReader, info: RunInfo) -> Recorded:
+    """Of the whole run, in the order of the log: what was set back, and each turn, too."""
+    turn = recorded_turn(reader, info)
+    whole = _read(reader.commits(info.started, SEQ_END), {info.id}, info.turn_at)
+    turn.events, turn.notes, turn.children = whole.events, whole.notes, whole.children
+    return turn
+
+
+def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: int) -> Recorded:
+    read = Recorded()
+    by_place: dict[str, Event] = {}
+    before: dict[str, datetime] = {}
+    for commit in commits:
+        ours = [record for record in commit.records if record.get("run") in runs]
+        if ours and commit.seq >= turn_at:
+            read.commits.append(commit)
+        for record in ours:
+            kind = str(record["t"])
+            if kind in ("run-turn", "run-retried"):
+                by_place.clear()  # its places come anew
+            if kind == "run-progress":
+                read.notes.append(
+                    Note(str(record.get("text", "")), record.get("fraction"), commit.at)
+                )
+            elif kind in MARKS:
+                read.events.append(_mark(kind, record, commit))
+                before.clear()
+                before[""] = commit.at
+            elif "place" in record:
+                _call(read, by_place, before, record, commit)
+            if "child" in record:
+                read.children.append(str(record["child"]["run"]))
+    for event in by_place.values():
+        read.last[scope_of(event.place)] = event
+        if event.ended is None:
+            read.open.append(event)
+        elif read.past is None or read.past.ended is None or event.ended >= read.past.ended:
+            read.past = event
+    return read
+
+
+def _mark(kind: str, record: Mapping[str, Any], commit: Commit) -> Event:
+    words = {
+        "run-started": "preview", "run-turn": "preview",
+        "run-stopped": "problem", "run-cancelled": "why", "run-retried": "from",
+        "message-refused": "problem",
+    }.get(kind)  # fmt: skip
+    event = Event(MARKS[kind], str(record.get("place", "")), commit.at, commit.seq)
+    event.ended = commit.at
+    event.words = str(record.get(words, "")) if words else ""
+    if kind == "run-finished":
+        failed = record.get("status") == "failed"
+        event.state = "failed" if failed else "done"
+        event.error = record.get("value") if failed else None
+        event.value = None if failed else record.get("value")
+    return event
+
+
+def _call(
+    read: Recorded, by_place: dict[str, Event], before: dict[str, datetime],
+    record: Mapping[str, Any], commit: Commit,
+) -> None:  # fmt: skip
+    place, kind = str(record["place"]), str(record["t"])
+    scope = scope_of(place)
+    event = by_place.get(place)
+    if event is None:
+        sort = SORTS.get(kind, kind)
+        exact = kind in ("intent", "wait-began")
+        began = commit.at if exact else before.get(scope) or before.get("") or commit.at
+        event = by_place[place] = Event(sort, place, began, commit.seq, exact=exact, state="open")
+        event.words = str(record.get("words") or record.get("preview", ""))
+        event.question = str(record.get("question", ""))
+        event.branches = [Branch(**branch) for branch in record.get("branches", ())]
+        read.events.append(event)
+    match kind:
+        case "intent":
+            event.attempts = int(record.get("attempt", event.attempts + 1))
+            event.state, event.ended, event.again_at = "open", None, None
+            return
+        case "wait-began":
+            return
+        case "progress":
+            event.saved = record.get("value")
+            return
+        case "attempt-failed":
+            event.state, event.error = "to be tried again", record.get("error")
+            event.attempts = int(record.get("attempt", 0))
+            event.again_at = from_micros(int(record.get("again_at", 0)))
+            return
+    _settle(event, record)
+    event.ended = commit.at
+    before[scope] = commit.at
+
+
+def _settle(event: Event, record: Mapping[str, Any]) -> None:
+    event.value, event.error, event.again_at = record.get("value"), record.get("error"), None
+    if event.kind == "step" and event.attempts:
+        event.attempts += 1  # the one that came through
+    event.by, event.who = str(record.get("by", "")), str(record.get("who", ""))
+    event.state = "done"
+    if record.get("not_done"):
+        event.state = "not done"
+    elif record.get("cancelled"):
+        event.state = "cancelled"
+    elif event.error is not None:
+        event.state = "failed"
+    elif event.kind == "wait":
+        label = str(record.get("label", ""))
+        timer = next((b for b in event.branches if b.label == label and b.kind == "timer"), None)
+        if timer is not None and len(event.branches) > 1:
+            event.state = "timed out"
+        event.by = label if len(event.branches) > 1 and label not in ("it", "timeout") else ""

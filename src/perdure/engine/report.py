@@ -1,0 +1,60 @@
+"""All that is known of one run, for people who look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perdure.engine.lookup import find_run
+from perdure.engine.recorded import Event, Note, Recorded, reader_of, recorded_run
+from perdure.engine.why import Explanation, explain
+from perdure.errors import NotFound
+from perdure.model import Message, RunInfo
+from perdure.storage.port import Backend
+
+if TYPE_CHECKING:
+    from perdure.engine.handle import Question
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """See the module.
+
+    Attributes:
+        why: whether it moves, and if not, why not and what to do.
+        events: its timeline: calls and moments in the order in which they began.
+        places: where it is in the code: of each task the last call of the current turn, by the
+            task's path; "" is the function itself.
+        questions: what it asks, and nobody has answered.
+        notes: what it said of itself with `Run.progress`, oldest first.
+        inbox: messages that it has not taken out, in the order in which they came.
+        children: the runs that it started.
+    """
+
+    info: RunInfo
+    why: Explanation
+    events: Sequence[Event]
+    places: Mapping[str, Event]
+    questions: Sequence[Question]
+    notes: Sequence[Note]
+    inbox: Sequence[Message]
+    children: Sequence[RunInfo]
+
+
+def report(backend: Backend, info: RunInfo, questions: Sequence[Question]) -> RunReport:
+    """Read it all; while the run is executed, one thing may be a moment older than another."""
+    reader = reader_of(backend, info)
+    recorded = recorded_run(reader, info) if reader is not None else Recorded()
+    return RunReport(
+        info, explain(backend, info), recorded.events, recorded.last, questions, recorded.notes,
+        [message for message in backend.inbox(info.id) if message.kind != "start"],
+        [child for run in dict.fromkeys(recorded.children) if (child := _found(backend, run))],
+    )  # fmt: skip
+
+
+def _found(backend: Backend, run: str) -> RunInfo | None:
+    try:
+        return find_run(backend, run)
+    except NotFound:  # its agent was deleted before it began
+        return None

@@ -1,0 +1,116 @@
+"""When a failed attempt of a step or tool is tried again, and how long an attempt may take."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+Seconds = float | timedelta
+Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
+
+
+def seconds(value: Seconds) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, and after what pauses, a call that raised is tried again.
+
+    The pause before attempt n + 1 is ``first * factor ** (n - 1)``, at most `longest`, and then a
+    random part of `jitter` less, so that many that failed together do not come back together.
+
+    Attributes:
+        attempts: how often it is tried in all, the first time included.
+        on: which errors are worth another try: types, or a function that says so. What leaves past
+            `Exception`, and a result that cannot be stored, is never tried again.
+        first, longest: seconds or a timedelta.
+        jitter: from 0 (none) to 1 (anything between no pause and the whole).
+    """
+
+    attempts: int = 3
+    on: Retryable = Exception
+    first: Seconds = 1.0
+    factor: float = 2.0
+    longest: Seconds = 60.0
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or seconds(self.first) < 0 or not 0 <= self.jitter <= 1:
+            raise ValueError(
+                "a Retry needs attempts of at least 1, pauses of at least 0 and a jitter of 0 to 1"
+            )
+        if self.factor < 1 or seconds(self.longest) < 0:
+            raise ValueError("a Retry needs a factor of at least 1 and no negative longest pause")
+        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not (all(isinstance(k, type) for k in kinds) or callable(self.on)):
+            raise ValueError(f"on={self.on!r}: must be a type, a tuple of types, or a function")
+
+    def worth_it(self, error: Exception) -> bool:
+        """Whether this error is one to try again after; not, where `on` itself fails at it."""
+        if isinstance(self.on, tuple | type):
+            return isinstance(error, self.on)
+        try:
+            return bool(self.on(error))
+        except Exception as failed:  # the call's own error must not get lost behind it
+            error.add_note(f"whether to try again could not be told: {failed!r}")
+            return False
+
+    def pause_s(self, attempt: int) -> float:
+        """How long to wait after attempt number `attempt` failed."""
+        longest = seconds(self.longest)
+        try:
+            whole = min(seconds(self.first) * self.factor ** (attempt - 1), longest)
+        except OverflowError:
+            whole = longest
+        return whole * (1 - self.jitter * random.random())
+
+
+ONCE = Retry(attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What `step` and `tool` say of attempts and time.
+
+    Attributes:
+        timeout: seconds that one attempt may take.
+        total_timeout: seconds from the first attempt's begin after which none is begun any more,
+            and the running one is given up.
+        heartbeat_timeout: seconds that an attempt may go without calling `perdure.heartbeat`.
+    """
+
+    retry: Retry = ONCE
+    timeout: float | None = None
+    total_timeout: float | None = None
+    heartbeat_timeout: float | None = None
+
+    @property
+    def timed(self) -> bool:
+        return not (
+            self.timeout is None and self.total_timeout is None and self.heartbeat_timeout is None
+        )
+
+    @classmethod
+    def of(
+        cls, retry: Retry | int | None, timeout: Seconds | None, total_timeout: Seconds | None,
+        heartbeat_timeout: Seconds | None,
+    ) -> Limits:  # fmt: skip
+        """From a decorator's arguments; a plain number of attempts is a `Retry` of so many.
+
+        Raises:
+            ValueError: a limit of no time at all, or of no attempt.
+        """
+        limits = [
+            None if v is None else seconds(v) for v in (timeout, total_timeout, heartbeat_timeout)
+        ]
+        if any(limit is not None and limit <= 0 for limit in limits):
+            raise ValueError("a timeout must be longer than nothing; leave it out for none")
+        if isinstance(retry, int):
+            retry = Retry(retry)
+        return cls(retry or ONCE, *limits)
+
+
+NO_LIMITS = Limits()

@@ -1,0 +1,58 @@
+"""Where in a run's tree of tasks a piece of its code is: what makes ids of calls stable.
+
+A task, or a function given to a run's own threads, is a scope of its own. Its parent names it when
+it is made, by what it runs and how many of that it had: the parent's code makes those in the same
+order each time, whereas when they get to run depends on the weather. Other tasks that a framework
+makes now and then, for waiting say, do not shift its number.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+
+_SCOPE = re.compile(r"(?:[^/]*#\d+/)+")
+_TASK = re.compile(r"(#\d+)/")
+
+
+class Scope:
+    """One task of a run. `path`: empty for the function itself, then ``fetch#2/``,
+    ``fetch#2/page#1/`` …"""
+
+    __slots__ = ("_counts", "_lock", "alive", "home", "parent", "path")
+
+    def __init__(self, path: str = "", parent: Scope | None = None) -> None:
+        self.path = path
+        self.parent = parent
+        self.alive = 0
+        """Children that have not ended."""
+        self.home = 0
+        """Ident of the thread that its code runs on: others come to its calls in any order."""
+        self._counts: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def child(self, name: str) -> Scope:
+        """A new task of this one. `name`: of what it runs."""
+        name = name.rsplit("<locals>.", 1)[-1].replace("/", "_")
+        with self._lock:
+            number = self._counts[name] = self._counts.get(name, 0) + 1
+            self.alive += 1
+        return Scope(f"{self.path}{name}#{number}/", self)
+
+    def ended(self) -> None:
+        """This one has ended; once."""
+        if self.parent is not None:
+            with self.parent._lock:
+                self.parent.alive -= 1
+
+    def named(self, name: str) -> str:
+        """A name in this scope, e.g. of a call; the occurrence is appended by the journal."""
+        if "/" in name:  # an edit's, say, and no task's
+            name = _TASK.sub(r"\1_", name)
+        return self.path + name
+
+
+def scope_of(place: str) -> str:
+    """The path of the scope that a place is in."""
+    found = _SCOPE.match(place)
+    return found.group() if found else ""

@@ -1,0 +1,35 @@
+"""The end of a turn, and what a run says of itself to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.engine.execution import Execution
+from perdure.engine.writing import Item
+from perdure.model import Cause
+
+NOTE_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What an agent function returns to be called anew: `Run.again`."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def note(execution: Execution[Any], text: str, fraction: float | None) -> None:
+    """Record how far a run says it is, unless it is going over what it did before."""
+    execution.check()
+    if fraction is not None and not 0 <= fraction <= 1:
+        raise ValueError(f"fraction={fraction!r}: must be from 0 to 1")
+    if execution.journal.replaying:
+        return
+    record = {
+        "t": "run-progress", "run": execution.id, "text": str(text)[:NOTE_MAX],
+        "fraction": fraction,
+    }  # fmt: skip
+    execution.writer.post(Item(Cause("run-progress", run=execution.id), (record,)))

@@ -1,0 +1,107 @@
+"""Who waits for news of a run, in this process; news comes from here and from other processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from perdure.state.context import Context
+
+POLL_S = 0.5
+"""How often those who wait look by themselves: a wake-up may get lost, and a dead process sends
+none."""
+
+IN_PLACE_S = 1.0
+"""A time that is up so soon is waited for in place: unloading and resuming takes as long."""
+
+
+class Wakeups:
+    """See the module. One per open store; it listens from the first watch until it is closed."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.in_place_s = IN_PLACE_S
+        """Up to how long a run waits for a time without being unloaded; a test whose clock stands
+        still sets it to 0."""
+        self._lock = threading.Lock()
+        self._watches: dict[str | None, list[Watch]] = {}
+        self._stop: Callable[[], None] | None = None
+        self._pid = 0
+
+    def watch(self, run: str | None, wake: Callable[[], None] | None = None) -> Watch:
+        """Hear of news of one run, or with None of all; see `Watch`."""
+        watch = Watch(self, run, wake)
+        with self._lock:
+            self._watches.setdefault(run, []).append(watch)
+            if self._pid != os.getpid():
+                self._pid = os.getpid()
+                self._stop = self._context.backend.listen(self._context.executor, self.ring)
+        return watch
+
+    def forget(self, watch: Watch) -> None:
+        with self._lock:
+            watches = self._watches.get(watch.run, [])
+            if watch in watches:
+                watches.remove(watch)
+            if not watches:
+                self._watches.pop(watch.run, None)
+
+    def ring(self, run: str) -> None:
+        """There is news of a run: wake those who wait for it in this process."""
+        with self._lock:
+            watches = [*self._watches.get(run, ()), *self._watches.get(None, ())]
+        for watch in watches:
+            watch.rung(run)
+
+    def ring_all(self) -> None:
+        """Let everybody in this process look: the clock was moved."""
+        with self._lock:
+            watches = [watch for watches in self._watches.values() for watch in watches]
+        for watch in watches:
+            watch.rung(watch.run or "")
+
+    def tell(self, run: str) -> None:
+        """There is news of a run: wake those who wait for it in any process."""
+        self._context.backend.notify(run)
+        self.ring(run)
+
+    def close(self) -> None:
+        with self._lock:
+            stop, self._stop = self._stop, None
+            own, self._pid = self._pid == os.getpid(), 0
+        if stop is not None and own:
+            stop()
+
+
+class Watch:
+    """News of a run since one last looked. Close it, or use it in a ``with``.
+
+    `wake`, if given, is called with each of them, on any thread.
+    """
+
+    def __init__(self, hub: Wakeups, run: str | None, wake: Callable[[], None] | None) -> None:
+        self.run = run
+        self._hub = hub
+        self._wake = wake
+        self._event = threading.Event()
+
+    def rung(self, _: str) -> None:
+        self._event.set()
+        if self._wake is not None:
+            self._wake()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until there is news, or for so long."""
+        self._event.wait(max(timeout_s, 0.0))
+        self._event.clear()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._hub.forget(self)

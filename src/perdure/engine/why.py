@@ -1,0 +1,433 @@
+"""Why a run is not moving, or that it is; and what to do about it. One answer for any run (I8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
+from perdure.model import FINISHED, Message, RunInfo, RunStatus, from_micros
+from perdure.state.family import CHILD
+from perdure.storage.port import Backend, ExecutorRow, Ref
+from perdure.storage.reader import LogReader
+
+Situation = Literal[
+    "executing", "abandoned", "waiting", "due", "pending", "queued", "stopped", "finished"
+]
+
+LATE_S = 5.0
+"""A worker that is there picks up what is to be done in far less."""
+
+CALLS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Something that a person can do: in words, and as words of a ``perdure`` command line, where
+    a command does it."""
+
+    words: str
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a run is not moving, or that it is.
+
+    Attributes:
+        situation: ``executing``: a living executor has it; ``abandoned``: the one that had it is
+            gone, and nobody took over; ``waiting`` for what has not come; ``due``: that came, and
+            nobody goes on with it; ``pending``: nobody began, or resumed, it; ``queued`` behind
+            another run; ``stopped``: it needs a person; ``finished``.
+        why: the answer in words, a sentence or more.
+        since: since when; None where that is not recorded.
+        executor: the living executor that has it, or of an abandoned run the one that had it.
+        behind: the run that it is queued behind.
+        workers: living executors that run its function for others.
+        calls: calls of its current turn that have no outcome, oldest first.
+        last: the last call that has one; None if its turn has none.
+        asked_to_end: when somebody asked for it to end, if it has not ended.
+        ways: what to do, best first; never empty.
+    """
+
+    run: str
+    status: RunStatus
+    situation: Situation
+    why: str
+    since: datetime | None
+    executor: str | None = None
+    behind: str | None = None
+    workers: tuple[str, ...] = ()
+    calls: tuple[Event, ...] = ()
+    last: Event | None = None
+    asked_to_end: datetime | None = None
+    ways: tuple[Way, ...] = ()
+
+
+def explain(backend: Backend, info: RunInfo) -> Explanation:
+    """See the module. Reads the run's current turn, and changes nothing."""
+    return _Look(backend, info).explanation()
+
+
+class _Look:
+    """One look at a run, and what stands around it."""
+
+    def __init__(self, backend: Backend, info: RunInfo) -> None:
+        self._backend = backend
+        self._run = info
+        self._now = from_micros(backend.now())
+        self._inbox = backend.inbox(info.id)
+        reader = reader_of(backend, info)
+        self._reader = reader if reader is not None else self._agent_as_it_is()
+        self._ref: Ref | None = None
+        if self._reader is not None:
+            self._ref = backend.ref(self._reader.no, info.branch)
+        self._recorded = Recorded()
+        if info.started and reader is not None and info.status not in FINISHED:
+            self._recorded = recorded_turn(reader, info)
+        self._executors = backend.executors()
+
+    def _agent_as_it_is(self) -> LogReader | None:
+        agent = self._backend.agent(self._run.agent)
+        return LogReader(self._backend, agent) if agent is not None and not agent.deleted else None
+
+    def explanation(self) -> Explanation:
+        run = self._run
+        match run.status:
+            case "running":
+                made = self._executing() if self._holder else self._abandoned()
+            case "waiting":
+                made = self._waiting()
+            case "pending":
+                made = self._pending()
+            case "needs_attention":
+                made = self._stopped()
+            case _:
+                made = self._finished()
+        return replace(
+            made, calls=tuple(self._recorded.open), workers=self._workers,
+            last=self._recorded.past,
+            asked_to_end=self._asked_to_end(),
+        )  # fmt: skip
+
+    # -- what stands around it -----------------------------------------------------------------
+
+    @property
+    def _holder(self) -> str | None:
+        """The living executor that has the run's branch."""
+        ref = self._ref
+        if ref is None or ref.held is None or ref.holder is None:
+            return None
+        return ref.holder if self._backend.alive(ref.holder) else None
+
+    @property
+    def _workers(self) -> tuple[str, ...]:
+        return tuple(
+            row.id for row in self._executors if row.alive and self._run.function in row.serves
+        )
+
+    def _asked_to_end(self) -> datetime | None:
+        asked = [message.at for message in self._inbox if message.kind == "cancel"]
+        return from_micros(asked[0]) if asked else None
+
+    def _made(
+        self, situation: Situation, why: str, since: datetime | int | None,
+        ways: Sequence[Way | None],
+    ) -> Explanation:  # fmt: skip
+        at = from_micros(since) if isinstance(since, int) else since
+        known = tuple(way for way in ways if way is not None)
+        return Explanation(self._run.id, self._run.status, situation, why, at, ways=known)
+
+    def _cancel(self) -> Way | None:
+        """The way out that is always there, unless it was gone already."""
+        if self._asked_to_end() is not None:
+            return None
+        return Way("or end it", ("cancel", self._run.id))
+
+    def _whom(self) -> str:
+        """Who would go on with it: workers; or that there are none."""
+        run = self._run
+        function = f"function {run.function!r}"
+        where = "" if run.queue == "default" else f", queue {run.queue!r}"
+        if self._workers:
+            many = len(self._workers) > 1
+            names = ", ".join(self._workers[:CALLS_SHOWN])
+            return f"worker{'s' if many else ''} {names} serve{'' if many else 's'} {function}"
+        said = f"no living worker serves {function}{where}"
+        had = self._recorded.commits[-1].executor if self._recorded.commits else ""
+        if any(row.id == had and row.alive for row in self._executors):
+            return (
+                f"{said}, but executor {had}, which had it last, is alive, and goes on with it "
+                "if its program waits for its result"
+            )
+        others = [row for row in self._executors if row.alive and row.serves]
+        if others:
+            served = sorted({name for row in others for name in row.serves})
+            said += f" ({_workers(others)} for {', '.join(served)})"
+        return said
+
+    def _get_it_run(self) -> Way:
+        run = self._run
+        if self._workers:
+            look = "its worker goes on with it by itself; if it does not, look at the worker's log"
+            if run.queue != "default":
+                look += f", and whether it picks up queue {run.queue!r}"
+            return Way(look)
+        queue = () if run.queue == "default" else ("--queue", run.queue)
+        return Way(
+            "run its program again, or start a worker that serves it",
+            ("worker", f"MODULE:{run.function}", *queue),
+        )
+
+    # -- who has it ----------------------------------------------------------------------------
+
+    def _executing(self) -> Explanation:
+        holder = self._holder
+        began: datetime | None = None
+        for commit in reversed(self._recorded.commits):
+            if commit.executor != holder:
+                break
+            began = commit.at
+        why = f"executor {holder} is executing it"
+        why += self._at(live=True)
+        asked = self._asked_to_end()
+        if asked is not None:
+            why += "; it was asked to end, and leaves its function at its next step"
+        row = next((row for row in self._executors if row.id == holder), None)
+        hangs = "nothing, while it works; if it hangs, end its process, and another goes on with it"
+        if row is not None and row.expires < self._backend.now():
+            hangs = "its heartbeat is overdue: its process may be stopped, or its machine cut off"
+        made = self._made(
+            "executing", why, began,
+            [Way(hangs), Way("see what it did", ("run", "show", self._run.id)), self._cancel()],
+        )  # fmt: skip
+        return replace(made, executor=holder)
+
+    def _abandoned(self) -> Explanation:
+        commits = self._recorded.commits
+        died = self._ref.holder if self._ref is not None and self._ref.held is not None else None
+        had = died or (commits[-1].executor if commits else None)
+        last = commits[-1].at if commits else from_micros(self._run.changed_at)
+        became = f"executor {had} is gone" if died else f"executor {had} left it unfinished"
+        why = f"{became}, and nobody took it over: {self._whom()}"
+        why += self._at(live=False)
+        made = self._made(
+            "abandoned", why, last, [self._get_it_run(), *self._settle(), self._cancel()]
+        )
+        return replace(made, executor=had)
+
+    def _at(self, *, live: bool) -> str:
+        """Where it is in the code, as far as that is recorded."""
+        said: list[str] = []
+        for call in self._recorded.open[:CALLS_SHOWN]:
+            name = f"{call.place}({call.words})" if call.kind != "wait" else call.place
+            since = f"since {_clock(call.at)} ({_for(self._now - call.at)})"
+            if call.kind == "wait":
+                said.append(f"waits for {call.words} at {name} {since}")
+            elif call.state == "to be tried again":
+                error = str((call.error or {}).get("text", ""))
+                when = f", next one at {_moment(call.again_at)}" if call.again_at else ""
+                said.append(f"attempt {call.attempts} of {name} failed ({error:.200}){when}")
+            elif call.kind == "tool":
+                again = f", attempt {call.attempts}," if call.attempts > 1 else ""
+                doubt = "" if live else ", whose outcome is in doubt"
+                said.append(f"{'is' if live else 'was'} at tool {name}{again} {since}{doubt}")
+            else:
+                said.append(f"{'is' if live else 'was'} at {name} {since}")
+        more = len(self._recorded.open) - CALLS_SHOWN
+        if more > 0:
+            said.append(f"and {more} more calls")
+        if not said:
+            last = self._recorded.past
+            if last is None or last.ended is None:
+                return "; nothing of this turn is recorded yet"
+            passed = _for(self._now - last.ended)
+            said.append(
+                f"{'is' if live else 'was'} past {last.place}, which was recorded "
+                f"{_moment(last.ended)} ({passed} ago)"
+            )
+        return "; it " + "; ".join(said)
+
+    # -- whom it waits for ---------------------------------------------------------------------
+
+    def _waiting(self) -> Explanation:
+        run = self._run
+        came = self._came()
+        if came is not None:
+            words, since = came
+            why = f"{words}, and nobody went on with it since: {self._whom()}"
+            if self._holder is not None and self._ahead() is None:
+                return self._executing()
+            if (self._now - since).total_seconds() < LATE_S and self._workers:
+                why = f"{words}; {self._whom()}, and is about to go on with it"
+            queued = self._queued(f"{words}; ")
+            return queued or self._made("due", why, since, [self._get_it_run(), self._cancel()])
+        why = f"waits for {run.waits}"
+        if run.wake_at:
+            left = from_micros(run.wake_at) - self._now
+            why += f"; its timer is due {_moment(from_micros(run.wake_at))}, in {_for(left)}"
+        ways = [*self._bring(), self._heed(), self._cancel()]
+        return self._made("waiting", why, run.changed_at, ways)
+
+    def _came(self) -> tuple[str, datetime] | None:
+        """What came that it was to go on with, and when."""
+        news = [m for m in self._inbox if m.no > self._run.seen or m.kind == "cancel"]
+        if news:
+            return _came(news[0]), from_micros(news[0].at)
+        wake_at = self._run.wake_at
+        if wake_at and from_micros(wake_at) <= self._now:
+            return f"its timer was due {_moment(from_micros(wake_at))}", from_micros(wake_at)
+        return None
+
+    def _bring(self) -> list[Way]:
+        """What brings each thing that it waits for."""
+        ways: list[Way] = []
+        run = self._run.id
+        asked = [event for event in self._recorded.open if event.question]
+        for event in self._recorded.open:
+            for branch in event.branches:
+                if branch.kind == "signal":
+                    ways.append(Way("send the signal", ("signal", run, branch.name, "VALUE")))
+                elif branch.kind == "ask":
+                    which = ("--question", event.place) if len(asked) > 1 else ()
+                    words = f"answer {event.question!r}"
+                    ways.append(Way(words, ("answer", run, "VALUE", *which)))
+                elif branch.kind == "child":
+                    child = branch.name.removeprefix(CHILD)
+                    ways.append(Way("ask the same of the run that it waits for", ("why", child)))
+        return ways
+
+    def _heed(self) -> Way | None:
+        """A warning where nobody would notice that what it waits for has come."""
+        if self._workers:
+            return None
+        words = f"{self._whom()}; when that comes, its program, or a worker, must be running"
+        return Way(words, self._get_it_run().command)
+
+    # -- what is in its way --------------------------------------------------------------------
+
+    def _pending(self) -> Explanation:
+        run = self._run
+        asked = self._asked_to_end()
+        queued = self._queued()
+        if queued is not None:
+            return queued
+        if self._holder is not None and run.started:
+            return self._executing()
+        state = "has not begun" if not run.started else "is to be gone on with, and nobody does"
+        why = f"{state}: {self._whom()}"
+        if asked is not None:
+            why = f"was asked to end; who picks it up records that: {self._whom()}"
+        elif self._workers and (self._now - from_micros(run.changed_at)).total_seconds() < LATE_S:
+            why = f"was asked for just now; {self._whom()}, and is about to begin it"
+        ways = [self._get_it_run(), self._cancel()]
+        return self._made("pending", why, run.changed_at, ways)
+
+    def _ahead(self) -> RunInfo | None:
+        """The unfinished run that has the branch, or is to have it before."""
+        reader, run = self._reader, self._run
+        if reader is None:
+            return None
+        for other in self._backend.runs(agent=run.agent, unfinished=True):
+            same = other.branch == run.branch and other.agent_no == reader.no
+            if other.id == run.id or not same:
+                continue
+            if not run.started or other.started < run.started:
+                return other
+        return None
+
+    def _queued(self, before: str = "") -> Explanation | None:
+        run, ahead = self._run, self._ahead()
+        if ahead is None:
+            if self._holder is None or run.started:
+                return None
+            why = f"{before}executor {self._holder} has branch {run.branch!r} of its agent"
+            nothing = Way("nothing: it begins when that one is done with it")
+            return self._made("queued", why, run.changed_at, [nothing, self._cancel()])
+        words = f"queued behind run {ahead.id}, which has the branch and is {_status(ahead)}"
+        if ahead.status == "waiting":
+            words += f" for {ahead.waits}"
+        ways = [
+            Way("ask the same of that one", ("why", ahead.id)),
+            Way("or end that one", ("cancel", ahead.id)), self._cancel(),
+        ]  # fmt: skip
+        made = self._made("queued", before + words, run.changed_at, ways)
+        return replace(made, behind=ahead.id)
+
+    def _settle(self) -> list[Way]:
+        """What a person can say of calls in doubt."""
+        ways: list[Way] = []
+        for event in self._recorded.open:
+            if event.kind == "tool" and event.state == "open":
+                settle = ("settle", self._run.agent, event.place, "--run", self._run.id)
+                ways += [
+                    Way(f"{event.place} took effect", (*settle, "--done", "JSON")),
+                    Way(f"{event.place} did not", (*settle, "--not-done")),
+                ]
+        return ways
+
+    # -- where it ended ------------------------------------------------------------------------
+
+    def _stopped(self) -> Explanation:
+        run = self._run
+        problem, *hint = (run.problem or "it stopped").split("\n  → ")
+        ways = [Way(line.strip()) for line in hint if line.strip()]
+        doubts = self._settle()
+        ways += doubts
+        if not doubts:
+            ways.append(Way("once that is put right, let it be tried again", ("resume", run.id)))
+        return self._made("stopped", problem, run.changed_at, [*ways, self._cancel()])
+
+    def _finished(self) -> Explanation:
+        run = self._run
+        show = Way("see what it did", ("run", "show", run.id))
+        again = Way("nothing more happens to it; the same command anew needs another key")
+        if run.status == "done":
+            return self._made("finished", "it is done", run.changed_at, [again, show])
+        words = "failed" if run.status == "failed" else "was cancelled"
+        why = f"it {words}: {run.problem or 'nobody said why'}"
+        return self._made("finished", why, run.changed_at, [again, show])
+
+
+def _status(run: RunInfo) -> str:
+    return run.status.replace("_", " ")
+
+
+def _workers(rows: Sequence[ExecutorRow]) -> str:
+    return "there is a worker" if len(rows) == 1 else f"there are {len(rows)} workers"
+
+
+def _came(message: Message) -> str:
+    who = f" from {message.who}" if message.who else ""
+    when = _moment(from_micros(message.at))
+    if message.kind == "cancel":
+        return f"it was asked to end {when}{who}"
+    if message.kind == "answer":
+        return f"an answer came {when}{who}"
+    if message.name.startswith(CHILD):
+        return f"run {message.name.removeprefix(CHILD)} ended {when}"
+    return f"signal {message.name!r} came {when}{who}"
+
+
+def _clock(at: datetime) -> str:
+    """In the local zone; the day only where it is not today."""
+    local = at.astimezone()
+    today = datetime.now().astimezone().date() == local.date()
+    return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def _moment(at: datetime) -> str:
+    return f"at {_clock(at)}"
+
+
+def _for(passed: timedelta) -> str:
+    """A length of time in one unit or two."""
+    seconds = max(int(passed.total_seconds()), 0)
+    parts: list[str] = []
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, seconds = divmod(seconds, length)
+        if number or (unit == "s" and not parts):
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2])

@@ -1,0 +1,478 @@
+"""A worker: runs what was asked for by `start`, and goes on with what waited, or lost its owner."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from perdure.engine.drives import BranchTaken, Drive, Finished, FinishedMeanwhileError
+from perdure.engine.execution import Drained
+from perdure.engine.functions import MARK, AgentSpec, spec_of
+from perdure.engine.picking import NeedsCallerError, Pick, Picker
+from perdure.engine.wakeups import POLL_S
+from perdure.errors import Fenced, NeedsAttention, PerdureError, StoreUnavailable
+from perdure.model import FINISHED, RunInfo
+from perdure.storage.refusals import HeldError
+
+if TYPE_CHECKING:
+    from perdure.engine.own_loop import OwnLoop
+    from perdure.store import Store
+
+DEATH_S = 0.05
+"""How often an idle worker looks whether another executor has died: a look-up of a lock file and
+of a row for each. It is what a takeover waits for."""
+
+OTHERS_MAX = 32
+AGAIN_S, AGAIN_MAX_S = 0.5, 60.0
+TRIES = 5
+"""How often a run is tried whose end cannot be recorded, before a person is asked."""
+
+BACK_MAX_S = 5.0
+TAKE_UP_S = 60.0
+LOOKING_MAX = 0.05
+"""What part of its time an idle worker may spend on looking, however much there is to look at."""
+
+_log = logging.getLogger("perdure.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEvent:
+    """Something that a worker did, for people and logs.
+
+    Attributes:
+        kind: of the worker itself ``ready``, ``unavailable``, ``available``, ``draining``,
+            ``stopped``; of a run ``started``, ``resumed``, then ``done``, ``failed``,
+            ``cancelled``, ``waiting``, ``needs_attention``, or ``left`` (it drained),
+            ``lost`` (another executor took it over), ``trouble`` (tried again later).
+        run: its id, of an event of a run.
+        words: what else is to be said.
+        seconds: how long this worker had it.
+    """
+
+    kind: str
+    run: str = ""
+    words: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A run that this worker is at. Once it is `begun`, it has the lease."""
+
+    pick: Pick
+    since: float
+    drive: Drive | None = None
+    begun: bool = False
+    end: Any = None
+    error: BaseException | None = None
+
+
+_News = Literal["begun", "over"]
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """A run that is not to be tried again before `until`."""
+
+    count: int
+    until: float
+
+
+class Worker:
+    """Runs agent functions for a store: what `Store.start` asked for, what waited and is due, and
+    what executors that died had left.
+
+    Any number of workers may share a store, in any number of processes: a run is executed by who
+    has the lease of its branch. Runs of one branch come one after the other. A run that waits is
+    in no worker's memory.
+
+    Args:
+        store: an open store; it is not closed.
+        functions: agent functions, by which the worker knows what it can run; of several of one
+            name the last is for new runs, and the others for runs of their versions.
+        queues: it picks up runs of these.
+        limit: how many runs it executes at a time. Each of a plain function has a thread; those of
+            ``async def`` functions share one event loop, on a thread of the worker.
+        on_event: is told what it does, on the thread of `run`.
+
+    Raises:
+        TypeError: one is no agent function.
+        ValueError: there are no functions or no queues, or the limit is below 1.
+    """
+
+    def __init__(
+        self, store: Store, functions: Iterable[Callable[..., Any]],
+        queues: Sequence[str] = ("default",), limit: int = 8, *,
+        on_event: Callable[[WorkerEvent], None] | None = None,
+    ) -> None:  # fmt: skip
+        by_name = {spec_of(function).name: function for function in functions}
+        if not by_name:
+            raise ValueError("functions: there must be one at least")
+        if not queues or isinstance(queues, str):
+            raise ValueError(f"queues={queues!r}: must be names of queues, one at least")
+        if limit < 1:
+            raise ValueError(f"limit={limit!r}: must be 1 at least")
+        self._runner = store.runner
+        self._context = store.runner.context
+        self._functions = by_name
+        self._picker = Picker(store.runner, by_name, queues)
+        self._limit = limit
+        self._on_event = on_event
+        self._jobs: dict[str, _Job] = {}
+        self._troubles: dict[str, _Trouble] = {}
+        # Not an Event: a signal's handler may put into this one whatever it interrupted.
+        self._news: queue.SimpleQueue[tuple[_News, _Job] | None] = queue.SimpleQueue()
+        self._stopping = False
+        self._loop: OwnLoop | None = None
+        self._others: list[str] = []
+        self._take_up_at = 0.0
+        self._end_serving: Callable[[], None] = lambda: None
+
+    @staticmethod
+    def can_run(function: object) -> bool:
+        """Whether it is an agent function."""
+        return isinstance(getattr(function, MARK, None), AgentSpec)
+
+    @property
+    def functions(self) -> list[str]:
+        """Names of the functions that it runs."""
+        return sorted(self._functions)
+
+    @property
+    def running(self) -> list[str]:
+        """Ids of the runs that it is at."""
+        return list(self._jobs)
+
+    # -- from begin to end -----------------------------------------------------------------------
+
+    def run(self, *, signals: bool = True) -> None:
+        """Work until `stop` is called, or SIGTERM or SIGINT comes; then drain: pick up nothing
+        more, and leave each run at its next step or tool call, for other workers to go on with at
+        once.
+
+        Args:
+            signals: on the main thread, heed those signals; a second one ends the process at once,
+                as a crash would.
+
+        Raises:
+            Corrupt: the store cannot be read. While it is merely unavailable, this goes on trying.
+        """
+        with self._heeding_signals(signals), self._runner.wakeups.watch(None, self._ring):
+            back_s, served = 0.0, False
+            try:
+                while not self._stopping and not self._context.closed:
+                    try:
+                        if not served:
+                            self._begin()
+                            served = True
+                        wait_s = self._look()
+                    except StoreUnavailable as error:
+                        if not back_s:
+                            self._say(WorkerEvent("unavailable", words=str(error)))
+                        back_s = wait_s = min(back_s * 2 or DEATH_S, BACK_MAX_S)
+                    else:
+                        if back_s:
+                            self._say(WorkerEvent("available"))
+                        back_s = 0.0
+                    self._wait(wait_s)
+            finally:
+                self._drain()
+
+    def stop(self) -> None:
+        """Ask it to drain, and return at once; `run` returns when it has. From any thread, and from
+        a signal's handler."""
+        self._stopping = True
+        self._news.put(None)
+
+    def _begin(self) -> None:
+        self._end_serving = self._runner.liveness.serve(self.functions)
+        self._take_up_at = 0.0
+        self._say(WorkerEvent("ready", words=", ".join(self.functions)))
+
+    def _drain(self) -> None:
+        """Until all runs are left; then say that nothing is served here any more."""
+        if self._jobs:
+            self._say(WorkerEvent("draining", words=f"{len(self._jobs)} running"))
+        self._stopping = True
+        while self._jobs:
+            for job in self._jobs.values():
+                self._ask_to_leave(job)
+            self._wait(DEATH_S)
+        if self._loop is not None:
+            self._loop.stop()
+            self._loop = None
+        self._end_serving()
+        self._end_serving = lambda: None
+        try:
+            if not self._context.closed:
+                self._context.backend.maintain("flush")
+        except PerdureError as error:
+            _log.warning("flushing the store: %s", error)
+        self._stopping = False
+        self._say(WorkerEvent("stopped"))
+
+    def _ask_to_leave(self, job: _Job) -> None:
+        execution = job.drive.execution if job.drive is not None else None
+        if execution is not None and execution.asked_to_stop is None:
+            execution.stop(Drained("this worker is ending", target=f"run {job.pick.run}"))
+
+    @contextlib.contextmanager
+    def _heeding_signals(self, wanted: bool) -> Iterator[None]:
+        if not wanted or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def heed(number: int, _: Any) -> None:
+            if self._stopping:
+                os._exit(128 + number)
+            self.stop()
+
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.signal(number, heed) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    # -- waiting for something to do -------------------------------------------------------------
+
+    def _ring(self) -> None:
+        self._news.put(None)
+
+    def _wait(self, wait_s: float) -> None:
+        """Until there is news, an executor died, or for so long."""
+        until = time.monotonic() + wait_s
+        while True:
+            left_s = max(until - time.monotonic(), 0.0)
+            try:
+                news = self._news.get(timeout=min(left_s, DEATH_S) if self._others else left_s)
+            except queue.Empty:
+                if left_s <= DEATH_S or self._somebody_died():
+                    return
+                continue
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    if news is not None:
+                        self._take_news(*news)
+                    news = self._news.get_nowait()
+            return
+
+    def _somebody_died(self) -> bool:
+        try:
+            return not all(map(self._context.backend.alive, self._others))
+        except PerdureError:
+            return True  # the next look says what is the matter
+
+    def _take_news(self, what: _News, job: _Job) -> None:
+        if what == "begun":
+            row = job.pick.row
+            words = "nobody had it" if row is not None and row.status == "running" else ""
+            self._say(WorkerEvent("resumed" if row else "started", job.pick.run, words))
+        else:
+            self._jobs.pop(job.pick.run, None)
+            self._conclude(job)
+
+    # -- picking up --------------------------------------------------------------------------------
+
+    def _look(self) -> float:
+        """Begin what can be begun; how long there is nothing to do then."""
+        backend = self._context.backend
+        self._runner.liveness.start()
+        self._runner.liveness.settle()
+        if time.monotonic() >= self._take_up_at:
+            self._picker.take_up_known()
+            self._take_up_at = time.monotonic() + TAKE_UP_S
+        ours = self._context.executor
+        self._others = [
+            row.id for row in backend.executors() if row.alive and row.id != ours
+        ][:OTHERS_MAX]  # fmt: skip
+        if len(self._jobs) >= self._limit:
+            return POLL_S  # one that ends is news
+        began, now = time.monotonic(), backend.now()
+        self._forget_troubles()
+        for pick in self._picker.picks(self._taken):
+            self._start(pick)
+            if len(self._jobs) >= self._limit or self._stopping:
+                break
+        for row in self._picker.note_unknown():
+            self._tell_status(row.id, 0.0)
+        wake_at = backend.next_wake()
+        wait_s = max(POLL_S, (time.monotonic() - began) / LOOKING_MAX)
+        if wake_at > now:  # else none; or one that is due, and not for this worker
+            wait_s = min(max((wake_at - backend.now()) / 1e6, 0.0), wait_s)
+        again = (trouble.until - time.monotonic() for trouble in self._troubles.values())
+        return min([wait_s, *(again_s for again_s in again if again_s > 0)])
+
+    def _taken(self, run: str, agent: str, branch: str) -> bool:
+        if run in self._troubles and time.monotonic() < self._troubles[run].until:
+            return True
+        return any(
+            job.pick.agent == agent and job.pick.branch == branch for job in self._jobs.values()
+        )
+
+    def _forget_troubles(self) -> None:
+        """Of runs that went on elsewhere; nothing may grow with the runs that there were."""
+        old = time.monotonic() - 2 * AGAIN_MAX_S
+        for run in [run for run, trouble in self._troubles.items() if trouble.until < old]:
+            del self._troubles[run]
+
+    # -- executing ---------------------------------------------------------------------------------
+
+    def _start(self, pick: Pick) -> None:
+        job = self._jobs[pick.run] = _Job(pick, time.monotonic())
+        if spec_of(pick.function).is_async:
+            if self._loop is None:
+                from perdure.engine.own_loop import OwnLoop  # asyncio: for those who need it
+
+                self._loop = OwnLoop("perdure-worker-loop")
+            self._loop.start(self._execute_async(job))
+            return
+        # A daemon: one that is in the middle of a long step must not hold up the second signal.
+        name = f"perdure-run {pick.run}"
+        try:
+            threading.Thread(target=self._execute, args=(job,), name=name, daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads
+            job.error = error
+            self._news.put(("over", job))
+
+    def _execute(self, job: _Job) -> None:
+        try:
+            drive = self._prepare(job)
+            job.end = self._runner.execute(drive) if drive is not None else "gone"
+        except BaseException as error:  # also SystemExit: it ends the run's thread, not the worker
+            job.error = error
+        self._news.put(("over", job))
+
+    async def _execute_async(self, job: _Job) -> None:
+        try:
+            drive: Any = await self._context.in_thread(self._prepare, job)
+            job.end = await self._runner.execute_async(drive) if drive is not None else "gone"
+        except BaseException as error:
+            job.error = error
+        self._news.put(("over", job))
+
+    def _prepare(self, job: _Job) -> Drive | None:
+        command = self._picker.command(job.pick)
+        if command is None:
+            return None
+        drive = self._runner.drive(command)
+
+        def wanted(info: RunInfo | None) -> bool:
+            if self._stopping or not self._picker.still(job.pick.run, info):
+                return False
+            job.begun = True
+            self._news.put(("begun", job))
+            return True
+
+        drive.wanted = wanted
+        job.drive = drive
+        return drive
+
+    # -- how it ended ------------------------------------------------------------------------------
+
+    def _conclude(self, job: _Job) -> None:
+        run, seconds = job.pick.run, time.monotonic() - job.since
+        error = job.error
+        if not job.begun and isinstance(error, NeedsCallerError):
+            words = "its arguments were not stored: run it where it was called from"
+            self._say(WorkerEvent("trouble", run, words))
+        elif isinstance(error, Fenced):
+            self._say(WorkerEvent("lost", run, error.problem, seconds))
+        elif isinstance(error, HeldError | BranchTaken | FinishedMeanwhileError):
+            # Somebody else was faster; or the end of the run had been asked for.
+            self._hold_off(run, DEATH_S)
+            if job.begun:
+                self._tell_status(run, seconds, job.pick.row, error)
+        elif isinstance(error, Drained):
+            self._runner.wakeups.tell(run)
+            self._say(WorkerEvent("left", run, "", seconds))
+        elif job.end == "gone":
+            self._hold_off(run, AGAIN_MAX_S)
+        elif error is None:
+            self._troubles.pop(run, None)
+            if isinstance(job.end, Finished):
+                self._say(WorkerEvent("done", run, "", seconds))
+            else:
+                self._tell_status(run, seconds)
+        elif not self._tell_status(run, seconds, job.pick.row, error):
+            self._trouble(job, error, seconds)
+
+    def _hold_off(self, run: str, seconds: float) -> None:
+        """Do not pick it again at once: whatever it is, it must not become a tight loop."""
+        trouble = self._troubles.setdefault(run, _Trouble(0, 0.0))
+        trouble.until = time.monotonic() + seconds
+
+    def _tell_status(
+        self, run: str, seconds: float, before: RunInfo | None = None,
+        error: BaseException | None = None,
+    ) -> bool:  # fmt: skip
+        """Say what the run came to; False if it came to nothing.
+
+        Args:
+            before: its row as it was picked up.
+            error: what its execution raised: one that says that it waits did not.
+        """
+        try:
+            found = self._context.backend.runs(run_id=run)
+        except PerdureError:
+            return False
+        ends = (
+            (*FINISHED, "needs_attention") if error else (*FINISHED, "needs_attention", "waiting")
+        )
+        if not found or found[0].status not in ends:
+            return False
+        if before is not None and found[0].changed_at == before.changed_at:
+            return False
+        words = found[0].waits or found[0].problem or ""
+        failed = error if found[0].status == "failed" else None
+        self._say(WorkerEvent(found[0].status, run, words, seconds), failed)
+        return True
+
+    def _trouble(self, job: _Job, error: BaseException, seconds: float) -> None:
+        """It ended without that being recorded: it is tried again, later and later; in the end a
+        person is asked (I8)."""
+        run = job.pick.run
+        before = self._troubles.get(run)
+        count = (before.count if before is not None else 0) + 1
+        again_s = min(AGAIN_S * 2 ** (count - 1), AGAIN_MAX_S)
+        problem = f"{type(error).__name__}: {error}"
+        if isinstance(error, StoreUnavailable):
+            count, again_s = 0, AGAIN_S  # nothing that the run could be blamed for
+        elif count >= TRIES:
+            reason = NeedsAttention(
+                f"it ended {count} times without an outcome, with {problem}",
+                target=f"run {run}", hint="put that right and resume the run, or cancel it",
+            )  # fmt: skip
+            try:
+                self._picker.stop(run, reason)
+            except PerdureError as refused:
+                _log.info("run %s: %s", run, refused)
+            else:
+                self._troubles.pop(run, None)
+                self._tell_status(run, seconds)
+                return
+        self._troubles[run] = _Trouble(count, time.monotonic() + again_s)
+        again = f"{problem} (tried again in {again_s:g} s)"
+        self._say(WorkerEvent("trouble", run, again, seconds), error)
+
+    def _say(self, event: WorkerEvent, error: BaseException | None = None) -> None:
+        warn = event.kind in ("failed", "needs_attention", "trouble", "unavailable", "lost")
+        level = logging.WARNING if warn else logging.INFO
+        subject = f"run {event.run}" if event.run else "worker"
+        colon = ": " if event.words else ""
+        _log.log(level, "%s %s%s%s", subject, event.kind, colon, event.words, exc_info=error)
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception as failed:  # e.g. nobody reads what is printed: the runs go on
+            _log.warning("telling of %s: %s", event.kind, failed, exc_info=failed)

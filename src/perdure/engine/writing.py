@@ -1,0 +1,358 @@
+"""How one run writes: one commit at a time, and what comes meanwhile shares the next one.
+
+Steps of a run that go on side by side would otherwise queue for an fsync each. Callers are threads
+and tasks of any event loop; none of them waits for another's code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perdure.core.draft import Recording
+from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
+from perdure.model import Cause, RunInfo
+from perdure.state.extras import Extras
+from perdure.storage.committer import Proposal
+
+if TYPE_CHECKING:
+    from perdure.model import Message
+    from perdure.state.flow import Flow
+    from perdure.state.working import WorkingCopy
+    from perdure.storage.committer import Committed
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """Something that one caller wants committed.
+
+    Attributes:
+        recording: an edit's; at most one to a commit.
+        error: why it is not in, once `settled`.
+        wake: called, on any thread, when it is settled, or when its commit needs its thread.
+    """
+
+    cause: Cause
+    records: Sequence[Mapping[str, Any]] = ()
+    recording: Recording | None = None
+    sync: bool = False
+    consumed: Sequence[int] = ()
+    runs: Sequence[RunInfo] = ()
+    sends: Sequence[Message] = ()
+    release: bool = False
+    settled: bool = False
+    error: BaseException | None = None
+    wake: Callable[[], None] = lambda: None
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A commit under way."""
+
+    items: list[Item]
+    flow: Flow[Committed]
+    proposal: Proposal
+    landed: bool = False
+    waiters: list[Callable[[], None]] = field(default_factory=list)
+
+
+class RunWriter:
+    """See the module. Whatever fails here fails the run: `on_failure` hears of it first."""
+
+    def __init__(
+        self, working: WorkingCopy[Any], before: Callable[[], None],
+        on_failure: Callable[[BaseException], BaseException], lock: threading.RLock,
+    ) -> None:  # fmt: skip
+        self._working = working
+        self._before = before
+        self._on_failure = on_failure
+        self._lock = lock  # the execution's: `before` and `on_failure` take it, too
+        self._queue: list[Item] = []
+        self._flight: _Flight | None = None
+        self._waiting: list[Mapping[str, Any]] = []
+        self._waiting_consumed: list[int] = []
+        self._closed = False
+
+    def later(self, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = ()) -> None:
+        """Records that nothing outside depends on yet: they join the next commit."""
+        with self._lock:
+            self._waiting += records
+            self._waiting_consumed += consumed
+
+    def post(self, item: Item, instead: Item | None = None) -> None:
+        """Commit it soon; nobody waits for that. If it fails, so does the run. It takes the place
+        of `instead`, where that is not under way yet."""
+        with self._lock:
+            if self._closed:  # by a call that was left to itself, and has outlived its run
+                return
+            if instead is not None and instead in self._queue:
+                self._queue[self._queue.index(instead)] = item
+            else:
+                self._queue.append(item)
+            flight = self._start() if self._flight is None else None
+        if flight is not None:
+            self._submit_soon(flight)
+
+    def close(self) -> None:
+        """The function has ended: see what was posted in, or fail, and take nothing more. The
+        commit that ends the run must not race with one that is under way."""
+        while True:
+            news = threading.Event()
+            with self._lock:
+                self._closed = True
+                flight = self._flight
+                if flight is None:
+                    return
+                if flight.landed:
+                    news.set()
+                else:
+                    flight.waiters.append(news.set)
+            news.wait()
+            self._finish(flight)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a commit is under way: what is put off comes behind it in the log, and must not
+        be handed to the function before it."""
+        return self._flight is not None
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anything waits for a commit."""
+        return bool(self._waiting)
+
+    def take_waiting(self) -> tuple[list[Mapping[str, Any]], list[int]]:
+        """What waits for a commit: records, and numbers of messages. They are the caller's now."""
+        with self._lock:
+            records, self._waiting = self._waiting, []
+            consumed, self._waiting_consumed = self._waiting_consumed, []
+        return records, consumed
+
+    # -- from threads ------------------------------------------------------------------------
+
+    def write(self, item: Item) -> None:
+        """Commit it with all that waits; on the calling thread where no other commit is under way.
+
+        Raises:
+            SchemaError: an edit breaks the schema; nothing else of the commit is lost.
+            Unstorable: it is too big for one commit.
+            RunInterrupted: from `on_failure`.
+        """
+        news: threading.Event | None = None
+        with self._lock:
+            self._refuse_when_closed()
+            if self._flight is not None or self._queue:
+                news = threading.Event()  # costs more than all else here: made only to wait
+                item.wake = news.set
+            self._queue.append(item)
+            flight = self._start() if self._flight is None else None
+        if flight is not None:
+            self._fly(flight)
+        if not item.settled:
+            self._stand_by(item, news)
+        if item.error is not None:
+            raise item.error
+
+    def _stand_by(self, item: Item, news: threading.Event | None) -> None:
+        """Wait until it is settled, finishing what has landed: the owner of the commit under way
+        may be a task of an event loop that this very thread is holding up."""
+        news = news or threading.Event()
+        item.wake = news.set
+        while not item.settled:
+            with self._lock:
+                under_way = self._flight
+                if under_way is not None and not under_way.landed:
+                    under_way.waiters.append(news.set)
+            if under_way is not None and under_way.landed:
+                self._finish(under_way)
+                continue
+            if not item.settled:
+                news.wait()
+                news.clear()
+
+    def _fly(self, flight: _Flight) -> None:
+        """Bring a commit home on this thread."""
+        submit = self._working.context.submit
+        while True:
+            try:
+                outcome: Any = submit(flight.proposal)
+            except BaseException as error:
+                done = self._go_on(flight, error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                done = self._go_on(flight, outcome)
+            if done:
+                return
+
+    # -- from tasks --------------------------------------------------------------------------
+
+    async def write_async(self, item: Item) -> None:
+        """As `write`, without holding up the event loop. A task that is cancelled meanwhile is so
+        once the commit is in or has failed."""
+        from perdure.state.waiting import Wait, bell  # asyncio: who is here has it anyway
+
+        landing = bell()
+        wait = Wait(landing)
+        item.wake = lambda: wait.done()
+        with self._lock:
+            self._refuse_when_closed()
+            self._queue.append(item)
+            flight = self._start() if self._flight is None else None
+        if flight is not None:
+            self._submit_soon(flight)
+        cancelled: BaseException | None = None
+        while True:
+            try:
+                await wait.wait(lambda: False)
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # it goes on once it is known what became of the commit
+                cancelled = error
+            with self._lock:
+                if item.settled:
+                    break
+                wait = Wait(landing)
+                under_way = self._flight
+            # It waits to be woken even if this settles it: those of one commit go on in its order.
+            if under_way is not None:
+                self._finish(under_way)
+        if cancelled is not None:
+            raise cancelled
+        if item.error is not None:
+            raise item.error
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:  # by code that its function left behind
+            raise RunInterrupted(PerdureError("its function has ended"))
+
+    def _submit_soon(self, flight: _Flight) -> None:
+        committer = self._working.context.committer
+        while True:
+            try:
+                committer.submit_soon(flight.proposal, lambda: self._landed(flight))
+                return
+            except Exception as error:  # the store is closed
+                if self._go_on(flight, error):
+                    return
+
+    def _landed(self, flight: _Flight) -> None:
+        """On the committer's thread: the store has answered."""
+        with self._lock:
+            flight.landed = True
+            waiters, flight.waiters = flight.waiters, []
+        for wake in waiters:
+            wake()
+        edits = [item for item in flight.items if item.recording is not None]
+        if edits:  # it changes the state that its task's thread may be reading
+            edits[0].wake()
+        else:
+            self._finish(flight)
+
+    # -- either way --------------------------------------------------------------------------
+
+    def _start(self) -> _Flight | None:
+        """With the lock held and none under way: the next commit, of all that waits up to the
+        first edit; None if nothing does."""
+        while self._queue:
+            items: list[Item] = []
+            while self._queue:
+                items.append(self._queue.pop(0))
+                if items[-1].recording is not None or items[-1].release:
+                    break
+            flight = self._prepare(items)
+            if flight is not None:
+                return flight
+        return None
+
+    def _prepare(self, items: list[Item]) -> _Flight | None:
+        """A commit up to the point where the store is to take it; None: all of it failed before."""
+        records = [*self._waiting, *(record for item in items for record in item.records)]
+        extras = Extras(
+            records=records, sync=any(item.sync for item in items),
+            consumed=[*self._waiting_consumed, *(no for item in items for no in item.consumed)],
+            runs=[row for item in items for row in item.runs],
+            sends=[message for item in items for message in item.sends],
+            release=items[-1].release,
+        )  # fmt: skip
+        last = items[-1]
+        working = self._working
+        try:
+            self._before()
+            if last.recording is not None:
+                flow = working.committing_recording(last.recording, last.cause, extras)
+            else:
+                flow = working.committing_delta([], items[0].cause, extras)
+            self._flight = _Flight(items, flow, _next_proposal(flow, None))
+        except Unstorable as too_big:
+            if len(items) > 1:  # it may be one of them, or all together: one after the other
+                self._queue[:0] = items[1:]
+                return self._prepare(items[:1])
+            self._settle(items, too_big)
+            return None
+        except SchemaError as refused:
+            # The edit alone is wrong; what came before it goes its way.
+            self._settle([last], refused)
+            self._queue[:0] = items[:-1]
+            return None
+        except BaseException as error:
+            self._settle(items, self._on_failure(error))
+            return None
+        self._waiting, self._waiting_consumed = [], []
+        return self._flight
+
+    def _finish(self, flight: _Flight) -> None:
+        """Take in the store's answer, once, on whichever thread comes first; go on to the next."""
+        with self._lock:
+            if self._flight is not flight or not flight.landed:
+                return
+            flight.landed = False
+            try:
+                outcome: Any = flight.proposal.outcome()
+            except BaseException as error:
+                outcome = error
+            if not self._go_on(flight, outcome):
+                self._submit_soon(flight)
+
+    def _go_on(self, flight: _Flight, outcome: Any) -> bool:
+        """Send a commit's logic what the store answered; False: it proposed another one."""
+        with self._lock:
+            try:
+                flight.proposal = _next_proposal(flight.flow, outcome)
+                return False
+            except StopIteration:
+                failure: BaseException | None = None
+            except BaseException as error:
+                failure = self._on_failure(error)
+            self._flight = None
+            self._settle(flight.items, failure)
+            for wake in flight.waiters:
+                wake()
+            following = self._start()
+            if following is not None:
+                self._submit_soon(following)
+            return True
+
+    def _settle(self, items: Sequence[Item], error: BaseException | None) -> None:
+        for item in items:
+            item.error = error
+            item.settled = True
+        for item in items:
+            item.wake()
+
+
+def _next_proposal(flow: Flow[Committed], outcome: Any) -> Proposal:
+    """Send what came of the last one, and do what the operation wants until it proposes again."""
+    wanted = (
+        flow.throw(outcome) if isinstance(outcome, BaseException) else flow.send(outcome)
+    )  # fmt: skip
+    while not isinstance(wanted, Proposal):
+        try:
+            result = wanted()
+        except BaseException as error:
+            wanted = flow.throw(error)
+        else:
+            wanted = flow.send(result)
+    return wanted

@@ -1,0 +1,77 @@
+"""What races with the end of a run, and who hears of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import perdure
+
+WAIT_S = 30
+
+
+@perdure.agent(dict)
+def talkative(run: perdure.Run[dict]) -> str:
+    run.progress("nearly there", 0.9)
+    return "done"
+
+
+@perdure.step(timeout=0.05)
+def endless() -> None:
+    for _ in range(40):
+        perdure.heartbeat("still at it")
+        time.sleep(0.01)
+
+
+@perdure.agent(dict)
+def impatient(run: perdure.Run[dict]) -> str:
+    try:
+        endless()
+    except perdure.TimedOut:
+        return "went on without it"
+    return "waited"
+
+
+@perdure.agent(dict)
+def double(run: perdure.Run[dict], number: int) -> int:
+    return 2 * number
+
+
+@perdure.agent(dict)
+def parent(run: perdure.Run[dict]) -> int:
+    return run.start(double, "child", 21).result()
+
+
+def test_a_note_right_before_the_return_does_not_race_with_the_last_commit() -> None:
+    """The note was being committed when the run's end was: the run failed with a Conflict, and
+    stayed as it was."""
+    with perdure.open("memory://") as store:
+        for number in range(50):
+            assert store.run(talkative, f"agent-{number}") == "done"
+            log = list(store.agent(f"agent-{number}").log())
+            assert [r["t"] for c in log for r in c.records][-2:] == ["run-progress", "run-finished"]
+
+
+def test_a_call_that_outlived_its_run_writes_nothing_more() -> None:
+    with perdure.open("memory://") as store:
+        assert store.run(impatient, "a") == "went on without it"
+        before = len(list(store.agent("a").log()))
+        time.sleep(0.2)
+        assert len(list(store.agent("a").log())) == before
+
+
+def test_a_parent_hears_of_a_child_that_was_run_by_hand() -> None:
+    """A child that a call of `store.run` began, and no worker, did not know its parent: that waited
+    for ever."""
+    with perdure.open("memory://") as store:
+        handle = store.start(parent, "parent")
+        going = threading.Thread(target=store.run, args=(parent, "parent"))
+        going.start()
+        ends = time.monotonic() + WAIT_S
+        while handle.status != "done":
+            assert time.monotonic() < ends
+            for run in store.runs(function="double", status=["pending"]):
+                assert store.options(key=run.key).run(double, run.agent, 21) == 42
+            time.sleep(0.01)
+        going.join(WAIT_S)
+        assert handle.result() == 42

@@ -1,0 +1,180 @@
+"""Runs that outlive their code: they go on where it still fits, and say where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Signal, Timer
+from perdure.engine import functions
+from perdure.errors import NeedsAttention
+from perdure.store import Store
+from tests.engine.conftest import CrashError, Crashes, Place
+from tests.engine.waits import go, verify_all
+
+
+@pytest.fixture(autouse=True)
+def rows_follow_from_the_log(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(functions, "_versions", {})
+    yield
+    verify_all(place)
+
+
+@perdure.step
+def price(item: str) -> int:
+    return len(item)
+
+
+@perdure.step
+def fee(amount: int) -> int:
+    return amount // 2
+
+
+def selling(body: Any, **options: Any) -> Any:
+    @perdure.agent(dict, name="sell", **options)
+    def sell(run: perdure.Run[dict], item: str) -> Any:
+        return body(run, item)
+
+    return sell
+
+
+def old_way(run: perdure.Run[dict], item: str) -> Any:
+    amount = price(item)
+    run.wait_for("paid")
+    return ["old", amount]
+
+
+def test_a_changed_function_goes_on_where_its_recorded_steps_match(store: Store) -> None:
+    def more(run: perdure.Run[dict], item: str) -> Any:
+        amount = price(item)
+        run.wait_for("paid")
+        return ["new", amount, fee(amount)]
+
+    go(store, selling(old_way), "a", "book")
+    store.handle("a/sell/main").signal("paid")
+    assert go(store, selling(more), "a", "book") == ["new", 4, 2]
+
+
+def waiting_for(**waits: Any) -> Any:
+    def body(run: perdure.Run[dict], item: str) -> Any:
+        amount = price(item)
+        return [run.select(**waits).name, amount]
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (lambda run, item: [run.wait_for("paid"), price(item)], "now calls wait_for:paid#1"),
+        (lambda run, item: price(item), r"ended, where it had recorded wait select#1"),
+        (waiting_for(paid=Signal("payed"), late=Timer(9)), r"other arguments \(paid\)"),
+        (waiting_for(paid=Signal("paid")), r"other arguments \(late\)"),
+        (waiting_for(gone=Signal("paid"), late=Timer(9)), r"other arguments \(.*gone.*\)"),
+    ],
+)
+def test_one_that_waits_for_something_else_shows_what_was_recorded_and_what_is_expected(
+    store: Store, new: Any, words: str
+) -> None:
+    """Of a wait only the name was compared: the run went on waiting for what the new code did not
+    know, and gave it that."""
+    old = waiting_for(paid=Signal("paid"), late=Timer(3600))
+    go(store, selling(old), "a", "book")
+    handle = store.handle("a/sell/main")
+    handle.signal("paid")
+    with pytest.raises(NeedsAttention, match=words):
+        go(store, selling(new), "a", "book")
+    assert handle.status == "needs_attention" and "recorded" in str(handle.info.problem)
+    assert go(store, selling(old), "a", "book") == ["paid", 4]
+
+
+def test_for_how_long_it_waits_at_most_may_change(store: Store) -> None:
+    go(store, selling(waiting_for(paid=Signal("paid"), late=Timer(3600))), "a", "book")
+    store.handle("a/sell/main").signal("paid")
+    new = selling(waiting_for(paid=Signal("paid"), late=Timer(60)))
+    assert go(store, new, "a", "book") == ["paid", 4]
+
+
+def patched(run: perdure.Run[dict], item: str) -> Any:
+    amount = price(item)
+    if run.patched("fee"):
+        amount += fee(amount)
+    run.wait_for("paid")
+    return [amount, run.patched("later")]
+
+
+def test_patched_keeps_runs_that_were_past_it_on_the_old_way(store: Store, crash: Crashes) -> None:
+    go(store, selling(old_way), "a", "book")
+    store.handle("a/sell/main").signal("paid")
+    assert go(store, selling(patched), "a", "book") == [4, True], "past one, and not the other"
+
+    go(store, selling(patched), "b", "book")
+    store.handle("b/sell/main").signal("paid")
+    assert go(store, selling(patched), "b", "book") == [6, True]
+
+
+def test_patched_says_the_same_again_after_a_crash(place: Place, crash: Crashes) -> None:
+    def body(run: perdure.Run[dict], item: str) -> Any:
+        found = [run.patched("one")]
+        price(item)
+        crash("after")
+        return [*found, run.patched("two")]
+
+    crash.arm("after")
+    with pytest.raises(CrashError):
+        go(place.open(), selling(body), "a", "book")
+    assert go(place.open(), selling(body), "a", "book") == [True, True]
+
+
+def test_old_runs_go_to_old_code_and_new_runs_to_new(place: Place) -> None:
+    def new_way(run: perdure.Run[dict], item: str) -> Any:
+        run.wait_for("paid")
+        return ["new", price(item)]
+
+    store = place.open()
+    old = selling(old_way, version="1")
+    go(store, old, "a", "book")
+    new = selling(new_way, version="2")
+    go(store, new, "b", "book")
+    for agent in ("a", "b"):
+        store.handle(f"{agent}/sell/main").signal("paid")
+    assert go(place.open(), new, "a", "book") == ["old", 4]
+    assert go(place.open(), new, "b", "book") == ["new", 4]
+    assert [run.version for run in store.runs()] == ["1", "2"]
+    assert go(place.open(), new, "a", "book") == ["old", 4], "recorded"
+
+
+def test_without_the_old_code_new_code_goes_on_if_it_fits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(store, selling(old_way, version="1"), "a", "book")
+    go(store, selling(old_way, version="1"), "b", "book")
+    monkeypatch.setattr(functions, "_versions", {})  # another process, without the old code
+    for agent in ("a", "b"):
+        store.handle(f"{agent}/sell/main").signal("paid")
+    other = selling(lambda run, item: run.wait_for("paid"), version="2")
+    with pytest.raises(NeedsAttention, match="where it had recorded step price#1"):
+        go(store, other, "a", "book")
+    fits = selling(lambda run, item: [price(item), run.wait_for("paid")], version="3")
+    assert go(store, fits, "b", "book") == [4, None]
+    assert go(store, selling(old_way, version="1"), "a", "book") == ["old", 4]
+
+
+def test_an_old_turn_ends_under_its_version(store: Store) -> None:
+    def turning(name: str) -> Any:
+        def body(run: perdure.Run[dict], item: str) -> Any:
+            run.wait_for("paid")
+            return run.again("x") if item == "book" else [name, item]
+
+        return body
+
+    go(store, selling(turning("old"), version="1"), "a", "book")
+    new = selling(turning("new"), version="2")
+    ends = []
+    for number in range(2):
+        store.handle("a/sell/main").signal("paid", number)
+        ends.append(go(store, new, "a", "book"))
+    assert ends == [None, ["old", "x"]]
