@@ -8,7 +8,7 @@ import pytest
 import perdure
 from perdure.cli import session
 from perdure.cli.failures import HELD, MOVED
-from perdure.storage.committer import explain
+from perdure.storage.refusals import explain
 from tests.cli.operator import Operator
 
 
@@ -66,8 +66,8 @@ def test_a_run_that_is_executing_is_named_with_a_way_to_end_it(operator: Operato
     def look(path: str) -> str:
         tried = (
             ["undo", "ticket-42"], ["undo", "ticket-42", "--cancel-run"],
-            ["rollback", "ticket-42", "3"], ["cancel", "ticket-42/busy/main"],
-            ["settle", "ticket-42", "look#1", "--not-done"], ["checkpoint", "ticket-42", "x"],
+            ["rollback", "ticket-42", "3"], ["checkpoint", "ticket-42", "x"],
+            ["settle", "ticket-42", "look#1", "--not-done"],
         )  # fmt: skip
         for words in tried:
             code, said = operator.refused(*words)
@@ -85,3 +85,33 @@ def test_a_run_that_is_executing_is_named_with_a_way_to_end_it(operator: Operato
 
     with perdure.open(operator.path) as store:
         assert store.run(busy, "ticket-42") == "x"
+
+
+def test_a_run_that_is_executing_is_asked_to_end_and_ends_at_its_next_step(
+    operator: Operator,
+) -> None:
+    """Story: `cancel` refused a run that an executor had: one had to find and end its process."""
+    made: list[str] = []
+
+    @perdure.tool
+    def look(path: str) -> str:
+        made.append(path)
+        said = operator.see("cancel", "ticket-42/busy/main", "--why", "wrong one")
+        assert "is asked to end: executor " in said
+        assert "leaves its function at its next step" in said
+        answer = operator.json("cancel", "ticket-42/busy/main")
+        assert (answer["status"], answer["why"]["situation"]) == ("running", "executing")
+        assert answer["why"]["asked_to_end"]
+        why = operator.see("why", "ticket-42/busy/main")
+        assert "it was asked to end, and leaves its function at its next step" in why
+        assert "or end it" not in why
+        return path
+
+    @perdure.agent(dict, name="busy")
+    def busy(run: perdure.Run[dict]) -> str:
+        return look("x") + look("y")
+
+    with perdure.open(operator.path) as store, pytest.raises(perdure.PerdureError):
+        store.run(busy, "ticket-42")
+    assert made == ["x"]
+    assert "it was cancelled: wrong one" in operator.see("why", "ticket-42/busy/main")

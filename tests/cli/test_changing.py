@@ -141,7 +141,6 @@ def test_a_call_that_a_living_executor_is_at_is_not_in_doubt(operator: Operator)
         assert "in doubt" not in operator.see("show", "ticket-42")
         assert operator.json("effects", "ticket-42")[-1]["state"] == "under way"
         assert operator.refused("settle", "ticket-42", "look#1", "--not-done")[0] == 4
-        assert operator.refused("cancel", "ticket-42/busy/main")[0] == 4
         assert operator.refused("undo", "ticket-42", "--cancel-run")[0] == 4
         return path
 

@@ -223,10 +223,14 @@ def test_every_command_answers_in_json(operator: Operator) -> None:
         "fork": ["ticket-42", "new"], "checkpoint": ["ticket-42", "point"],
         "undo": ["ticket-42"], "redo": ["ticket-42"], "rollback": ["ticket-42", "3"],
         "runs": [], "effects": ["ticket-43"], "settle": ["ticket-43", "refund#1", "--not-done"],
-        "cancel": ["ticket-43/support/main"], "verify": [], "repair": [],
+        "why": ["ticket-43"], "answer": ["ticket-43"], "signal": ["ticket-43", "go"],
+        "cancel": ["ticket-43/support/main"],
+        "retry": ["ticket-43/support/main", "--from", "lookup#1"],
+        "resume": ["--all", "--agent", "ticket-43", "--yes"],
+        "verify": [], "repair": [],
         "export": ["ticket-42", "-o", str(operator.path.with_name("out.jsonl"))],
     }  # fmt: skip
-    assert {name for name, *_ in COMMANDS} == {*asked, "import"}
+    assert {name for name, *_ in COMMANDS} == {*asked, "import", "worker"}
     for command, words in asked.items():
         result = operator.type(command, *words, "--json")
         assert result.exit_code == 0, result.output

@@ -16,10 +16,14 @@ from perdure.cli import (
     failures,
     history,
     inspecting,
+    ledger,
     moving,
     overview,
     runs,
+    steering,
+    timeline,
     transfer,
+    worker,
 )  # fmt: skip
 from perdure.cli.session import JsonOption, Settings, StoreOption
 
@@ -108,9 +112,15 @@ COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("redo", moving.redo, "Take back the latest undo."),
     ("rollback", moving.rollback, "Go back to an earlier state."),
     ("runs", runs.runs, "Runs, and which of them need a person."),
-    ("effects", runs.effects, "What an agent did to the world."),
-    ("settle", runs.settle, "Say what became of a tool call in doubt."),
-    ("cancel", runs.cancel, "End a run that cannot go on."),
+    ("worker", worker.worker, "Run what was asked for, and what others left."),
+    ("why", runs.why, "Why is a run not moving?"),
+    ("answer", steering.answer, "Answer what a run asks."),
+    ("signal", steering.signal, "Send a run a signal."),
+    ("cancel", steering.cancel, "End runs."),
+    ("resume", steering.resume, "Let runs that need attention be tried again."),
+    ("retry", steering.retry, "Set a run back to a step."),
+    ("effects", ledger.effects, "What an agent did to the world."),
+    ("settle", ledger.settle, "Say what became of a tool call in doubt."),
     ("verify", checking.verify, "Prove that no byte of a log changed."),
     ("repair", checking.repair, "Rebuild page checksums, once all logs are proved."),
     ("export", transfer.export, "Write an agent's history, or a state, to a file."),
@@ -119,7 +129,17 @@ COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
 for name, function, summary in COMMANDS:
     app.command(name, short_help=summary)(function)
 
-run_app = typer.Typer(no_args_is_help=True, help="One run: show it, or cancel it.")
-run_app.command("show", short_help="Its status, tool calls and result.")(runs.show)
-run_app.command("cancel", short_help="End it.")(runs.cancel)
+run_app = typer.Typer(no_args_is_help=True, help="One run: show it, or go on from a step of it.")
+RUN_COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
+    ("show", timeline.show, "Its timeline, where it is, what it waits for, and its result."),
+    ("why", runs.why, "Why is it not moving?"),
+    ("answer", steering.answer, "Answer what it asks."),
+    ("signal", steering.signal, "Send it a signal."),
+    ("cancel", steering.cancel, "End it."),
+    ("resume", steering.resume, "Let it be tried again."),
+    ("retry", steering.retry, "Set it back to a step."),
+    ("fork", steering.fork_run, "Another run on a new branch, from a step of it."),
+)
+for name, function, summary in RUN_COMMANDS:
+    run_app.command(name, short_help=summary)(function)
 app.add_typer(run_app, name="run")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
-from perdure import Branch, EffectInfo, RunInfo
+from perdure import Branch, EffectInfo, Explanation, RunInfo, Way
 from perdure.agent import Agent
 from perdure.cli import plain
 from perdure.cli.session import Session
 from perdure.cli.words import STATUS_STYLES, clean, text
+from perdure.model import UNFINISHED
 
-UNFINISHED = ("pending", "running", "needs_attention")
+BLOCKS_MAX = 10
+"""Runs that are told of at length in one answer."""
+
 ALONE = {"running": "its executor is gone", "pending": "nobody executes it"}
 ON_RESUME = {
     "retry": "run it again: the call is repeated, with the same idempotency key",
@@ -50,6 +55,8 @@ def branch_json(session: Session, branch: Branch) -> dict[str, Any]:
 def run_status(session: Session, run: RunInfo) -> Text:
     """The status in colour; a run that nobody executes says so."""
     words = run.status.replace("_", " ")
+    if run.status == "pending" and not run.started:
+        return text((words, STATUS_STYLES[run.status]), (", not begun", "yellow"))
     alone = ALONE.get(run.status)
     if alone is not None and executor_of(session, run) is None:
         return text((words, STATUS_STYLES[run.status]), (f", {alone}", "yellow"))
@@ -58,6 +65,8 @@ def run_status(session: Session, run: RunInfo) -> Text:
 
 def why(run: RunInfo, session: Session) -> str:
     """Why a run ended badly or stands still, on one line; empty if it does not."""
+    if run.status == "waiting":
+        return "for " + clean(run.waits)
     if run.status not in ("failed", "cancelled", "needs_attention"):
         return ""
     return clean(session.say((run.problem or "").partition("\n")[0]))
@@ -72,11 +81,12 @@ def effect_state(effect: EffectInfo, executor: str | None) -> str:
 
 def effect_style(state: str) -> str:
     return {
-        "in doubt": "bold red", "under way": "cyan", "done": "green", "failed": "red",
+        "in doubt": "bold red", "under way": "cyan", "open": "cyan", "done": "green",
+        "failed": "red", "cancelled": "dim",
     }.get(state, "yellow")  # fmt: skip
 
 
-def in_doubt(session: Session, runs: list[RunInfo]) -> list[EffectInfo]:
+def in_doubt(session: Session, runs: Sequence[RunInfo]) -> list[EffectInfo]:
     """The tool calls of unfinished runs that nobody knows the outcome of."""
     return [
         effect
@@ -87,26 +97,70 @@ def in_doubt(session: Session, runs: list[RunInfo]) -> list[EffectInfo]:
     ]
 
 
-def print_ways_out(console: Console, session: Session, runs: list[RunInfo]) -> None:
+def print_ways_out(console: Console, session: Session, runs: Sequence[RunInfo]) -> None:
     """For each run that stands still: why, and what a person can type."""
+    told = 0
     for run in runs:
         if run.status not in UNFINISHED or executor_of(session, run) is not None:
             continue
-        doubts = in_doubt(session, [run])
-        console.print()
-        console.print(text(("! ", "bold red"), (f"run {clean(run.id)}", "bold")))
-        if run.problem and not doubts:
-            for line in session.say(run.problem).splitlines():
-                console.print(text(f"  {clean(line)}"))
-        for effect in doubts:
-            _print_doubt(console, session, run, effect)
-        cancel = session.command("cancel", run.id)
-        if doubts or run.status == "needs_attention":
-            console.print(text("  or end the run: ", (cancel, "bold")))
-        else:
+        if told == BLOCKS_MAX:
+            console.print()
             console.print(
-                text("  nobody executes it: run its program again, or ", (cancel, "bold"))
+                text("… and more: ", (session.command("why", "RUN"), "bold"), " says it of each")
             )
+            return
+        told += _print_way_out(console, session, run)
+
+
+def _print_way_out(console: Console, session: Session, run: RunInfo) -> bool:
+    """Returns whether there was something to say."""
+    if run.status == "waiting":
+        said = session.store.handle(run.id).why()
+        asks = any(call.question for call in said.calls)
+        if said.situation == "waiting" and not asks:
+            return False
+        _print_head(console, run)
+        print_explanation(console, session, said)
+        return True
+    doubts = in_doubt(session, [run])
+    _print_head(console, run)
+    if run.problem and not doubts:
+        for line in session.say(run.problem).splitlines():
+            console.print(text(f"  {clean(line)}"))
+    for effect in doubts:
+        _print_doubt(console, session, run, effect)
+    cancel = session.command("cancel", run.id)
+    if run.status == "needs_attention" and not doubts:
+        resume = session.command("resume", run.id)
+        console.print(text("  once that is put right: ", (resume, "bold")))
+    if doubts or run.status == "needs_attention":
+        console.print(text("  or end the run: ", (cancel, "bold")))
+    else:
+        console.print(text("  nobody executes it: run its program again, or ", (cancel, "bold")))
+    return True
+
+
+def _print_head(console: Console, run: RunInfo) -> None:
+    console.print()
+    console.print(text(("! ", "bold red"), (f"run {clean(run.id)}", "bold")))
+
+
+def print_explanation(console: Console, session: Session, said: Explanation) -> None:
+    """Why a run is not moving, and what to do."""
+    for line in session.say(said.why).splitlines():
+        console.print(Padding(text(clean(line)), (0, 0, 0, 2)), soft_wrap=not console.is_terminal)
+    print_ways(console, session, said.ways)
+
+
+def print_ways(console: Console, session: Session, ways: Sequence[Way]) -> None:
+    """What to do, with commands to paste."""
+    for way in ways:
+        words = clean(session.say(way.words))
+        if not way.command:
+            console.print(text(("  → ", "cyan"), words))
+            continue
+        command = session.command(*way.command)
+        console.print(text(("  → ", "cyan"), f"{words}: ", (command, "bold")))
 
 
 def _print_doubt(console: Console, session: Session, run: RunInfo, effect: EffectInfo) -> None:

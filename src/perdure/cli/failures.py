@@ -51,8 +51,8 @@ HELD = "wait until the run ends or waits, send it a signal, or fork"
 IN_THE_SHELL = {
     "cancel_run=True": "--cancel-run",
     MOVED: "it is being written to; try again",
-    HELD: "wait until its run ends; or end its process first, one on this machine that has the "
-    "store open (`lsof {file}` lists them), then try again; or work on a fork",
+    HELD: "wait until its run ends; or `perdure cancel` it; or end its process first, one on this "
+    "machine that has the store open (`lsof {file}` lists them), then try again; or work on a fork",
 }
 """How the library's hints are said on a command line."""
 

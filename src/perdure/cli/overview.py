@@ -17,7 +17,6 @@ from perdure.agent import Agent
 from perdure.cli import plain
 from perdure.cli.attention import (
     ALONE,
-    UNFINISHED,
     branch_json,
     executor_of,
     in_doubt,
@@ -39,7 +38,7 @@ from perdure.cli.words import (
     table,
     text,
 )  # fmt: skip
-from perdure.model import id_text
+from perdure.model import UNFINISHED, id_text
 
 LIMIT = 200
 LAST_COMMITS = 5
@@ -60,16 +59,15 @@ def ls(
     """List the agents: their size in commits, their last change, and their runs that are not done:
     unfinished ones, those that need a person, and those that failed."""
     with opened(ctx) as session:
-        undone: dict[int, list[RunInfo]] = {}
-        for run in session.store.runs():
-            if run.status in UNFINISHED or run.status == "failed":
-                undone.setdefault(run.agent_no, []).append(run)
+        undone: dict[int | str, list[RunInfo]] = {}
+        for run in session.store.runs(status=(*UNFINISHED, "failed")):  # by name: not begun
+            undone.setdefault(run.agent_no or run.agent, []).append(run)
         infos = session.all_agents(prefix)
         limit = number if number is not None else (0 if session.json else LIMIT)
         chosen = islice(infos, limit) if limit else infos
         if session.json:
             plain.put_all(
-                _agent_json(info, _last(session, info), undone.get(info.no, [])) for info in chosen
+                _agent_json(info, _last(session, info), _undone(undone, info)) for info in chosen
             )
             return
         console = stdout_console()
@@ -80,7 +78,7 @@ def ls(
                 last = _last(session, info)
                 rows.add_row(
                     text((clean(info.name), "bold")), f"{info.seq:,}", moment(last.at),
-                    _cut(cause_words(last)), _statuses(session, undone.get(info.no, [])),
+                    _cut(cause_words(last)), _statuses(session, _undone(undone, info)),
                 )  # fmt: skip
                 progress.at(shown, limit or None)
         if rows.row_count:
@@ -114,6 +112,10 @@ def _statuses(session: Session, runs: list[RunInfo]) -> Text:
         times = f" ×{number}" if number > 1 else ""
         made.append(f"{', ' if made else ''}{words}{times}", style)
     return made
+
+
+def _undone(undone: dict[int | str, list[RunInfo]], info: AgentInfo) -> list[RunInfo]:
+    return undone.get(info.no, []) + undone.get(info.name, [])
 
 
 def _agent_json(info: AgentInfo, last: Commit, runs: list[RunInfo]) -> dict[str, Any]:

@@ -119,6 +119,15 @@ class Session:
             )  # fmt: skip
         return info
 
+    def find_with_runs(self, name: str) -> None:
+        """An agent that is there, was, or is to be, for a run that was asked for.
+
+        Raises:
+            NotFound: with names that are like it.
+        """
+        if not self.store.runs(name, limit=1):
+            self.find(name, deleted_too=True)
+
     def _names_like(self, name: str) -> str:
         names = [
             info.name for info, _ in zip(self.all_agents(), range(NAMES_COMPARED_MAX), strict=False)

@@ -15,7 +15,7 @@ import typer
 from perdure import Conflict
 from perdure.cli import plain
 from perdure.cli.failures import UsageError
-from perdure.cli.portable import read_file, write_log
+from perdure.cli.portable import write_log
 from perdure.cli.progress import bar
 from perdure.cli.session import (
     WHERE_HELP,
@@ -29,6 +29,7 @@ from perdure.cli.session import (
 )  # fmt: skip
 from perdure.cli.words import clean, count, size, stderr_console, stdout_console, text
 from perdure.model import id_text
+from perdure.store import read_file
 
 
 def export(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rich.console import Console
@@ -22,8 +22,8 @@ PLAIN_WIDTH = 100_000
 """Of output that is no terminal: nothing is cut or wrapped there."""
 
 STATUS_STYLES = {
-    "running": "cyan", "pending": "cyan", "needs_attention": "bold red", "done": "green",
-    "failed": "red", "cancelled": "dim",
+    "running": "cyan", "pending": "cyan", "waiting": "yellow", "needs_attention": "bold red",
+    "done": "green", "failed": "red", "cancelled": "dim",
 }  # fmt: skip
 
 
@@ -108,6 +108,19 @@ def ago(at: datetime, now: datetime | None = None) -> str:
             number = int(seconds // length)
             return f"{number} {unit}{'s' if number > 1 and unit != 'min' else ''} ago"
     return "just now" if seconds < 2 else f"{int(seconds)} s ago"
+
+
+def span(length: timedelta) -> str:
+    """A length of time, in one unit or two; short ones to the millisecond."""
+    seconds = max(length.total_seconds(), 0.0)
+    if seconds < 10:
+        return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.1f} s"
+    left, parts = round(seconds), list[str]()
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, left = divmod(left, size)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2])
 
 
 def full(value: Any) -> str:

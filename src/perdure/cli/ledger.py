@@ -1,0 +1,198 @@
+"""`effects`, `settle`: what runs did to the world, and what became of calls in doubt."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from perdure import Conflict, EffectInfo, NotFound, RunInfo
+from perdure.cli import plain
+from perdure.cli.attention import (
+    effect_state,
+    effect_style,
+    executor_of,
+    in_doubt,
+    print_ways_out,
+)  # fmt: skip
+from perdure.cli.failures import HELD, UsageError
+from perdure.cli.naming import find_run, login, value_of
+from perdure.cli.session import (
+    AgentArgument,
+    JsonOption,
+    Session,
+    StoreOption,
+    at_the_head,
+    opened,
+)  # fmt: skip
+from perdure.cli.words import clean, cut, full, short, stdout_console, table, text
+from perdure.model import UNFINISHED
+
+LIMIT = 50
+PREVIEW_MIN = 24
+RESULT_WIDTH = 32
+GAP = 2
+WholeOption = Annotated[
+    bool, typer.Option("--whole", "-p", help="Arguments and results at full length.")
+]
+
+
+def print_effects(
+    console: Console, effects: list[tuple[EffectInfo, str | None]], *, whole: bool
+) -> None:
+    if not effects:
+        console.print(text(("no tool calls", "dim")))
+        return
+    rows = table("commit", "tool call", "state", "result", right=("commit",))
+    lines: list[tuple[EffectInfo, Text, str]] = []
+    for effect, executor in effects:
+        words = effect_state(effect, executor)
+        times = f" after {effect.attempts} attempts" if effect.attempts > 1 else ""
+        times += "" if effect.by in ("", "call") else f", by {effect.by}"
+        result = (full if whole else short)(effect.result) if words == "done" else ""
+        lines.append((effect, text((words, effect_style(words)), times), result))
+    limit = None
+    if console.is_terminal and not whole:  # one line per call
+        lines = [(effect, state, cut(result, RESULT_WIDTH)) for effect, state, result in lines]
+        taken = len("commit") + max(len(state) for _, state, _ in lines)
+        taken += max(len(result) for _, _, result in lines) + 4 * GAP
+        limit = max(console.width - taken, PREVIEW_MIN)
+    for effect, state, result in lines:
+        call = text((clean(effect.place), "bold"), f"({clean(effect.preview)})")
+        if limit is not None:
+            call.truncate(limit, overflow="ellipsis")
+        rows.add_row(str(effect.seq), call, state, result)
+    console.print(rows)
+
+
+def effect_json(effect: EffectInfo, executor: str | None) -> dict[str, Any]:
+    return {**plain.of(effect), "state": effect_state(effect, executor)}
+
+
+def effects(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    number: Annotated[
+        int | None,
+        typer.Option("-n", "--number", min=0, help="How many of the newest; 0: all. "
+                     f"Default: {LIMIT} for people, all with --json."),
+    ] = None,
+    whole: WholeOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """What an agent did to the world: the tool calls of all its runs, and what came of each."""
+    with opened(ctx) as session:
+        session.find(agent, deleted_too=True)
+        found: list[tuple[EffectInfo, str | None]] = []
+        all_runs = session.store.runs(agent)
+        for run in all_runs:
+            executor = executor_of(session, run) if run.status in UNFINISHED else None
+            found += [(effect, executor) for effect in session.store.handle(run.id).effects()]
+        limit = number if number is not None else (0 if session.json else LIMIT)
+        chosen = found[-limit:] if limit else found
+        if session.json:
+            plain.put_all(effect_json(*pair) for pair in chosen)
+            return
+        console = stdout_console()
+        print_effects(console, chosen, whole=whole)
+        if len(found) > len(chosen):
+            console.print(text((f"… {len(found) - len(chosen):,} more (-n 0 for all)", "dim")))
+        print_ways_out(console, session, all_runs)
+
+
+# -- settling -------------------------------------------------------------------------------
+
+
+def settle(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    call: Annotated[str, typer.Argument(metavar="CALL", help="The call in doubt, as refund#1.")],
+    done: Annotated[
+        str | None,
+        typer.Option("--done", metavar="JSON", help="It took effect; JSON is its result."),
+    ] = None,
+    not_done: Annotated[
+        bool, typer.Option("--not-done", help="It did not take effect: it will be called again.")
+    ] = False,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Which run, if several have it.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="WHO", help="Who says so; default: your login.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what became of a tool call in doubt. The run goes on when its program runs it again.
+
+    What was said wrong may be said again, until the run went on with it.
+    """
+    if (done is None) != not_done:
+        raise UsageError("say what became of it: either --done JSON, or --not-done")
+    result = value_of("--done", done) if done is not None else None
+    with opened(ctx) as session:
+        info = _run_in_doubt(session, agent, call, run)
+        handle = session.store.handle(info.id)
+        who = by if by is not None else login()
+        if not_done:
+            commit = at_the_head(lambda: handle.settle(call, not_done=True, by=who))
+        else:
+            commit = at_the_head(lambda: handle.settle(call, done=result, by=who))
+        if session.json:
+            plain.put({"run": info.id, "call": call, "commit": plain.commit_json(commit)})
+            return
+        console = stdout_console()
+        became = "was not done, and will be called again"
+        if not not_done:
+            became = f"took effect, with the result {full(result)}"
+        console.print(text((clean(call), "bold"), f" of run {clean(info.id)} {became}"))
+        if info.status in UNFINISHED:
+            words = "the run goes on when its program runs it again; until then, settle may correct"
+            console.print(text((f"{words} this", "dim")))
+
+
+def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> RunInfo:
+    """The one unfinished run of an agent that has this call in doubt, or settled by a person.
+
+    Raises:
+        NotFound: none has; naming what is in doubt.
+        Conflict: several have it, and `run` does not choose; or a living executor is at it.
+    """
+    info = session.find(agent)
+    candidates = [
+        one for one in session.store.runs(agent, unfinished=True) if one.agent_no == info.no
+    ]
+    if run is not None:
+        candidates = [one for one in [find_run(session, run)] if one.agent == agent]
+    known = [effect.place for effect in in_doubt(session, candidates)]
+    found: list[RunInfo] = []
+    settled: list[RunInfo] = []
+    for one in candidates:
+        for effect in session.store.handle(one.id).effects():
+            if effect.place != call:
+                continue
+            executor = executor_of(session, one)
+            if executor is not None and effect.state == "in doubt":
+                raise Conflict(
+                    f"call {call!r} is under way: executor {executor} is at it",
+                    target=f"run {one.id}", hint=HELD,
+                )  # fmt: skip
+            if run is not None or effect.state == "in doubt":
+                found.append(one)
+            elif effect.by == "person":
+                settled.append(one)
+    found = found or settled
+    if not found:
+        raise NotFound(
+            f"has no tool call {call!r} in doubt", target=f"agent {agent!r}",
+            hint=f"in doubt: {', '.join(known)}" if known else "nothing is in doubt",
+        )  # fmt: skip
+    if len(found) > 1:
+        raise Conflict(
+            f"{len(found)} runs have such a call, {call!r}", target=f"agent {agent!r}",
+            hint="say which: " + " or ".join(f"--run {one.id}" for one in found),
+        )  # fmt: skip
+    return found[0]

@@ -1,0 +1,234 @@
+"""What people name and type for runs: a run, several by a filter, a length of time, a value."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, get_args
+
+import typer
+
+from perdure import Conflict, NotFound, Question, RunInfo
+from perdure.cli import plain
+from perdure.cli.failures import UsageError
+from perdure.cli.session import Session, close_names
+from perdure.cli.words import ago, moment
+from perdure.model import RunStatus, from_micros
+
+RUNS_NAMED = 5
+RUNS_COMPARED_MAX = 2000
+STATUSES: tuple[str, ...] = get_args(RunStatus)
+UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="Its id, as `runs` says it; or an agent's name, if its run "
+                   "is the only one that can be meant."),
+]  # fmt: skip
+RunsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RUN", help="Ids, or names of agents with one unfinished run."),
+]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="All that the filters let through, instead of RUN.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+ByOption = Annotated[
+    str | None, typer.Option("--by", metavar="WHO", help="Who says so; default: your login.")
+]
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", "-a", metavar="AGENT", help="Only of this agent.")
+]
+StatusOption = Annotated[
+    list[str] | None,
+    typer.Option("--status", metavar="STATUS", help=f"Only with this one of {', '.join(STATUSES)}; "
+                 "may be repeated."),
+]  # fmt: skip
+FunctionOption = Annotated[
+    str | None, typer.Option("--function", "-f", metavar="NAME", help="Only of this function.")
+]
+QueueOption = Annotated[
+    str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only in this queue.")
+]
+OlderOption = Annotated[
+    str | None,
+    typer.Option("--older", metavar="AGE", help="Only begun longer ago, e.g. 90s, 15m, 2h, 7d."),
+]
+NewerOption = Annotated[
+    str | None, typer.Option("--newer", metavar="AGE", help="Only begun not so long ago.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which runs are meant."""
+
+    agent: str | None = None
+    status: tuple[str, ...] = ()
+    function: str | None = None
+    queue: str | None = None
+    older: timedelta | None = None
+    newer: timedelta | None = None
+    unfinished: bool = False
+
+    @classmethod
+    def of(
+        cls, agent: str | None, status: Sequence[str] | None, function: str | None,
+        queue: str | None, older: str | None, newer: str | None, *, unfinished: bool = False,
+    ) -> Filter:  # fmt: skip
+        """From the options.
+
+        Raises:
+            UsageError: no such status, or no length of time.
+        """
+        said = tuple(one.replace("-", "_").replace(" ", "_").lower() for one in status or ())
+        for one in said:
+            if one not in STATUSES:
+                close = close_names(one, STATUSES)
+                hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(STATUSES)}"
+                raise UsageError(f"--status {one}: {hint}")
+        return cls(
+            agent, said, function, queue, age("--older", older), age("--newer", newer), unfinished
+        )
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it leaves anything out."""
+        return self != Filter()
+
+    def find(self, session: Session, *, limit: int = 0) -> list[RunInfo]:
+        """The newest that are meant, oldest first; 0: all.
+
+        Raises:
+            NotFound: there is no such agent.
+        """
+        if self.agent is not None:
+            session.find_with_runs(self.agent)
+        by_store = self.queue is None and self.older is None and self.newer is None
+        found = session.store.runs(
+            self.agent, unfinished=self.unfinished, status=self.status or None,  # type: ignore[arg-type]
+            function=self.function, limit=limit if limit and by_store else None, newest_first=True,
+        )  # fmt: skip
+        chosen = [run for run in found if self._takes(run)]
+        return list(reversed(chosen[:limit] if limit else chosen))
+
+    def _takes(self, run: RunInfo) -> bool:
+        passed = datetime.now(UTC) - from_micros(run.started_at)
+        return (
+            (self.queue is None or run.queue == self.queue)
+            and (self.older is None or passed > self.older)
+            and (self.newer is None or passed <= self.newer)
+        )
+
+
+def age(option: str, words: str | None) -> timedelta | None:
+    """A length of time: ``90s``, ``15m``, ``2h``, ``7d``, ``1w``, or several of them, ``1h30m``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if words is None:
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", words.strip().lower())
+    whole = "".join(number + unit for number, unit in parts)
+    if (
+        not parts
+        or whole != re.sub(r"\s", "", words.lower())
+        or any(u not in UNITS for _, u in parts)
+    ):
+        raise UsageError(f"{option} {words!r}: a length of time is written 90s, 15m, 2h, 7d or 1w")
+    try:
+        return timedelta(seconds=sum(float(number) * UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        raise UsageError(f"{option} {words!r}: that is too long") from None
+
+
+def find_run(session: Session, name: str) -> RunInfo:
+    """The run of an id; or of an agent's name, where it has one unfinished run, or one at all.
+
+    Raises:
+        NotFound: with ids that are like it.
+        Conflict: an agent's name, and several runs that can be meant.
+    """
+    try:
+        return session.store.handle(name).info
+    except NotFound:
+        pass
+    meant = session.store.runs(name, unfinished=True)
+    meant = meant or session.store.runs(name, newest_first=True, limit=RUNS_NAMED + 1)[::-1]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        many = f"{len(meant)}" if len(meant) <= RUNS_NAMED else "several"
+        raise Conflict(
+            f"has {many} runs that can be meant", target=f"agent {name!r}",
+            hint="say which: " + ", ".join(run.id for run in meant[-RUNS_NAMED:]),
+        )  # fmt: skip
+    some = session.store.runs(newest_first=True, limit=RUNS_COMPARED_MAX)
+    close = close_names(name, [run.id for run in some] + [run.agent for run in some])
+    hint = f"`{session.command('runs')}` lists them"
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    raise NotFound("there is no such run", target=f"run {name}", hint=hint)
+
+
+def begun(run: RunInfo, *, short: bool = False) -> str:
+    """When it began, or was asked for; empty where a store of old does not say."""
+    if not run.started_at:
+        return ""
+    at = from_micros(run.started_at)
+    return ago(at) if short else moment(at)
+
+
+# -- values ---------------------------------------------------------------------------------
+
+WORDS = re.compile(r"[^\W\d_][^\"{}\[\]]*")
+MISLEADING = ("none", "null", "true", "false", "nan", "infinity", "undefined")
+YES, NO = ("yes", "y"), ("no", "n")
+
+
+def value_of(what: str, words: str) -> Any:
+    """A value as a person types it: JSON; or words that can be nothing but text.
+
+    Raises:
+        UsageError: neither.
+    """
+    try:
+        held = json.loads(words)
+    except ValueError as error:
+        if WORDS.fullmatch(words) and words.lower() not in MISLEADING:
+            return words
+        raise UsageError(
+            f"{what} {words!r:.60} is not JSON ({error}); text is written '\"like this\"', "
+            "nothing is null"
+        ) from error
+    try:
+        return plain.from_json(held)
+    except ValueError as error:
+        raise UsageError(f"{what}: {error}") from error
+
+
+def answer_of(question: Question, words: str) -> Any:
+    """An answer as a person types it, by the type that is asked for: yes and no where that is
+    true or false, and where it is text, text as it is."""
+    kind = question.schema.get("type")
+    if kind == "boolean" and words.lower() in (*YES, *NO):
+        return words.lower() in YES
+    if kind == "string":
+        try:
+            held = json.loads(words)
+        except ValueError:
+            return words
+        return held if isinstance(held, str) else words
+    return value_of("VALUE", words)
+
+
+def login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no such user in a container
+        return ""

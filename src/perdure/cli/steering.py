@@ -1,0 +1,384 @@
+"""`answer`, `signal`, `cancel`, `resume`, `retry`: what people tell runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from perdure import Conflict, PerdureError, Question, RunHandle, RunInfo
+from perdure.cli import plain
+from perdure.cli.attention import BLOCKS_MAX, print_explanation
+from perdure.cli.failures import UsageError, code_of, report
+from perdure.cli.naming import (
+    AgentOption,
+    AllOption,
+    ByOption,
+    Filter,
+    FunctionOption,
+    NewerOption,
+    OlderOption,
+    QueueOption,
+    RunArgument,
+    RunsArgument,
+    StatusOption,
+    YesOption,
+    answer_of,
+    find_run,
+    login,
+    value_of,
+)  # fmt: skip
+from perdure.cli.session import JsonOption, Session, StoreOption, at_the_head, opened
+from perdure.cli.timeline import wanted, why_json
+from perdure.cli.words import clean, full, stderr_console, stdout_console, text
+from perdure.model import FINISHED
+
+MOVING = ("executing", "finished", "waiting")
+EffectsOption = Annotated[
+    str,
+    typer.Option("--effects", metavar="ask|reuse|live", help="Before it makes a tool call that was "
+                 "made after that step already: ask a person, take its outcome, or make it anew."),
+]  # fmt: skip
+
+
+# -- what a run waits for -------------------------------------------------------------------
+
+
+def answer(
+    ctx: typer.Context,
+    run: RunArgument,
+    value: Annotated[
+        str | None,
+        typer.Argument(metavar="VALUE", help="JSON, or plain words; yes and no where that is "
+                       "asked. Without: what the run asks."),
+    ] = None,
+    question: Annotated[
+        str | None,
+        typer.Option("--question", metavar="PLACE", help="Which, if it asks several."),
+    ] = None,
+    by: ByOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Answer what a run asks, or see what it asks. Who answered is recorded; the first counts."""
+    with opened(ctx) as session:
+        info = find_run(session, run)
+        handle = session.store.handle(info.id)
+        if value is None:
+            _tell_questions(session, handle.questions())
+            return
+        asked = _asked(session, handle, question)
+        given = answer_of(asked, value)
+        handle.answer(given, question=asked.place, by=by if by is not None else login())
+        if session.json:
+            said: dict[str, Any] = {"run": info.id, "question": asked.place}
+            plain.put({**said, "answer": plain.to_json(given), "why": why_json(handle.why())})
+            return
+        console = stdout_console()
+        console.print(text((clean(asked.question), "bold"), f" was answered: {full(given)}"))
+        _tell_what_is_next(console, session, handle)
+
+
+def _tell_questions(session: Session, questions: Sequence[Question]) -> None:
+    if session.json:
+        plain.put_all({**plain.of(one), "since": plain.time_json(one.since)} for one in questions)
+        return
+    console = stdout_console()
+    if not questions:
+        console.print("it asks nothing")
+    for one in questions:
+        console.print(text((clean(one.question), "bold"), f"  wants {clean(wanted(one))}"))
+        which = ("--question", one.place) if len(questions) > 1 else ()
+        command = session.command("answer", one.run, "VALUE", *which)
+        console.print(text(("  → ", "cyan"), (command, "bold")))
+
+
+def _asked(session: Session, handle: RunHandle[Any], place: str | None) -> Question:
+    """The question that is meant.
+
+    Raises:
+        Conflict: there is none; or several, and `place` does not choose.
+    """
+    asked = handle.questions()
+    found = [one for one in asked if place is None or one.place == place]
+    if len(found) == 1:
+        return found[0]
+    target = f"run {handle.id}"
+    if found:
+        hint = " or ".join(
+            session.command("answer", handle.id, "VALUE", "--question", one.place) for one in found
+        )
+        raise Conflict(f"asks {len(found)} things", target=target, hint=hint)
+    if asked:
+        raise Conflict(
+            f"asks nothing at {place!r}", target=target,
+            hint="it asks at " + ", ".join(one.place for one in asked),
+        )  # fmt: skip
+    raise Conflict(
+        f"is {handle.status.replace('_', ' ')}, and asks nothing",
+        target=target,
+        hint="it may have been answered already; `" + session.command("why", handle.id) + "`",
+    )
+
+
+def signal(
+    ctx: typer.Context,
+    run: RunArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The signal's name.")],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="JSON, or plain words. Default: null.")
+    ] = "null",
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Sent again with the same key, it comes once."),
+    ] = None,
+    by: ByOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a run a signal, durably. It may come before the run waits for it."""
+    given = value_of("VALUE", value)
+    with opened(ctx) as session:
+        info = find_run(session, run)
+        handle = session.store.handle(info.id)
+        fresh = handle.signal(name, given, key=key, by=by if by is not None else login())
+        if session.json:
+            said: dict[str, Any] = {"run": info.id, "signal": name, "fresh": fresh}
+            plain.put({**said, "why": why_json(handle.why())})
+            return
+        console = stdout_console()
+        if not fresh:
+            console.print(
+                text("a signal ", (clean(name), "bold"), " was sent with that key before")
+            )
+            return
+        console.print(
+            text("signal ", (clean(name), "bold"), f" is in the inbox of {clean(info.id)}")
+        )
+        _tell_what_is_next(console, session, handle)
+
+
+def _tell_what_is_next(console: Console, session: Session, handle: RunHandle[Any]) -> None:
+    """Who goes on with it; if nobody is there for that, what to do."""
+    said = handle.why()
+    if said.situation in MOVING or said.workers:
+        return
+    print_explanation(console, session, said)
+
+
+# -- its way --------------------------------------------------------------------------------
+
+
+def cancel(
+    ctx: typer.Context,
+    run: RunsArgument = None,
+    words: Annotated[str, typer.Option("--why", metavar="TEXT", help="Recorded.")] = "",
+    all_: AllOption = False,
+    status: StatusOption = None,
+    agent: AgentOption = None,
+    function: FunctionOption = None,
+    queue: QueueOption = None,
+    older: OlderOption = None,
+    newer: NewerOption = None,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End runs. One that is executed is asked to end, and leaves its function at its next step or
+    where it waits. Tool calls stay in the ledger; calls in doubt stay in doubt."""
+    chosen_by = Filter.of(agent, status, function, queue, older, newer, unfinished=True)
+
+    def end(handle: RunHandle[Any]) -> dict[str, Any]:
+        at_the_head(lambda: handle.cancel(words))
+        return {"status": handle.status}
+
+    def tell(console: Console, session: Session, handle: RunHandle[Any]) -> None:
+        if handle.status in FINISHED:
+            console.print(text(f"run {clean(handle.id)} is ", (handle.status, "bold")))
+            return
+        said = handle.why()
+        if said.executor is None or said.situation != "executing":
+            console.print(text(f"run {clean(handle.id)} is ", ("asked to end", "bold"), ":"))
+            print_explanation(console, session, said)
+            return
+        console.print(
+            text(
+                f"run {clean(handle.id)} is ", ("asked to end", "bold"), ": executor "
+                f"{clean(said.executor)} has it, and leaves its function at its next step",
+            )
+        )  # fmt: skip
+
+    with opened(ctx) as session:
+        meant = _meant(session, run, chosen_by, all_, yes, "cancel")
+        _each(session, meant, end, tell, many=len(run or ()) != 1)
+
+
+def resume(
+    ctx: typer.Context,
+    run: RunsArgument = None,
+    all_: AllOption = False,
+    status: StatusOption = None,
+    agent: AgentOption = None,
+    function: FunctionOption = None,
+    queue: QueueOption = None,
+    older: OlderOption = None,
+    newer: NewerOption = None,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let runs that need attention be tried again, once what stopped them is put right."""
+    status = status or ["needs_attention"]
+    chosen_by = Filter.of(agent, status, function, queue, older, newer)
+
+    def again(handle: RunHandle[Any]) -> dict[str, Any]:
+        at_the_head(handle.resume)
+        return {"status": handle.status}
+
+    with opened(ctx) as session:
+        meant = _meant(session, run, chosen_by, all_, yes, "resume")
+        _each(session, meant, again, _tell_pending, many=len(run or ()) != 1)
+
+
+def _tell_pending(console: Console, session: Session, handle: RunHandle[Any]) -> None:
+    console.print(text(f"run {clean(handle.id)} is to be ", ("gone on with", "bold")))
+    _tell_what_is_next(console, session, handle)
+
+
+def retry(
+    ctx: typer.Context,
+    run: RunArgument,
+    step: Annotated[
+        str, typer.Option("--from", metavar="STEP", help="A place of its current turn: draft#2.")
+    ],
+    effects: EffectsOption = "ask",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set a run that has ended, or needs attention, back to where a step began, and the branch's
+    state with it. What happened since stays in the log."""
+    _check_effects(effects)
+    with opened(ctx) as session:
+        info = find_run(session, run)
+
+        def back(handle: RunHandle[Any]) -> dict[str, Any]:
+            at_the_head(lambda: handle.retry(step, effects=effects))  # type: ignore[arg-type]
+            return {"status": handle.status}
+
+        _each(session, [info], back, _tell_pending)
+
+
+def fork_run(
+    ctx: typer.Context,
+    run: RunArgument,
+    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="The new branch's name.")],
+    step: Annotated[
+        str, typer.Option("--from", metavar="STEP", help="A place of its current turn: draft#2.")
+    ],
+    effects: EffectsOption = "ask",
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="The new run's; default: made up.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Another run on a new branch, which goes on where a step of this one began; it shares the
+    history, and copies nothing."""
+    _check_effects(effects)
+    with opened(ctx) as session:
+        info = find_run(session, run)
+        handle = session.store.handle(info.id)
+        new = at_the_head(lambda: handle.fork(step, branch=branch, effects=effects, key=key))  # type: ignore[arg-type]
+        if session.json:
+            plain.put({"run": new.id, "branch": branch, "status": new.status, "of": info.id})
+            return
+        console = stdout_console()
+        console.print(
+            text(f"run {clean(new.id)} on branch ", (clean(branch), "bold"), f" begins at {step}")
+        )
+        _tell_what_is_next(console, session, new)
+
+
+def _check_effects(effects: str) -> None:
+    if effects not in ("ask", "reuse", "live"):
+        raise UsageError(f"--effects {effects}: there are ask, reuse and live")
+
+
+# -- several at once ------------------------------------------------------------------------
+
+
+def _meant(
+    session: Session, named: Sequence[str] | None, chosen_by: Filter, all_: bool, yes: bool,
+    what: str,
+) -> list[RunInfo]:  # fmt: skip
+    """The runs that a command is for; those of a filter once a person agreed.
+
+    Raises:
+        UsageError: none, or runs and a filter, or nobody there to agree.
+    """
+    if named:
+        if all_:
+            raise UsageError("say either RUN, or --all with filters")
+        found = {run.id: run for run in (find_run(session, name) for name in named)}
+        return list(found.values())
+    if not all_:
+        raise UsageError("say which: RUN …, or --all with filters, e.g. --all --status waiting")
+    runs = chosen_by.find(session)
+    if not runs or yes:
+        return runs
+    if session.json or not sys.stdin.isatty():
+        raise UsageError(f"that would {what} {len(runs)} runs: say --yes to do it without asking")
+    console = stderr_console()
+    for run in runs[:BLOCKS_MAX]:
+        console.print(text(f"  {clean(run.id)}  ", (run.status.replace("_", " "), "dim")))
+    if len(runs) > BLOCKS_MAX:
+        console.print(f"  … and {len(runs) - BLOCKS_MAX:,} more")
+    number = f"these {len(runs):,} runs" if len(runs) > 1 else "this run"
+    if not typer.confirm(f"{what.capitalize()} {number}?", err=True):
+        raise typer.Exit(0)
+    return runs
+
+
+def _each(
+    session: Session, runs: Sequence[RunInfo], do: Callable[[RunHandle[Any]], dict[str, Any]],
+    tell: Callable[[Console, Session, RunHandle[Any]], None], *, many: bool = False,
+) -> None:  # fmt: skip
+    """Do it to each. What goes wrong with one is said, and the others are done all the same.
+
+    Args:
+        many: answer with a list in JSON, also for one.
+
+    Raises:
+        PerdureError: the only one went wrong.
+        typer.Exit: with the code of the first that went wrong.
+    """
+    console = stdout_console()
+    made: list[dict[str, Any]] = []
+    code = 0
+    for run in runs:
+        handle = session.store.handle(run.id)
+        try:
+            done = do(handle)
+        except PerdureError as error:
+            if not many:
+                raise
+            code = code or code_of(error)
+            made.append({"run": run.id, "error": type(error).__name__, "problem": error.problem})
+            if not session.json:
+                report(error, as_json=False, say=session.say)
+            continue
+        made.append({"run": run.id, **done})
+        if not session.json:
+            tell(console, session, handle)
+    if session.json:
+        if not many:
+            plain.put({**made[0], "why": why_json(session.store.handle(runs[0].id).why())})
+        else:
+            plain.put_all(made)
+    elif not runs:
+        console.print("no such runs")
+    if code:
+        raise typer.Exit(code)

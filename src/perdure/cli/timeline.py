@@ -1,0 +1,350 @@
+"""`run show`: one run with its timeline, where it is, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from perdure import MISSING, Explanation, Message, Question, RunInfo, RunReport, Way
+from perdure.cli import plain
+from perdure.cli.attention import effect_style, executor_of, print_ways, print_ways_out, run_status
+from perdure.cli.ledger import WholeOption, effect_json
+from perdure.cli.naming import RunArgument, find_run
+from perdure.cli.session import JsonOption, Session, StoreOption, opened
+from perdure.cli.words import (
+    ago,
+    clean,
+    cut,
+    full,
+    moment,
+    short,
+    span,
+    stdout_console,
+    table,
+    text,
+)  # fmt: skip
+from perdure.model import UNFINISHED, from_micros
+
+Event = Any  # the library's own type has no public name
+EVENTS = 40
+OTHERS = 10
+CALLS = ("step", "tool", "edit", "wait")
+MARK_STYLES = {
+    "stopped": "bold red", "cancelled": "dim", "set back": "magenta", "turn": "cyan",
+    "refused": "red",
+}  # fmt: skip
+
+
+def show(
+    ctx: typer.Context, run: RunArgument,
+    number: Annotated[
+        int, typer.Option("-n", "--number", min=0, help="How many of the timeline's last lines; "
+                          "0: all."),
+    ] = EVENTS,
+    whole: WholeOption = False, store: StoreOption = None, as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """One run: its timeline of steps, tool calls and waits; where it is; what it waits for and
+    asks; what it gave; and if it stands still, the way out."""
+    with opened(ctx) as session:
+        info = find_run(session, run)
+        handle = session.store.handle(info.id)
+        known = handle.report()
+        executor = executor_of(session, known.info)
+        if session.json:
+            effects = [effect_json(effect, executor) for effect in handle.effects()]
+            plain.put({**_report_json(known, executor), "effects": effects})
+            return
+        console = stdout_console()
+        _print_head(console, session, known, executor)
+        _print_timeline(console, known, executor, number, whole=whole)
+        _print_places(console, known, executor)
+        _print_questions(console, session, known.questions)
+        _print_inbox(console, known.inbox)
+        _print_children(console, session, known.children)
+        if known.info.status == "waiting":
+            console.print()
+            print_ways(console, session, [way for way in known.why.ways if not _answers(way)])
+        else:
+            print_ways_out(console, session, [known.info])
+
+
+def _answers(way: Way) -> bool:
+    return way.command[:1] == ("answer",)  # said along with the question
+
+
+# -- the head -------------------------------------------------------------------------------
+
+
+def _print_head(console: Console, session: Session, known: RunReport, executor: str | None) -> None:
+    run = known.info
+    rows = table("", "")
+    rows.show_header = False
+
+    def row(name: str, words: str | Text) -> None:
+        rows.add_row(text((name, "dim")), words)
+
+    row("run", text((clean(run.id), "bold")))
+    row("status", run_status(session, run))
+    if run.status in UNFINISHED:
+        for line in session.say(known.why.why).splitlines()[:1]:
+            row("why", clean(line))
+    if executor:
+        row("executor", clean(executor))
+    row("agent", f"{clean(run.agent)}, branch {clean(run.branch)}")
+    version = f", version {clean(run.version)}" if run.version else ""
+    row("function", f"{clean(run.function)}{version}, key {clean(run.key)}")
+    if run.queue != "default":
+        row("queue", clean(run.queue))
+    if run.parent:
+        row("parent", clean(run.parent))
+    if run.started_at:
+        began = from_micros(run.started_at)
+        asked = "" if run.started else ", asked for; it has not begun"
+        row("begun", f"{moment(began)} ({ago(began)}){asked}")
+    if run.turn > 1:
+        row("turn", f"{run.turn}")
+    if run.status not in UNFINISHED and run.changed_at:
+        ended = from_micros(run.changed_at)
+        row("ended", f"{moment(ended)}, after {span(ended - from_micros(run.started_at))}")
+    if run.status == "done":
+        row("result", full(run.result))
+    elif run.problem and run.status in ("failed", "cancelled"):
+        row("why", clean(run.problem))
+    if known.notes:
+        note = known.notes[-1]
+        share = f" {note.fraction:.0%}" if note.fraction is not None else ""
+        row("progress", f"{clean(note.text)}{share} ({ago(note.at)})")
+    console.print(rows)
+
+
+# -- the timeline ---------------------------------------------------------------------------
+
+
+def _print_timeline(
+    console: Console, known: RunReport, executor: str | None, number: int, *, whole: bool
+) -> None:
+    events = known.events
+    console.print()
+    if not events:
+        console.print(text(("nothing is recorded of it yet", "dim")))
+        return
+    shown = events[-number:] if number else events
+    if len(shown) < len(events):
+        left = len(events) - len(shown)
+        console.print(text((f"… {left:,} earlier lines; -n 0 shows all", "dim")))
+    rows = table("when", "took", "what", "", right=("took",))
+    day = ""
+    for event in shown:
+        at = event.at.astimezone()
+        if (date := at.strftime("%Y-%m-%d")) != day:
+            rows.add_row(text((date, "dim")), "", "", "")
+            day = date
+        what, came = _what(event, whole), _came_of(event, executor, whole)
+        if console.is_terminal and not whole:
+            width = max(console.width - 24, 40)
+            came.truncate(max(width // 2, width - len(what) - 2), overflow="ellipsis")
+            what.truncate(max(width - len(came) - 2, 16), overflow="ellipsis")
+        rows.add_row(text((at.strftime("%H:%M:%S"), "dim")), _took(event), what, came)
+    console.print(rows)
+
+
+def _took(event: Event) -> str:
+    if event.kind not in CALLS:
+        return ""
+    if event.ended is None:
+        return "…"
+    passed: timedelta = event.ended - event.at
+    return span(passed) if event.exact else f"≤ {span(passed)}"
+
+
+def _what(event: Event, whole: bool) -> Text:
+    words = clean(event.words if whole else cut(event.words, 120))
+    if event.kind in ("step", "tool"):
+        style = "bold" if event.kind == "tool" else ""
+        return text((clean(event.place), style), f"({words})")
+    if event.kind == "edit":
+        return text((clean(event.place), "green"))
+    if event.kind == "wait":
+        return text(("waits for ", "yellow"), words, (f"  {clean(event.place)}", "dim"))
+    if event.kind in ("value", "patch"):
+        return text((clean(event.place), "dim"))
+    style = MARK_STYLES.get(event.kind, "cyan")
+    if event.kind == "started":
+        return text((f"{event.kind}", style), f"({words})")
+    place = f" {clean(event.place)}" if event.place else ""
+    first = clean(event.words.partition("\n")[0]) if not whole else words
+    return text((f"{event.kind}{place}", style), f" {first}" if first else "")
+
+
+def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
+    """What a call gave, or that nobody knows."""
+    say = full if whole else short
+    tries = f", attempt {event.attempts}" if event.attempts > 1 else ""
+    if event.kind not in (*CALLS, "value", "patch", "finished"):
+        return Text()
+    saved = f", saved {say(event.saved)}" if event.saved is not None else ""
+    if event.state == "open" and event.kind == "tool":
+        words = "under way" if executor else "in doubt"
+        return text((words, effect_style(words)), tries, saved)
+    if event.state == "open":
+        return text(("open", "yellow"), tries, saved)
+    if event.state == "to be tried again":
+        when = f", again at {_clock(event.again_at)}" if event.again_at is not None else ""
+        return text((f"attempt {event.attempts} failed", "yellow"), f"{when}: {_error(event)}")
+    if event.state == "failed":
+        return text(("raised ", "red"), _error(event), tries)
+    if event.state != "done":
+        return text((event.state, "yellow"), tries)
+    by = event.by if event.by not in ("", "call") else ""
+    who = f" by {clean(event.who or by)}" if event.who or by else ""
+    if event.kind in ("edit", "patch") or (event.kind == "wait" and event.value is None):
+        return text("came" if event.kind == "wait" else "", (who, "magenta"))
+    return text(f"→ {say(event.value)}", (who, "magenta"), tries)
+
+
+def _error(event: Event) -> str:
+    error: Mapping[str, Any] = event.error or {}
+    kind = str(error.get("type", "")).rpartition(":")[2].rpartition(".")[2]
+    return clean(f"{kind}: {error.get('text', '')}")
+
+
+def _clock(at: datetime) -> str:
+    return at.astimezone().strftime("%H:%M:%S")
+
+
+# -- what stands around it ------------------------------------------------------------------
+
+
+def _print_places(console: Console, known: RunReport, executor: str | None) -> None:
+    """Where it is in the code, where that is more than the timeline's last line."""
+    if known.info.status not in UNFINISHED or len(known.places) < 2:
+        return
+    console.print()
+    rows = table("task", "is at", "")
+    for path, event in list(known.places.items())[:OTHERS]:
+        task = text((clean(path.rstrip("/")), "bold") if path else ("the function itself", "dim"))
+        past = "" if event.ended is None else "past "
+        rows.add_row(
+            task, text((past, "dim"), _what(event, False)), _came_of(event, executor, False)
+        )
+    console.print(rows)
+    _print_more(console, len(known.places))
+
+
+def _print_questions(console: Console, session: Session, questions: Sequence[Question]) -> None:
+    for question in questions:
+        console.print()
+        console.print(
+            text(
+                ("? ", "bold yellow"), (clean(question.question), "bold"),
+                f"  wants {clean(wanted(question))}, since {moment(question.since)}",
+            )
+        )  # fmt: skip
+        command = session.command("answer", question.run, "VALUE", *_which(question, questions))
+        console.print(text(("  → ", "cyan"), (command, "bold")))
+
+
+def _which(question: Question, questions: Sequence[Question]) -> tuple[str, ...]:
+    return ("--question", question.place) if len(questions) > 1 else ()
+
+
+def wanted(question: Question) -> str:
+    """The type of an answer, in words."""
+    schema = question.schema
+    if "enum" in schema:
+        return " or ".join(map(short, schema["enum"]))
+    kind = schema.get("type")
+    if kind == "boolean":
+        return "yes or no (a boolean)"
+    if kind == "object":
+        fields: Any = schema.get("properties", {})
+        return f"{schema.get('title', 'an object')} {{{', '.join(map(str, fields))}}}"
+    return f"type {kind}" if isinstance(kind, str) else "any value"
+
+
+def _print_inbox(console: Console, inbox: Sequence[Message]) -> None:
+    if not inbox:
+        return
+    console.print()
+    rows = table("in its inbox", "came", "value")
+    for message in inbox[:OTHERS]:
+        who = f" from {clean(message.who)}" if message.who else ""
+        value = "" if message.value is MISSING else short(message.value)
+        name = text(message.kind, (f" {clean(message.name)}" if message.name else "", "bold"), who)
+        rows.add_row(name, moment(from_micros(message.at)), value)
+    console.print(rows)
+    _print_more(console, len(inbox))
+
+
+def _print_children(console: Console, session: Session, children: Sequence[RunInfo]) -> None:
+    if not children:
+        return
+    console.print()
+    rows = table("child", "status", "")
+    for child in children[:OTHERS]:
+        result = short(child.result) if child.status == "done" else clean(child.problem or "")
+        rows.add_row(clean(child.id), run_status(session, child), result)
+    console.print(rows)
+    _print_more(console, len(children))
+
+
+def _print_more(console: Console, number: int) -> None:
+    if number > OTHERS:
+        console.print(text((f"… and {number - OTHERS:,} more; --json has all", "dim")))
+
+
+# -- as JSON --------------------------------------------------------------------------------
+
+
+def _report_json(known: RunReport, executor: str | None) -> dict[str, Any]:
+    return {
+        **plain.run_json(known.info), "executor": executor, "why": why_json(known.why),
+        "timeline": [event_json(event) for event in known.events],
+        "places": {path: event_json(event) for path, event in known.places.items()},
+        "questions": [
+            {**plain.of(one), "since": plain.time_json(one.since)} for one in known.questions
+        ],
+        "progress": [
+            {"text": note.text, "fraction": note.fraction, "at": plain.time_json(note.at)}
+            for note in known.notes
+        ],
+        "inbox": [message_json(message) for message in known.inbox],
+        "children": [plain.run_json(child) for child in known.children],
+    }  # fmt: skip
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """One line of a timeline as a JSON object."""
+    made = plain.of(event)
+    for name in ("at", "ended", "again_at"):
+        at = getattr(event, name)
+        made[name] = plain.time_json(at) if at is not None else None
+    made["branches"] = [plain.of(branch) for branch in event.branches]
+    return made
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message as a JSON object."""
+    value = None if message.value is MISSING else plain.to_json(message.value)
+    return {
+        "no": message.no, "kind": message.kind, "name": message.name, "key": message.key,
+        "who": message.who, "value": value, "at": plain.time_json(from_micros(message.at)),
+    }  # fmt: skip
+
+
+def why_json(said: Explanation) -> dict[str, Any]:
+    """Why a run is not moving, as a JSON object."""
+    return {
+        "run": said.run, "status": said.status, "situation": said.situation, "why": said.why,
+        "since": plain.time_json(said.since) if said.since is not None else None,
+        "executor": said.executor, "behind": said.behind, "workers": list(said.workers),
+        "calls": [event_json(call) for call in said.calls],
+        "last": event_json(said.last) if said.last is not None else None,
+        "asked_to_end": plain.time_json(said.asked_to_end) if said.asked_to_end else None,
+        "ways": [{"words": way.words, "command": list(way.command)} for way in said.ways],
+    }  # fmt: skip

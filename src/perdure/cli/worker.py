@@ -1,0 +1,185 @@
+"""`worker`: runs what was asked for by `store.start`, until it is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from perdure import Worker, WorkerEvent
+from perdure.cli.failures import UsageError
+from perdure.cli.session import JsonOption, Session, StoreOption, close_names, opened
+from perdure.cli.words import STATUS_STYLES, clean, stdout_console, text
+
+STYLES = {
+    **STATUS_STYLES, "ready": "green", "started": "cyan", "resumed": "cyan", "draining": "yellow",
+    "left": "yellow", "lost": "yellow", "trouble": "red", "unavailable": "bold red",
+    "available": "green", "stopped": "dim",
+}  # fmt: skip
+KIND_WIDTH = max(map(len, STYLES))
+NAMES_SHOWN = 20
+
+
+def worker(
+    ctx: typer.Context,
+    functions: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:NAME,NAME",
+            help="Agent functions of a module; without names, all that it has. Modules are looked "
+            "for in the current directory, too.",
+        ),
+    ],
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", "-q", metavar="NAME", help="Pick up runs of this queue; may be "
+                     "said several times. Default: default."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-l", min=1, help="How many runs to execute at a time.")
+    ] = 8,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Run what `store.start` asked for, go on with what waited, and take over what the executors
+    that died had.
+
+    Several workers may share a store. SIGTERM or SIGINT (Ctrl-C) ends it: it picks up nothing more,
+    leaves each run at its next step for others to go on with, and exits with 0. A second one ends
+    it at once, as a crash would.
+
+    It prints a line for each thing that happens; with --json each is one JSON object, and what the
+    functions print goes to stderr.
+    """
+    found = [function for words in functions for function in _load(words)]
+    queues = queue or ["default"]
+    with opened(ctx) as session, _events(session, queues, limit) as on_event:
+        try:
+            made = Worker(session.store, found, queues, limit, on_event=on_event)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        made.run()
+
+
+@contextlib.contextmanager
+def _events(
+    session: Session, queues: Sequence[str], limit: int
+) -> Iterator[Callable[[WorkerEvent], None]]:
+    """What says events on stdout."""
+    if not session.json:
+        yield lambda event: _print(event, session, queues, limit)
+        return
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        yield lambda event: _print_json(event, out)
+
+
+def _print(event: WorkerEvent, session: Session, queues: Sequence[str], limit: int) -> None:
+    words = event.words
+    if event.kind == "ready":
+        words += f" · queues {', '.join(queues)} · limit {limit} · {session.store.url}"
+    parts = [clean(event.run), clean(words)]
+    if event.seconds:
+        parts.append(f"{event.seconds:.2f} s")
+    stdout_console().print(
+        text(
+            (datetime.now().astimezone().strftime("%H:%M:%S "), "dim"),
+            (event.kind.ljust(KIND_WIDTH + 1), STYLES.get(event.kind, "")),
+            "  ".join(part for part in parts if part),
+        )
+    )
+    sys.stdout.flush()
+
+
+def _print_json(event: WorkerEvent, out: TextIO) -> None:
+    said: dict[str, Any] = {"at": datetime.now(UTC).isoformat(), "event": event.kind}
+    if event.run:
+        said["run"] = event.run
+    if event.words:
+        said["words"] = event.words
+    if event.seconds:
+        said["seconds"] = round(event.seconds, 6)
+    out.write(json.dumps(said) + "\n")
+    out.flush()
+
+
+# -- finding the functions -------------------------------------------------------------------------
+
+
+def _load(words: str) -> list[Callable[..., Any]]:
+    """The agent functions that an argument names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    name, _, wanted = words.partition(":")
+    module = _module(name)
+    known = {key: value for key, value in vars(module).items() if Worker.can_run(value)}
+    there = ", ".join(list(known)[:NAMES_SHOWN]) or "none"
+    if not wanted:
+        if not known:
+            raise UsageError(
+                f"module {name!r} has no agent functions: decorate them with @perdure.agent(…)"
+            )
+        return list(known.values())
+    found: list[Callable[..., Any]] = []
+    for one in filter(None, (part.strip() for part in wanted.split(","))):
+        if one not in vars(module):
+            close = close_names(one, list(known))
+            meant = f"did you mean {' or '.join(close)}? " if close else ""
+            raise UsageError(
+                f"module {name!r} has no {one!r}; {meant}agent functions there: {there}"
+            )
+        if one not in known:
+            raise UsageError(
+                f"{name}:{one} is not an agent function: decorate it with @perdure.agent(…); "
+                f"agent functions there: {there}"
+            )
+        found.append(known[one])
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    """A module, looked for in the current directory, too.
+
+    Raises:
+        UsageError: there is none, or it fails.
+    """
+    if name.endswith(".py") or "/" in name:
+        meant = name.removesuffix(".py").strip("./").replace("/", ".")
+        raise UsageError(f"{name!r} is a file; say the module's name: {meant}")
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{name!r} is no module's name; write module or module:name,name")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise UsageError(
+                f"there is no module {error.name!r}, neither in {here} nor where Python looks"
+            ) from error
+        _show(error)
+        raise UsageError(f"module {name!r} cannot be imported: {error}") from error
+    except Exception as error:
+        _show(error)
+        raise UsageError(
+            f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _show(error: Exception) -> None:
+    """Where it failed, which is in the user's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "importlib" not in frame.filename]
+    sys.stderr.writelines(traceback.format_list(ours[1:]))
