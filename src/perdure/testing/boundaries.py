@@ -1,5 +1,5 @@
-"""Kill a program before and after everything that it does to the world or the log, and see that
-it ends right all the same.
+"""Kill a whole program before and after everything that it does to the world or the log, and see
+that it ends right all the same. For one agent function, `kill_at_every_boundary` is less to write.
 
     def migrate(folder: Path) -> str:
         with perdure.open(folder / "agents.db") as store:
@@ -10,10 +10,11 @@ it ends right all the same.
             assert end.result == "done"
             assert (end.folder / "moved.txt").read_text() == "1\\n2\\n3\\n", end.killed_at
 
-        kill_at_every_boundary(migrate, check, tmp_path)
+        kill_program_at_every_boundary(migrate, check, tmp_path)
 
-A boundary is the moment before or after an append to the log, a lease's change, or the call of a
-step or tool; `boundary` makes more of them. On POSIX only: programs run in forked processes.
+A boundary is the moment before or after an append to the log, a lease's change, the sending of a
+message, or the call of a step or tool; `boundary` makes more of them. On POSIX only: programs run
+in forked processes.
 """
 
 from __future__ import annotations
@@ -22,20 +23,25 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from perdure.engine.replay import Invoke
-from perdure.engine.run import Run
+from perdure.engine.effects import Invoke
+from perdure.engine.performing import Performer
+from perdure.engine.performing_async import AsyncPerformer
 from perdure.storage.sqlite.backend import SqliteBackend
 
 Scenario = Callable[[Path], Any]
 """A whole program: opens a store in the folder, does its work, returns. Run again after a kill."""
 
 BOUNDARIES_MAX = 10_000
+
+WRITES = ("append", "lease", "send")
+"""What of a backend changes what others see, but for signs of life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +63,12 @@ class Ending:
     error: str | None = None
 
 
-class _Counter:
-    """Counts the boundaries that this process passes, and ends it at one of them."""
+class Counter:
+    """Counts the boundaries that a process passes, and has it end at one of them."""
 
-    def __init__(self, kill_at: int | str | None, report: Connection) -> None:
+    def __init__(self, kill_at: int | str | None, end: Callable[[str], None]) -> None:
         self._kill_at = kill_at
-        self._report = report
+        self._end = end
         self._counts: dict[str, int] = {}
         self.reached: list[str] = []
 
@@ -70,11 +76,10 @@ class _Counter:
         count = self._counts[what] = self._counts.get(what, 0) + (when != "after")
         self.reached.append(f"{when} {what} {count}")
         if self._kill_at in (len(self.reached) - 1, self.reached[-1]):
-            self._report.send(self.reached[-1])
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._end(self.reached[-1])
 
 
-_counter: _Counter | None = None
+_counter: Counter | None = None
 
 
 def boundary(what: str) -> None:
@@ -83,7 +88,18 @@ def boundary(what: str) -> None:
         _counter.passed("at", what)
 
 
-def kill_at_every_boundary(
+@contextmanager
+def counting(counter: Counter) -> Iterator[None]:
+    """`boundary` counts with this one."""
+    global _counter
+    before, _counter = _counter, counter
+    try:
+        yield
+    finally:
+        _counter = before
+
+
+def kill_program_at_every_boundary(
     scenario: Scenario, check: Callable[[Ending], None], folder: Path, *, timeout_s: float = 60
 ) -> int:
     """Run a scenario once for each of its boundaries: killed there, then run again to its end.
@@ -170,12 +186,16 @@ def _child(
     killed: list[str],
     report: Connection,
 ) -> None:
-    global _counter
-    counter = _counter = _Counter(kill_at, report)
+    def end(where: str) -> None:
+        report.send(where)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    counter = Counter(kill_at, end)
     _watch(counter)
     result, error = None, None
     try:
-        result = scenario(folder)
+        with counting(counter):
+            result = scenario(folder)
     except Exception as problem:
         error = f"{type(problem).__name__}: {problem}"
     try:
@@ -184,32 +204,39 @@ def _child(
         report.send((counter.reached, repr(result), error))
 
 
-def _watch(counter: _Counter) -> None:
+def _watch(counter: Counter) -> None:
     """Put a boundary on each side of what counts; in this process, which is nobody else's."""
-    append, lease, invoke = SqliteBackend.append, SqliteBackend.lease, Run._invoke
+    invoke, invoke_async = Performer.invoke, AsyncPerformer._invoke
 
-    def watched_append(self: SqliteBackend, batch: Any) -> Any:
-        counter.passed("before", "append")
-        outcomes = append(self, batch)
-        counter.passed("after", "append")
-        return outcomes
+    def watched(name: str) -> Callable[..., Any]:
+        method = getattr(SqliteBackend, name)
 
-    def watched_lease(self: SqliteBackend, *args: Any, **more: Any) -> Any:
-        counter.passed("before", "lease")
-        answer = lease(self, *args, **more)
-        counter.passed("after", "lease")
-        return answer
+        def call(self: SqliteBackend, *args: Any, **more: Any) -> Any:
+            counter.passed("before", name)
+            answer = method(self, *args, **more)
+            counter.passed("after", name)
+            return answer
 
-    def watched_invoke(self: Run[Any], effect: Invoke) -> Any:
+        return call
+
+    def watched_invoke(self: Performer, effect: Invoke) -> Any:
         counter.passed("before", effect.inside)
         try:
             return invoke(self, effect)
         finally:
             counter.passed("after", effect.inside)
 
-    SqliteBackend.append = watched_append  # type: ignore[method-assign]
-    SqliteBackend.lease = watched_lease  # type: ignore[method-assign]
-    Run._invoke = watched_invoke  # type: ignore[method-assign]
+    async def watched_invoke_async(self: AsyncPerformer, effect: Invoke, *more: Any) -> Any:
+        counter.passed("before", effect.inside)
+        try:
+            return await invoke_async(self, effect, *more)
+        finally:
+            counter.passed("after", effect.inside)
+
+    for name in WRITES:
+        setattr(SqliteBackend, name, watched(name))
+    Performer.invoke = watched_invoke  # type: ignore[method-assign]
+    AsyncPerformer._invoke = watched_invoke_async  # type: ignore[assignment,method-assign]
 
 
 def _new(folder: Path) -> Path:

@@ -1,0 +1,112 @@
+"""A clock that stands still until a test moves it, and stores that go by it."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.liveness import LEASE_TTL
+from perdure.model import Durability, from_micros, to_micros
+from perdure.state.policy import SnapshotPolicy
+from perdure.storage.locate import locate
+from perdure.storage.port import Backend
+from perdure.store import Store
+
+if TYPE_CHECKING:
+    from perdure.aio.store import Opening
+
+
+class Clock:
+    """A virtual clock for stores in tests.
+
+        clock = Clock()
+        store = clock.open(tmp_path / "agents.db")
+        handle = run_until_waiting(store, remind, "ticket-42")    # it sleeps for three days
+        clock.advance(timedelta(days=3))
+        assert store.run(remind, "ticket-42") == "reminded"
+
+    Everything that the store keeps a time for goes by it: timers, pauses between attempts,
+    deadlines, `run.now()`, the times in the log, how long a process counts as alive. What limits
+    code that is really running (``timeout=`` of a step, ``result(timeout=…)``) goes by real time.
+
+    Args:
+        start: an aware datetime; default: now, in whole seconds.
+    """
+
+    def __init__(self, start: datetime | None = None) -> None:
+        if start is None:
+            start = datetime.now(UTC).replace(microsecond=0)
+        if start.tzinfo is None:
+            raise ValueError(f"{start!r} has no time zone; say datetime(…, tzinfo=UTC)")
+        self._micros = to_micros(start)
+        self._stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+    def __repr__(self) -> str:
+        return f"Clock({self.now.isoformat()})"
+
+    def __call__(self) -> int:
+        """The time in microseconds since 1970: what backends take as ``clock=``."""
+        return self._micros
+
+    @property
+    def now(self) -> datetime:
+        return from_micros(self._micros)
+
+    def advance(self, by: timedelta | float, *, alive: bool = True) -> datetime:
+        """Move it forward, by seconds or a timedelta, and wake what waits for the new time.
+
+        Args:
+            alive: whether the processes that have stores open by this clock lived through that
+                time. False: as if they had been paused; their leases run out.
+
+        Returns:
+            The new time.
+
+        Raises:
+            ValueError: backward.
+        """
+        by = by if isinstance(by, timedelta) else timedelta(seconds=by)
+        if by < timedelta(0):
+            raise ValueError(f"a clock does not go back: {by}")
+        stores = list(self._stores)
+        if alive:
+            for store in stores:
+                store.runner.liveness.beat(by)
+        self._micros += by // timedelta(microseconds=1)
+        for store in stores:
+            store.runner.wakeups.ring_all()
+        return self.now
+
+    def advance_to(self, micros: int) -> None:
+        """Move it to a time of the store's, in microseconds since 1970; not back."""
+        self.advance(timedelta(microseconds=max(micros - self._micros, 0)))
+
+    def open(
+        self, url: str | os.PathLike[str], *, durability: Durability = "os",
+        snapshots: SnapshotPolicy | None = None, lease_ttl: timedelta = LEASE_TTL,
+    ) -> Store:  # fmt: skip
+        """As `perdure.open`, by this clock; without an fsync, as a test's machine does not lose
+        power.
+
+        A named memory (``memory://name``) keeps the clock that it was first opened with.
+        """
+        backend = locate(url, durability=durability, clock=self)
+        return self.store_on(backend, snapshots, lease_ttl)
+
+    def open_async(self, url: str | os.PathLike[str], **more: Any) -> Opening:
+        """As `perdure.open_async`, by this clock; `more` as for `open`."""
+        from perdure.aio.store import Opening
+
+        return Opening(lambda: self.open(url, **more))
+
+    def store_on(
+        self, backend: Backend, snapshots: SnapshotPolicy | None = None,
+        lease_ttl: timedelta = LEASE_TTL,
+    ) -> Store:  # fmt: skip
+        """A store on a backend that goes by this clock."""
+        store = Store(backend, snapshots, lease_ttl)
+        store.runner.wakeups.in_place_s = 0.0  # or a short sleep would wait for a clock that stands
+        self._stores.add(store)
+        return store

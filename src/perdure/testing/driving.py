@@ -1,0 +1,63 @@
+"""Executing runs on a test's own thread, as far as they go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from perdure.engine.drives import Command, End
+from perdure.engine.handle import RunHandle
+from perdure.engine.runner import Runner
+from perdure.model import FINISHED, RunInfo
+from perdure.storage.port import Backend
+from perdure.store import Options, Store
+
+
+def run_until_waiting(
+    store: Store | Options, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
+) -> RunHandle[Any]:
+    """Start a run, or go on with it, on this thread, until it ends or is unloaded to wait.
+
+    For tests that then move a `Clock`, answer or signal, and call this or `Store.run` again.
+    A function that is ``async def`` gets an event loop of its own.
+
+    Args:
+        store: or options of it, such as ``store.options(key="msg-17")``.
+
+    Returns:
+        A handle on the run, which tells what it waits for, or gave.
+
+    Raises:
+        Conflict: the run was started with other arguments, or another executor has it.
+        NeedsAttention: it stopped, and needs a person.
+        Exception: what the function raised, now or before.
+    """
+    options = store.options() if isinstance(store, Store) else store
+    runner = options.runner
+    order = options.order(function, agent, args, kwargs, storable=False)
+    command = Command(function, order, args, kwargs)
+    drive = runner.drive(command)
+    handle: RunHandle[Any] = RunHandle(runner.context, runner.wakeups, drive.id).typed(function)
+    info = drive.find()
+    if info is not None and info.status in FINISHED:
+        drive.recorded(info)
+    elif info is None or info.status != "waiting" or has_news(runner.context.backend, info):
+        execute(runner, command)
+    return handle
+
+
+def execute(runner: Runner, command: Command) -> End:
+    """Execute a run here until it ends or waits."""
+    drive: Any = runner.drive(command)
+    runner.liveness.start()
+    if command.spec.is_async:
+        return asyncio.run(runner.execute_async(drive))
+    return runner.execute(drive)
+
+
+def has_news(backend: Backend, info: RunInfo) -> bool:
+    """Whether something came for a run that waits, or its time has come."""
+    if info.wake_at and backend.now() >= info.wake_at:
+        return True
+    return any(m.no > info.seen or m.kind == "cancel" for m in backend.inbox(info.id))

@@ -1,0 +1,213 @@
+"""Run an agent function once for each of its durable boundaries: killed there, then recovered; and
+see that it ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter as Tally
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from perdure.engine.handle import EffectInfo
+from perdure.model import MISSING
+from perdure.testing.boundaries import BOUNDARIES_MAX, run_with_kills
+from perdure.testing.mortal import CallLog, PhysicalCall
+from perdure.testing.trials import Trial
+
+By = Literal["exception", "sigkill"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnding:
+    """How a run ended that was killed once, and recovered.
+
+    Attributes:
+        killed_at: the boundary, e.g. ``after tool 2``; empty for the undisturbed run.
+        result: what it returned, or the exception that it ended with.
+        state: the agent's state in the end.
+        effects: its tool calls, as the ledger has them.
+        calls: every time that a step or tool was really called.
+        folder: its own, with the store ``agents.db``; gone afterwards, if it was a temporary one.
+    """
+
+    killed_at: str
+    result: Any
+    state: Any
+    effects: list[EffectInfo]
+    calls: list[PhysicalCall]
+    folder: Path
+
+    @property
+    def doubted(self) -> bool:
+        """Whether a tool's policy ``"fail"`` let the function know of a doubt: then it may end
+        otherwise."""
+        return any(effect.by == "crash" for effect in self.effects)
+
+
+def kill_at_every_boundary(
+    function: Callable[..., Any], /, *args: Any, state: Any = MISSING, answers: Sequence[Any] = (),
+    signals: Mapping[str, Sequence[Any]] | None = None, tools: Mapping[Any, Any] | None = None,
+    before: Callable[[Path], None] | None = None, check: Callable[[RunEnding], None] | None = None,
+    same: Callable[[RunEnding], Any] | None = None, by: By = "exception",
+    folder: Path | None = None, timeout_s: float = 60, **kwargs: Any,
+) -> list[RunEnding]:  # fmt: skip
+    """Kill an agent function at each of its durable boundaries in turn, recover, and compare.
+
+    A boundary is the moment before or after a commit, a lease's change, a message that is sent,
+    or the call of a step or tool; `perdure.testing.boundary` makes more. Time is virtual.
+
+    Compared with an undisturbed run are the result, the state and the effect ledger; and how often
+    each tool was really called, as far as its crash policy allows (``"retry"``: at least as often).
+    A tool call that a person would have to settle (``"ask"``) is settled by what really happened.
+
+    Args:
+        state: the agent's initial state.
+        answers: to the questions that it asks, in order. One left over is an error.
+        signals: values by the signal's name, in order. Timers are due where nothing else comes.
+        tools: stand-ins for tools and steps, by the function that is called.
+        before: called with a new folder before each try: it empties what the tools act on.
+        check: looks at each ending, too, e.g. at what the tools did; raises if it is not right.
+        same: what of an ending must be as undisturbed; the default's only fault is that
+            `run.uuid()` and `run.random()` give others each time, so leave out what comes of them.
+        by: ``"exception"``: in this process, which is fast, and in which ``finally`` blocks run;
+            ``"sigkill"``: in forked processes that are really killed. What a tool does must then
+            be in files to be seen.
+        folder: where the stores are made; default: a temporary folder that goes afterwards.
+        timeout_s: for one process, or for what it executes at a stretch. Waits in threads of a
+            synchronous function, which are not unloaded, are ended by it.
+
+    Returns:
+        The endings, the undisturbed one first.
+
+    Raises:
+        AssertionError: naming the boundary, and what was otherwise.
+        What the run raises where it cannot go on by itself, and what `check` raises.
+    """
+    with tempfile.TemporaryDirectory(dir=_quick(), ignore_cleanup_errors=True) as temporary:
+        place = folder or Path(temporary)
+        trial = Trial(
+            function, args, kwargs, state, list(answers),
+            {name: list(values) for name, values in (signals or {}).items()}, tools or {},
+            timeout_s,
+        )  # fmt: skip
+        endings: list[RunEnding] = []
+        for number in range(-1, BOUNDARIES_MAX):
+            where = place / ("whole" if number < 0 else str(number))
+            where.mkdir(parents=True)
+            if before is not None:
+                before(where)
+            ending = _try(trial, where, number, by, timeout_s)
+            if number >= 0 and not ending.killed_at:
+                return endings
+            if endings:
+                _compare(endings[0], ending, same)
+            if check is not None:
+                _check(check, ending)
+            endings.append(ending)
+            if folder is None:
+                shutil.rmtree(where, ignore_errors=True)
+    raise AssertionError(f"more than {BOUNDARIES_MAX} boundaries: does the function end?")
+
+
+def _quick() -> str | None:
+    """A folder in memory, where there is one: what is synced there costs nothing."""
+    shared = "/dev/shm"
+    return shared if os.access(shared, os.W_OK | os.X_OK) else None
+
+
+def _try(trial: Trial, folder: Path, number: int, by: By, timeout_s: float) -> RunEnding:
+    trial.prepare(folder)
+    killed = ""
+    if by == "sigkill":
+        kills = [number] if number >= 0 else []
+        end = run_with_kills(trial.live_alone, folder, kills, timeout_s=timeout_s)
+        if end.error is not None:
+            raise AssertionError(f"{_where(end.killed_at)}it did not go on: {end.error}")
+        killed, places = "".join(end.killed_at), end.result
+    else:
+        at = trial.live_mortally(folder, number if number >= 0 else None)
+        if at is not None:
+            killed = at
+            try:
+                trial.live_mortally(folder, None)
+            except Exception as problem:
+                raise AssertionError(f"{_where([at])}it did not go on: {problem}") from problem
+        places = trial.asked
+    if number < 0:
+        trial.undisturbed(places)
+    result, state, effects = trial.look(folder)
+    return RunEnding(killed, result, state, effects, CallLog(folder / "calls").read(), folder)
+
+
+def _where(killed: Sequence[str]) -> str:
+    return f"killed {', '.join(killed)}, " if killed else ""
+
+
+def _check(check: Callable[[RunEnding], None], ending: RunEnding) -> None:
+    try:
+        check(ending)
+    except Exception as problem:
+        if ending.killed_at:
+            problem.add_note(f"the run was killed {ending.killed_at}, and recovered")
+        raise
+
+
+def _compare(
+    whole: RunEnding, end: RunEnding, same: Callable[[RunEnding], Any] | None
+) -> None:  # fmt: skip
+    problems = list(_called_wrongly(whole, end))
+    if same is not None:
+        if same(whole) != same(end):
+            problems.append(f"what must be the same is {same(end)!r}, undisturbed {same(whole)!r}")
+    elif not end.doubted:
+        for what, one, other in zip(
+            ("the result", "the state", "the ledger"), _all(end), _all(whole), strict=True
+        ):
+            if one != other:
+                problems.append(f"{what} is {one!r}, undisturbed {other!r}")
+    if problems:
+        raise AssertionError(
+            f"killed {end.killed_at} and recovered, the run ended otherwise than undisturbed:\n  "
+            + "\n  ".join(problems)
+        )
+
+
+def _all(ending: RunEnding) -> tuple[Any, Any, Any]:
+    result = ending.result
+    if isinstance(result, BaseException):
+        result = f"{type(result).__name__}: {result}"
+    ledger = sorted((e.place, e.preview, e.state, repr(e.result)) for e in ending.effects)
+    return result, ending.state, ledger
+
+
+def _called_wrongly(whole: RunEnding, end: RunEnding) -> list[str]:
+    """How often each tool was really called to its end, against how often its policy allows."""
+    wanted, found = _tools(whole), _tools(end)
+    effects = {effect.place: effect for effect in end.effects}
+    problems: list[str] = []
+    for place in wanted.keys() | found.keys():
+        effect = effects.get(place)
+        policy = effect.policy if effect is not None else "none"
+        least, most = wanted[place], wanted[place]
+        if policy == "retry":
+            most += 1
+        cut_off = (call.place == place and not call.ended for call in end.calls)
+        least = 0 if end.doubted else max(least - sum(cut_off), 0)
+        if not least <= found[place] <= most and (wanted[place] or not end.doubted):
+            problems.append(
+                f"{place} was called {_times(found[place])}, undisturbed {_times(wanted[place])} "
+                f"(on_crash={policy!r})"
+            )
+    return problems
+
+
+def _tools(ending: RunEnding) -> Tally[str]:
+    return Tally(call.place for call in ending.calls if call.kind == "tool" and call.ended)
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

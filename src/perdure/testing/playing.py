@@ -1,0 +1,150 @@
+"""Run an agent function in memory, with stand-ins for its tools, and see what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from perdure.core.values import Plain
+from perdure.engine.drives import Command, Finished
+from perdure.engine.execution import Fakes
+from perdure.engine.functions import spec_of
+from perdure.engine.lookup import take_any
+from perdure.engine.orders import Order
+from perdure.engine.playing import Played as Given
+from perdure.engine.run import Run
+from perdure.engine.scopes import scope_of
+from perdure.model import MISSING, Commit
+from perdure.state.policy import SnapshotPolicy
+from perdure.storage.memory import MemoryBackend
+from perdure.testing.clock import Clock
+from perdure.testing.driving import execute
+
+if TYPE_CHECKING:
+    from perdure.engine.async_run import AsyncRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+AGENT = "played"
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedCall:
+    """One recorded call: a tool's or a step's, with a preview of its arguments.
+
+    Attributes:
+        value: the plain result; MISSING where it raised.
+        error: the name and words of what it raised.
+    """
+
+    kind: str
+    name: str
+    arguments: str
+    value: Plain
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Played(Generic[T, R]):
+    """What came of a played run: its typed result, the final state, its recorded calls in order."""
+
+    result: R
+    state: T
+    calls: list[PlayedCall]
+
+
+@overload
+def play(
+    function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]], /, *args: Any,
+    state: T | Any = ..., answers: Sequence[Any] = ...,
+    signals: Mapping[str, Sequence[Any]] | None = ..., tools: Fakes | None = ...,
+    clock: Clock | None = ..., **kwargs: Any,
+) -> Played[T, R]: ...  # fmt: skip
+@overload
+def play(
+    function: Callable[Concatenate[Run[T], P], R], /, *args: Any,
+    state: T | Any = ..., answers: Sequence[Any] = ...,
+    signals: Mapping[str, Sequence[Any]] | None = ..., tools: Fakes | None = ...,
+    clock: Clock | None = ..., **kwargs: Any,
+) -> Played[T, R]: ...  # fmt: skip
+def play(
+    function: Callable[..., Any], /, *args: Any, state: Any = MISSING, answers: Sequence[Any] = (),
+    signals: Mapping[str, Sequence[Any]] | None = None, tools: Fakes | None = None,
+    clock: Clock | None = None, **kwargs: Any,
+) -> Played[Any, Any]:  # fmt: skip
+    """Run an agent function once, on an agent of its own, with the real engine over memory.
+
+    Nothing waits: what is given comes at once, and where nothing is given that a wait waits for,
+    its time is up at once; by the run's own clock, on which pauses take no time either.
+    A function that is ``async def`` gets an event loop of its own. One that starts other runs is
+    refused: try those on a store.
+
+    Args:
+        state: the agent's initial state; default: its schema's type, called without arguments.
+        answers: to the questions that the run asks, in order.
+        signals: values by the signal's name, in order.
+        tools: stand-ins for tools and steps, and for probes, by the function that is called:
+            ``{refund: fake}``, or for a callable recorded with `Run.call`, by itself.
+        clock: what the run's time goes by; default: one that begins now.
+
+    Raises:
+        What the function raises.
+        NeedsAttention: it waits for something that was not given, and has no timeout.
+        ValueError: an answer or a signal is left over.
+    """
+    clock = clock or Clock()
+    spec = spec_of(function)
+    given = Given(
+        [take_any(answer, "answers") for answer in answers],
+        {name: [take_any(v, "signals") for v in sent] for name, sent in (signals or {}).items()},
+        clock.advance_to,
+    )
+    store = clock.store_on(MemoryBackend(clock=clock), SnapshotPolicy())
+    try:
+        agent = store.agent(AGENT, spec.schema, initial=state)
+        with agent.edit("played"):
+            pass
+        order = Order.of(function, AGENT, "main", args, kwargs, storable=False)
+        command = Command(function, order, args, kwargs, tools, given)
+        end = execute(store.runner, command)
+        while not isinstance(end, Finished):  # after a wait in which its tasks had all to wait
+            end = execute(store.runner, command)
+        _refuse_left_over(given)
+        agent.refresh()
+        run = order.run_id(store.runner.context.backend)
+        return Played(end.result, agent.state, _calls(agent.log(), run))
+    finally:
+        store.close()
+
+
+def _refuse_left_over(given: Given) -> None:
+    if given.answers:
+        raise ValueError(f"answers left over: {given.answers!r:.200}")
+    left = {name: values for name, values in given.signals.items() if values}
+    if left:
+        raise ValueError(f"signals left over: {left!r:.200}")
+
+
+def _calls(log: Iterable[Commit], run: str) -> list[PlayedCall]:
+    calls: list[PlayedCall] = []
+    previews: dict[str, str] = {}
+    for commit in log:
+        for record in commit.records:
+            if record.get("run") == run and record["t"] == "intent":
+                previews[str(record["place"])] = str(record["preview"])
+            elif record.get("run") == run and record["t"] in ("step", "outcome"):
+                calls.append(_call(record, previews))
+    return calls
+
+
+def _call(record: Mapping[str, Any], previews: Mapping[str, str]) -> PlayedCall:
+    place, error = str(record["place"]), record.get("error")
+    return PlayedCall(
+        "step" if record["t"] == "step" else "tool",
+        place[len(scope_of(place)) :].rpartition("#")[0],
+        str(record.get("preview", previews.get(place, ""))),
+        record.get("value", MISSING),
+        f"{error['type'].partition(':')[2]}: {error['text']}" if error else None,
+    )

@@ -1,0 +1,421 @@
+"""Go over a recorded run with today's code: nothing is called that is recorded, nothing written."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perdure.engine.drives import Command, Drive, End, Finished, Means
+from perdure.engine.drives_async import AsyncDrive
+from perdure.engine.effects import Arrive, Arrived
+from perdure.engine.execution import Execution
+from perdure.engine.failures import words
+from perdure.engine.functions import spec_of
+from perdure.engine.journal import Entry, describe
+from perdure.engine.orders import Order, args_digest
+from perdure.engine.scopes import Scope
+from perdure.engine.turning import Again
+from perdure.engine.values import Parameters, bind, digests, label, preview
+from perdure.engine.writing import Item, RunWriter
+from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
+from perdure.model import MISSING, Commit, RunInfo
+from perdure.state.policy import SnapshotPolicy
+from perdure.storage.memory import MemoryBackend
+from perdure.storage.reader import LogReader
+from perdure.store import Store, read_file
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where today's code does something else than was recorded.
+
+    Attributes:
+        recorded: what is recorded there; `now`: what the code does.
+    """
+
+    problem: str
+    recorded: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of going over a recorded run.
+
+    Attributes:
+        result: what the function returned; MISSING where it raised, or did not come to an end.
+        error: the exception that it ended with, as it had.
+        drift: the first difference from what is recorded; None: there is none.
+        goes_on: where the record ends and the run would go on live, which it does not here; empty
+            where the run is finished.
+        calls: how many recorded calls, waits and edits the function came to.
+    """
+
+    run: str
+    result: Any = MISSING
+    error: Exception | None = None
+    drift: Difference | None = None
+    goes_on: str = ""
+    calls: int = 0
+
+    def check(self) -> Any:
+        """The result, if the code does what was recorded.
+
+        Raises:
+            AssertionError: it does not; with what was recorded, and what it does now.
+        """
+        __tracebackhide__ = True  # pytest shows the test's line
+        if self.drift is not None:
+            raise AssertionError(
+                f"run {self.run} does not replay: {self.drift.problem}\n"
+                f"  recorded: {self.drift.recorded}\n"
+                f"  now:      {self.drift.now}\n"
+                f"  (after {self.calls} recorded calls that matched)"
+            )
+        return self.result
+
+
+def replay(
+    source: str | os.PathLike[str] | Store, function: Callable[..., Any], run: str | None = None, *,
+    args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None,
+) -> Replayed:  # fmt: skip
+    """Go over a recorded run with the code of today, to see whether it could go on with it.
+
+    The function is called from its beginning, turn by turn; steps, tools and waits give what is
+    recorded, and none of them is called. Where the record of an unfinished run ends, the function
+    is left. The source is only read.
+
+    Args:
+        source: a file that `perdure export` wrote, or an open store.
+        function: the agent function as it is now.
+        run: the run's id; default: the only one of that function.
+        args, kwargs: the arguments, where the run's own could not be stored.
+
+    Raises:
+        ValueError: the source has no run of this function, or several; the run's arguments are
+            not recorded.
+        NotFound: it has not this run.
+        Corrupt: the file is damaged.
+    """
+    with _source(source, run, function) as store:
+        info = _choose(store, function, run)
+        given = None if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
+        return _Replay(store, info, function, given).whole()
+
+
+def recorded_runs(
+    source: str | os.PathLike[str] | Store, function: Callable[..., Any] | None = None
+) -> list[str]:
+    """The ids of the runs in a file or store, of one function or of all: for
+    ``@pytest.mark.parametrize("run", recorded_runs("export.jsonl", support))``."""
+    name = None if function is None else spec_of(function).name
+    if isinstance(source, Store):
+        return [info.id for info in source.runs(function=name) if info.started]
+    with _source(source, None, None) as store:
+        return [info.id for info in store.runs(function=name) if info.started]
+
+
+@contextmanager
+def _source(
+    source: str | os.PathLike[str] | Store, run: str | None, function: Callable[..., Any] | None
+) -> Iterator[Store]:
+    """A store in memory, with the log that the run is in."""
+    copy = Store(MemoryBackend(), SnapshotPolicy())
+    try:
+        if isinstance(source, Store):
+            info = _choose(source, function, run)
+            agent = source.find(info.agent)
+            if agent is None or agent.no != info.agent_no:
+                raise NotFound("its agent was deleted", target=f"run {info.id}")
+            copy.import_log(source.export_log(agent))
+        else:
+            with open(source, "rb") as stream:
+                read = read_file(stream, os.fspath(source))
+            copy.import_log(read.entries, root=read.root)
+        yield copy
+    finally:
+        copy.close()
+
+
+def _choose(store: Store, function: Callable[..., Any] | None, run: str | None) -> RunInfo:
+    if run is not None:
+        return store.handle(run).info
+    name = None if function is None else spec_of(function).name
+    found = [info for info in store.runs(function=name) if info.started]
+    if len(found) != 1:
+        ids = ", ".join(info.id for info in found[:10])
+        raise ValueError(
+            f"there is no run of {name}" if not found
+            else f"there are {len(found)} runs of {name}; say which: {ids}"
+        )  # fmt: skip
+    return found[0]
+
+
+class WouldGoOn(PerdureError):
+    """The record ends here, and the run would go on live."""
+
+
+class _NoWriter(RunWriter):
+    """Nothing is written; who needs it to be has come to the end of the record."""
+
+    execution: Execution[Any]
+
+    def later(self, records: Any, consumed: Any = ()) -> None:
+        """Not here."""
+
+    def post(self, item: Item, instead: Item | None = None) -> None:
+        """Not here."""
+
+    def write(self, item: Item) -> None:
+        raise self.execution.interrupt(WouldGoOn(item.cause.step or item.cause.kind))
+
+    async def write_async(self, item: Item) -> None:
+        self.write(item)
+
+
+class _ReplayExecution(Execution[Any]):
+    """An execution that ends with the journal, and notes where it leaves it."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.writer = _NoWriter(self.working, self.catch_up, self._failed_to_write, self._lock)
+        self.writer.execution = self
+        self.drift: Difference | None = None
+        self.matched = 0
+
+    def find(self, effect: Arrive, scope: Scope, *, patient: bool = False) -> Entry | None:
+        same = self.journal.find(scope.named(effect.name), effect.args)
+        with self.noting(same or self._left(scope), lambda: _said(effect)):
+            return super().find(effect, scope, patient=patient)
+
+    def find_edit(self, name: str, scope: Scope) -> Entry | None:
+        with self.noting(self._left(scope), lambda: name):
+            entry = super().find_edit(name, scope)
+        if entry is None:
+            raise self.interrupt(WouldGoOn(name))
+        self.matched += 1
+        return entry
+
+    def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
+        here = _said(effect)
+        if entry is None:
+            raise self.interrupt(WouldGoOn(here))
+        outcome = entry.outcome
+        if outcome is None or outcome.get("not_done"):
+            what = "waits" if entry.kind == "wait" else "has no outcome"
+            raise self.interrupt(WouldGoOn(f"{here}, which {what}"))
+        self.matched += 1
+        return super().arrived(effect, scope, entry)
+
+    def value(self, kind: str, make: Callable[[], Any]) -> Any:
+        def beyond() -> Any:
+            raise self.interrupt(WouldGoOn(f"run.{kind}()"))
+
+        with self.noting(self._left(self.scope()), lambda: f"run.{kind}()"):
+            return super().value(kind, beyond)
+
+    def look_for_cancel(self) -> None:
+        """Nobody asks here."""
+
+    def _left(self, scope: Scope) -> Entry | None:
+        return self.journal.left_in(scope.path) or self.journal.next_left()
+
+    @contextmanager
+    def noting(self, left: Entry | None, now: Callable[[], str]) -> Iterator[None]:
+        """Where the function leaves the record, it is noted what of that was `left`."""
+        try:
+            yield
+        except RunInterrupted as interrupt:
+            reason = interrupt.reason
+            if self.drift is None and isinstance(reason, NeedsAttention):
+                recorded = _described(left) if left is not None else "nothing more"
+                self.drift = Difference(reason.problem, recorded, now())
+            raise
+
+
+def _said(effect: Arrive) -> str:
+    return f"{effect.kind} {effect.name}({effect.preview()})"
+
+
+def _described(entry: Entry) -> str:
+    return describe(entry) if entry.kind != "edit" else entry.place
+
+
+class _ReplayDrive(Drive):
+    """One turn of a recorded run: no lease, no record of how it ended."""
+
+    execution_type = _ReplayExecution
+
+    def set_out(self, row: RunInfo, end: int) -> None:
+        """From the begin of the row's turn to the commit that ended it."""
+        self.id = row.id
+        self._row = row
+        self._end = end
+        self.result: Any = MISSING
+        self.error: BaseException | None = None
+
+    def begin(self) -> Execution[Any]:
+        self.working.load()
+        self.working.rewind(self._end)
+        self._choose_function(self._row)
+        self.execution = self._next_execution()
+        return self.execution
+
+    def conclude(self, execution: Execution[Any], result: Any, error: BaseException | None) -> End:
+        self.error = error
+        if error is None:
+            self.result = result
+        return Finished(None)
+
+    def release(self) -> None:
+        """There is no lease."""
+
+    def ended(self, now: Execution[Any], last: bool) -> Replayed:
+        """What became of the function's call, against what is recorded of that."""
+        assert isinstance(now, _ReplayExecution)
+        seen = Replayed(self.id, calls=now.matched)
+        if isinstance(self.error, RunInterrupted):
+            now.interrupt(self.error.reason)
+        if now.interrupted is None and self.error is None:
+            with suppress(RunInterrupted):
+                left = now.journal.next_left()
+                with now.noting(left, lambda: "the function ends"):
+                    now.check_finished()
+        if now.interrupted is not None:
+            reason = now.interrupted.reason
+            if isinstance(reason, WouldGoOn):
+                return replace(seen, goes_on=reason.problem)
+            drift = now.drift or Difference(str(reason), "a run that goes on", "one that stops")
+            return replace(seen, drift=drift)
+        recorded, found = self._recorded_end(last), self._end_now()
+        if recorded and recorded != found:
+            problem = "it ends otherwise than it did"
+            return replace(seen, drift=Difference(problem, recorded, found))
+        if isinstance(self.error, Exception):
+            seen = replace(seen, error=self.error)
+        elif not isinstance(self.result, Again):
+            seen = replace(seen, result=self.result)
+        return seen if recorded else replace(seen, goes_on=f"its end: {found}")
+
+    def _recorded_end(self, last: bool) -> str:
+        """In words; empty where it has not ended."""
+        if last and self._row.status not in ("done", "failed"):
+            return ""
+        for record in self.working.reader.commit(self._end).records:
+            match record:
+                case {"t": "run-turn", "args": given, "preview": shown} if not last:
+                    return f"run.again({shown}) [{args_digest(given)}]"
+                case {"t": "run-finished", "status": "failed", "value": error} if last:
+                    return f"raises {error['type'].partition(':')[2]}: {error['text']}"
+                case {"t": "run-finished", "value": value} if last:
+                    return f"returns {value!r}"
+        return ""
+
+    def _end_now(self) -> str:
+        result = self.result
+        try:
+            if self.error is not None:
+                return f"raises {type(self.error).__qualname__}: {words(self.error)}"
+            if isinstance(result, Again):
+                given = bind(self._function, result.args, result.kwargs, skip=1)
+                return f"run.again({preview(given)}) [{args_digest(digests(given))}]"
+            return f"returns {self._results.take(result)!r}"
+        except (TypeError, PerdureError) as error:
+            return f"returns {result!r:.200}, which cannot be recorded: {error}"
+
+
+class _AsyncReplayDrive(_ReplayDrive, AsyncDrive):
+    """The same for an ``async def`` function."""
+
+
+class _Replay:
+    """One recorded run, turn by turn."""
+
+    def __init__(
+        self, store: Store, info: RunInfo, function: Callable[..., Any],
+        given: tuple[tuple[Any, ...], dict[str, Any]] | None,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._info = info
+        self._function = function
+        self._given = given
+
+    def whole(self) -> Replayed:
+        """Up to the first difference, or to the end of the record."""
+        commits = self._commits()
+        begins = [commit for commit in commits if _turn_begun(commit)]
+        seen = Replayed(self._info.id)
+        for number, begin in enumerate(begins):
+            last = number + 1 == len(begins)
+            end = commits[-1].seq if last else begins[number + 1].seq
+            turn = self._turn(begin, end, last)
+            seen = replace(turn, calls=seen.calls + turn.calls)
+            if seen.drift is not None or seen.goes_on:
+                break
+        return seen
+
+    def _commits(self) -> list[Commit]:
+        """Those that the run lies on, oldest first, from its begin to its end."""
+        info = self._info
+        agent = self._store.find(info.agent)
+        assert agent is not None
+        reader = LogReader(self._store.runner.context.backend, agent)
+        path: list[Commit] = []
+        for commit in reader.ancestors(info.ended or reader.ref(info.branch).seq):
+            if commit.seq < info.started:
+                break
+            path.append(commit)
+        return path[::-1]
+
+    def _turn(self, begin: Commit, end: int, last: bool) -> Replayed:
+        info = self._info
+        try:
+            args, kwargs = self._arguments(begin)
+            order = Order.of(self._function, info.agent, info.key, args, kwargs, storable=False)
+        except (TypeError, PerdureError) as error:
+            drift = Difference(
+                f"its arguments do not fit any more: {words(error)}",
+                str(_turn_begun(begin).get("preview", "")), label(self._function),
+            )  # fmt: skip
+            return Replayed(info.id, drift=drift)
+        runner = self._store.runner
+        means = Means(runner.context, runner.liveness, runner.wakeups)
+        command = Command(self._function, order, args, kwargs)
+        drive: _ReplayDrive
+        if spec_of(self._function).is_async:
+            drive = _AsyncReplayDrive(means, command)
+        else:
+            drive = _ReplayDrive(means, command)
+        drive.set_out(replace(info, turn_at=begin.seq), end)
+        if isinstance(drive, _AsyncReplayDrive):
+            asyncio.run(drive.run_async())
+        else:
+            drive.run()
+        assert drive.execution is not None
+        return drive.ended(drive.execution, last)
+
+    def _arguments(self, begin: Commit) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        record = _turn_begun(begin)
+        given = record.get("input")
+        if given is None:
+            if self._given is None:
+                raise ValueError(
+                    f"the arguments of run {self._info.id} could not be recorded: pass args= or "
+                    f"kwargs=, as they were: {record.get('preview', '')}"
+                )
+            return self._given
+        args, kwargs = Parameters(self._function, skip=1).build(*given)
+        bind(self._function, args, kwargs, skip=1)
+        return args, kwargs
+
+
+def _turn_begun(commit: Commit) -> Mapping[str, Any]:
+    """The record that a run, or a turn of it, begins here; empty if none does."""
+    for record in commit.records:
+        if record["t"] in ("run-started", "run-turn"):
+            return record
+    return {}

@@ -1,0 +1,223 @@
+"""One agent function on a store of its own, brought to its end by whoever is left alive."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perdure.engine.drives import Command
+from perdure.engine.functions import spec_of
+from perdure.engine.handle import EffectInfo, RunHandle
+from perdure.engine.orders import Order
+from perdure.errors import NeedsAttention, PerdureError
+from perdure.model import FINISHED, MISSING, RunInfo, from_micros
+from perdure.storage.locate import locate
+from perdure.storage.port import Backend
+from perdure.store import Store
+from perdure.testing.boundaries import counting
+from perdure.testing.clock import Clock
+from perdure.testing.driving import execute, has_news
+from perdure.testing.mortal import CallLog, Killed, Life, Mortal, WatchedCalls
+
+AGENT = "tried"
+TURNS_MAX = 10_000
+
+
+class Stuck(PerdureError):
+    """The function did not get to its end, nor to a wait in which it is unloaded."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """What is tried. `asked`: the places of the questions that were answered, in order."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    state: Any
+    answers: list[Any]
+    signals: dict[str, list[Any]]
+    tools: Mapping[Any, Any]
+    timeout_s: float = 60
+    asked: list[str] = field(default_factory=list)
+    _prepared: bytes | None = None
+    start: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+
+    # -- before and after ------------------------------------------------------------------
+
+    def prepare(self, folder: Path) -> None:
+        """The agent, in a new store."""
+        if self._prepared is None:
+            self._prepared = self._new_store(folder)
+        (folder / "agents.db").write_bytes(self._prepared)
+
+    def _new_store(self, folder: Path) -> bytes:
+        with self._open(folder, lambda backend: backend)[0] as store:
+            agent = store.agent(AGENT, spec_of(self.function).schema, initial=self.state)
+            with agent.edit("prepared"):
+                pass
+        return (folder / "agents.db").read_bytes()  # closed by its last user, it is all of it
+
+    def undisturbed(self, places: list[str]) -> None:
+        """It was run without being killed, and asked at these places.
+
+        Raises:
+            ValueError: an answer is left over.
+        """
+        self.asked = places
+        left = self.answers[len(places) :]
+        if left:
+            raise ValueError(f"answers left over: {left!r:.200}")
+
+    def look(self, folder: Path) -> tuple[Any, Any, list[EffectInfo]]:
+        """Its result or exception, the agent's state, and the effects."""
+        with self._open(folder, lambda backend: backend)[0] as store:
+            handle = self._handle(store)
+            try:
+                result: Any = handle.result(0)
+            except Exception as error:
+                result = error
+            return result, store.agent(AGENT).state, handle.effects()
+
+    # -- a life ----------------------------------------------------------------------------
+
+    def live_alone(self, folder: Path) -> list[str]:
+        """In a process of its own, which somebody may kill; returns where it was asked."""
+        store, clock = self._open(folder, lambda backend: backend)
+        with store:
+            self._live(store, clock, folder, lambda when, what: None)
+        return self.asked
+
+    def live_mortally(self, folder: Path, kill_at: int | None) -> str | None:
+        """In this process, dying at that boundary; returns where, or None: it came to its end."""
+        life = Life(kill_at)
+        store, clock = self._open(folder, lambda backend: Mortal(backend, life))
+        try:
+            with counting(life.counter), store:
+                self._live(store, clock, folder, life.passed)
+        except (Exception, Killed):
+            if not life.dead:
+                raise
+        except BaseException as left:
+            if not life.dead or isinstance(left, KeyboardInterrupt | SystemExit):
+                raise
+        return life.ended_at
+
+    def _open(self, folder: Path, wrap: Callable[[Backend], Any]) -> tuple[Store, Clock]:
+        file = folder / "clock"
+        clock = Clock(from_micros(int(file.read_text())) if file.exists() else self.start)
+        backend = locate(folder / "agents.db", durability="os", clock=clock)
+        return clock.store_on(wrap(backend)), clock
+
+    def _live(
+        self, store: Store, clock: Clock, folder: Path, passed: Callable[[str, str], None]
+    ) -> None:
+        calls = CallLog(folder / "calls")
+        order = Order.of(self.function, AGENT, "main", self.args, self.kwargs, storable=False)
+        fakes = WatchedCalls(self.tools, calls, passed)
+        command = Command(self.function, order, self.args, self.kwargs, fakes)
+        backend = store.runner.context.backend
+        for _ in range(TURNS_MAX):
+            info = store.runner.drive(command).find()
+            if info is not None and info.status in FINISHED:
+                return
+            if info is not None and info.status == "waiting" and not has_news(backend, info):
+                self._supply(store, info, clock, folder)
+            try:
+                with self._not_for_ever(store):
+                    execute(store.runner, command)
+            except Stuck as stuck:
+                raise AssertionError(stuck.problem) from None
+            except NeedsAttention:
+                if not self._settle(store, calls):
+                    raise
+            except Exception:
+                if self._handle(store).status not in FINISHED:
+                    raise
+        raise AssertionError(f"it did not end after being gone on with {TURNS_MAX} times")
+
+    @contextmanager
+    def _not_for_ever(self, store: Store) -> Iterator[None]:
+        stuck = Stuck(
+            f"it was at it for {self.timeout_s:g} s: does it wait on a thread of its own, where it "
+            "cannot be unloaded? That is not tried here"
+        )
+        timer = threading.Timer(self.timeout_s, store.runner.stop_all, [stuck])
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    # -- what comes from outside -----------------------------------------------------------
+
+    def _supply(self, store: Store, info: RunInfo, clock: Clock, folder: Path) -> None:
+        """Answer it, signal it, or let its time come.
+
+        Raises:
+            AssertionError: nothing was given of what it waits for.
+        """
+        handle = self._handle(store)
+        for place, branch in _waited_for(store, info):
+            if branch["kind"] == "ask" and self._answer(handle, place, info.turn):
+                return
+            if branch["kind"] == "signal" and self._signal(handle, str(branch["name"])):
+                return
+        if not info.wake_at:
+            raise AssertionError(
+                f"it waits for {info.waits}, and nothing of that was given: pass answers= or "
+                "signals=; other runs that it starts are not run here"
+            )
+        (folder / "clock").write_text(str(info.wake_at))  # whoever is next lives later
+        clock.advance_to(info.wake_at)
+
+    def _answer(self, handle: RunHandle[Any], place: str, turn: int) -> bool:
+        which = f"{place} in turn {turn}"
+        if which not in self.asked:
+            if len(self.asked) >= len(self.answers):
+                return False
+            self.asked.append(which)
+        handle.answer(self.answers[self.asked.index(which)], question=place, by="the test")
+        return True
+
+    def _signal(self, handle: RunHandle[Any], name: str) -> bool:
+        return any(
+            handle.signal(name, value, key=f"given-{number}", by="the test")
+            for number, value in enumerate(self.signals.get(name, ()))
+        )
+
+    def _settle(self, store: Store, calls: CallLog) -> bool:
+        """Say of what is in doubt what really happened; False: nothing is."""
+        handle = self._handle(store)
+        doubts = [effect for effect in handle.effects() if effect.state == "in doubt"]
+        for effect in doubts:
+            ends = [c for c in calls.read() if c.place == effect.place and c.ended]
+            if ends and ends[-1].value is not MISSING:
+                handle.settle(effect.place, done=ends[-1].value, by="the test")
+            else:
+                handle.settle(effect.place, not_done=True, by="the test")
+        return bool(doubts)
+
+    def _handle(self, store: Store) -> RunHandle[Any]:
+        order = Order.of(self.function, AGENT, "main", self.args, self.kwargs, storable=False)
+        run = order.run_id(store.runner.context.backend)
+        return store.handle(run).typed(self.function)
+
+
+def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The branches of the waits that the run is in, in their order, each with the wait's place."""
+    waits: dict[str, Mapping[str, Any]] = {}
+    for commit in store.agent(AGENT).log():
+        for record in commit.records if commit.seq > info.turn_at else ():
+            if record.get("run") == info.id and record["t"] == "wait-began":
+                waits[str(record["place"])] = record
+            elif record.get("run") == info.id and record["t"] == "wait-ended":
+                waits.pop(str(record["place"]), None)
+    for place, record in waits.items():
+        for branch in record["branches"]:
+            yield place, branch

@@ -1,0 +1,271 @@
+"""`perdure.testing.replay`: recorded runs against today's code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import perdure
+from perdure.cli.app import app
+from perdure.store import Store
+from perdure.testing import Clock, Replayed, recorded_runs, replay, run_until_waiting
+
+
+@dataclass
+class Receipt:
+    cents: int
+
+
+called: list[str] = []
+
+
+@perdure.step
+def search(words: str) -> list[str]:
+    called.append("search")
+    return [words, words]
+
+
+@perdure.tool
+def refund(cents: int) -> Receipt:
+    called.append("refund")
+    return Receipt(cents)
+
+
+def support_of(body: Callable[..., Any]) -> Any:
+    return perdure.agent(dict, name="support")(body)
+
+
+def _support(run: perdure.Run[dict], question: str) -> str:
+    began = run.now()
+    found = search(question)
+    with run.edit("found") as draft:
+        draft["found"] = len(found)
+    receipt = refund(run.state["found"] * 100)
+    return f"{receipt.cents} at {began.year}"
+
+
+support = support_of(_support)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with perdure.open(tmp_path / "a.db", durability="os") as store:
+        yield store
+
+
+@pytest.fixture
+def exported(store: Store, tmp_path: Path) -> Path:
+    store.run(support, "ticket-42", "my bill")
+    with store.agent("ticket-42").edit("later, by somebody else") as draft:
+        draft["found"] = 99
+    return export(store, tmp_path, "ticket-42")
+
+
+def export(store: Store, folder: Path, agent: str) -> Path:
+    file = folder / f"{agent}.jsonl"
+    done = CliRunner().invoke(app, ["--store", store.url, "export", agent, "-o", str(file)])
+    assert done.exit_code == 0, done.output
+    return file
+
+
+def test_the_same_code_replays_from_a_file_and_from_a_store(store: Store, exported: Path) -> None:
+    called.clear()
+    commits = store.agent("ticket-42").verify().commits
+    from_file, from_store = replay(exported, support), replay(store, support)
+    assert from_file.check() == from_store.check() == store.run(support, "ticket-42", "my bill")
+    assert (from_file.calls, from_file.goes_on, from_file.drift) == (3, "", None)
+    assert called == [], "nothing was called"
+    assert store.agent("ticket-42").verify().commits == commits, "nothing was written"
+
+
+def test_another_argument_is_found(exported: Path) -> None:
+    @support_of
+    def changed(run: perdure.Run[dict], question: str) -> str:
+        run.now()
+        found = search(question)
+        with run.edit("found") as draft:
+            draft["found"] = len(found)
+        return str(refund(run.state["found"] * 200))
+
+    seen = replay(exported, changed)
+    assert seen.drift is not None
+    assert seen.drift.recorded == "tool refund#1(cents=200)"
+    assert seen.drift.now == "tool refund(cents=400)"
+    with pytest.raises(AssertionError, match=r"(?s)does not replay.*cents.*cents=200.*cents=400"):
+        seen.check()
+
+
+def test_a_call_too_many_too_few_and_another_end_are_found(exported: Path) -> None:
+    def one_more(run: perdure.Run[dict], question: str) -> str:
+        search("all")
+        return _support(run, question)
+
+    def one_less(run: perdure.Run[dict], question: str) -> str:
+        run.now()
+        search(question)
+        return "done"
+
+    def other_end(run: perdure.Run[dict], question: str) -> str:
+        return _support(run, question).upper()
+
+    def raises(run: perdure.Run[dict], question: str) -> str:
+        raise LookupError(_support(run, question))
+
+    def behind(run: perdure.Run[dict], question: str) -> str:
+        return _support(run, question) + str(refund(7))
+
+    def drifts(body: Any) -> str:
+        drift = replay(exported, support_of(body)).drift
+        assert drift is not None
+        return f"{drift.recorded} | {drift.now}"
+
+    called.clear()
+    assert "search#1(words='my bill') | step search(words='all')" in drifts(one_more)
+    assert "edit:found#1 | the function ends" in drifts(one_less)
+    assert "returns '200 at 20" in drifts(other_end)
+    assert " AT 20" in drifts(other_end)
+    assert "| raises LookupError: 200 at" in drifts(raises)
+    assert replay(exported, support_of(behind)).goes_on == "tool refund(cents=7)"
+    assert called == []
+
+
+def test_where_a_run_that_waits_would_go_on(store: Store, tmp_path: Path) -> None:
+    @perdure.agent(dict)
+    def asking(run: perdure.Run[dict]) -> str:
+        refund(1)
+        run.sleep(timedelta(days=1))
+        return "unreached"
+
+    run_until_waiting(store, asking, "a")
+    called.clear()
+    seen = replay(export(store, tmp_path, "a"), asking)
+    assert seen.goes_on.startswith("wait sleep(1 day")
+    assert seen.goes_on.endswith("which waits")
+    assert (seen.check(), seen.calls, called) == (perdure.MISSING, 1, [])
+
+
+def test_a_call_in_doubt_is_not_made(store: Store) -> None:
+    @perdure.tool(on_crash="retry")
+    def send() -> None:
+        called.append("send")
+        raise SystemExit
+
+    @perdure.agent(dict)
+    def sending(run: perdure.Run[dict]) -> None:
+        send()
+
+    with pytest.raises(SystemExit):
+        store.run(sending, "a")
+    called.clear()
+    assert "send(), which has no outcome" in replay(store, sending).goes_on
+    assert called == []
+
+
+def test_turns_are_gone_through_one_by_one(store: Store) -> None:
+    def body(run: perdure.Run[dict], left: int, step: int = 1) -> str:
+        with run.edit("turn") as draft:
+            draft["left"] = left
+        search(str(left))
+        return run.again(left - step) if left else "done"
+
+    turning = perdure.agent(dict, name="turning")(body)
+    store.run(turning, "a", 2)
+    called.clear()
+    seen = replay(store, turning)
+    assert (seen.check(), seen.calls, called) == ("done", 6, [])
+
+    @perdure.agent(dict, name="turning")
+    def faster(run: perdure.Run[dict], left: int) -> str:
+        return body(run, left, step=2)
+
+    drift = replay(store, faster).drift
+    assert drift is not None
+    assert drift.recorded.startswith("run.again(left=1)")
+    assert drift.now.startswith("run.again(left=0)")
+
+
+def test_errors_answers_and_async(store: Store) -> None:
+    @perdure.agent(dict)
+    async def careful(run: perdure.AsyncRun[dict], cents: int) -> str:
+        import asyncio
+
+        one, two = await asyncio.gather(run.call(search, "a"), run.call(search, "b"))
+        if not await run.ask("Refund?"):
+            raise PermissionError(f"not {cents}, {one} {two}")
+        return "refunded"
+
+    run_until_waiting(store, careful, "a", 5)
+    assert replay(store, careful).calls == 2
+    store.handle("a/careful/main").answer(False)
+    with pytest.raises(PermissionError):
+        run_until_waiting(store, careful, "a", 5)
+    called.clear()
+    seen = replay(store, careful)
+    assert isinstance(seen.error, PermissionError)
+    assert (seen.check(), seen.calls, called) == (perdure.MISSING, 3, [])
+
+
+def test_a_source_with_several_runs_asks_which(store: Store, tmp_path: Path) -> None:
+    for key in ("one", "two"):
+        store.options(key=key).run(support, "a", key)
+    file = export(store, tmp_path, "a")
+    runs = ["a/support/one", "a/support/two"]
+    assert recorded_runs(file, support) == recorded_runs(store) == runs
+    assert [replay(file, support, run).drift for run in runs] == [None, None]
+    with pytest.raises(ValueError, match="there are 2 runs of support; say which: a/support/one"):
+        replay(file, support)
+    with pytest.raises(perdure.NotFound):
+        replay(file, support, "a/support/three")
+
+    @perdure.agent(dict)
+    def unknown(run: perdure.Run[dict]) -> None:
+        pass
+
+    with pytest.raises(ValueError, match="no run of unknown"):
+        replay(file, unknown)
+
+
+def test_arguments_that_no_longer_fit(exported: Path) -> None:
+    @support_of
+    def renamed(run: perdure.Run[dict], question: str, customer: str) -> str:
+        return ""
+
+    seen = replay(exported, renamed)
+    assert seen.drift is not None
+    assert "arguments do not fit" in seen.drift.problem
+
+
+def test_arguments_that_could_not_be_recorded(store: Store) -> None:
+    @perdure.agent(dict)
+    def with_client(run: perdure.Run[dict], client: Any) -> Any:
+        return run.call(abs, -3)
+
+    client = object()
+    store.run(with_client, "a", client)
+    with pytest.raises(ValueError, match="could not be recorded"):
+        replay(store, with_client)
+    assert replay(store, with_client, args=[client]).check() == 3
+
+
+def test_patched_code_replays_old_runs(exported: Path) -> None:
+    @support_of
+    def patched(run: perdure.Run[dict], question: str) -> str:
+        if run.patched("fee"):
+            refund(-1)
+        return _support(run, question)
+
+    assert replay(exported, patched).drift is None
+
+
+def test_a_damaged_file_is_refused(exported: Path) -> None:
+    exported.write_text("\n".join(exported.read_text().splitlines()[:-1]))
+    with pytest.raises(perdure.Corrupt, match="cut off"):
+        replay(exported, support)
+    assert not Replayed("r").calls
+    assert Clock() is not None
