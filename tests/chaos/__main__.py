@@ -1,0 +1,61 @@
+"""`python -m tests.chaos --kills 2000 --seed 1`: rounds of chaos until so many were killed."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.monkey import ChaosError, Outcome, round_of_chaos
+
+ROUND_KILLS = 250
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--kills", type=int, default=2000, help="SIGKILLs in all (%(default)s)")
+    parser.add_argument("--seed", default="", help="of the first round; default: a new one")
+    parser.add_argument("--rounds", type=int, default=6, help="work of each agent (%(default)s)")
+    parser.add_argument("--copies", type=int, default=2, help="agents of each kind (%(default)s)")
+    parser.add_argument("--folder", type=Path, help="where the stores are; they are kept then")
+    options = parser.parse_args()
+    seed = options.seed or secrets.token_hex(4)
+    base = options.folder or Path(tempfile.mkdtemp(prefix="perdure-chaos-"))
+    print(f"seed {seed}, in {base}", flush=True)
+    total, began, number = Outcome(), time.monotonic(), 0
+    while total.kills < options.kills:
+        name = f"{seed}-{number}" if number else seed
+        left = min(ROUND_KILLS, options.kills - total.kills)
+        try:
+            outcome = round_of_chaos(
+                base / str(number), name, left, copies=options.copies, rounds=options.rounds
+            )
+        except ChaosError as error:
+            print(f"FAILED with seed {name} after {total.kills} kills:\n{error}", file=sys.stderr)
+            print(f"what is left of it: {base / str(number)}", file=sys.stderr)
+            return 1
+        number += 1
+        for part in ("kills", "pauses", "runs", "effects", "repeated"):
+            setattr(total, part, getattr(total, part) + getattr(outcome, part))
+        print(
+            f"round {number}: {outcome.kills} killed, {outcome.pauses} paused, "
+            f"{outcome.runs} runs, {outcome.effects} effects in {outcome.seconds:.0f} s; "
+            f"{total.kills} killed in all",
+            flush=True,
+        )
+    print(
+        f"{total.kills} killed and {total.pauses} paused in {time.monotonic() - began:.0f} s; "
+        f"{total.runs} runs, all done; {total.effects} effects, {total.repeated} of them repeated, "
+        "all where that was allowed",
+    )
+    if options.folder is None:
+        shutil.rmtree(base)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
