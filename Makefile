@@ -13,10 +13,10 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench requirements clean
+.PHONY: help venv demo test chaos check format bench bench-peers requirements clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 venv:
 	@PYTHON="$(PYTHON)" sh tools/venv
@@ -28,6 +28,9 @@ demo: venv ## Copy a folder under kill -9; SOURCE=dir (only read; default: Pytho
 
 test: venv ## Run the tests; ARGS="tests/unit -k name" chooses
 	@$(VENV) -m pytest -n 2 -q $(ARGS)
+
+chaos: venv ## Kill agents 2,000 times at random moments, and look at what came of them; ARGS="--kills N --seed S"
+	@$(VENV) -m tests.chaos $(ARGS)
 
 check: venv ## Check formatting, lint and types
 	@$(VENV) -m ruff format --check .
@@ -41,13 +44,19 @@ format: venv ## Format the code and fix what ruff can fix
 bench: venv ## Run the benchmarks
 	@$(VENV) -m bench $(ARGS)
 
+bench-peers: venv ## Set up DBOS in an environment of its own, look at it, and run the rows beside it
+	@PYTHON="$(PYTHON)" sh tools/venv --peer dbos
+	@$(VENV) -m bench.peers
+	@$(VENV) -m bench $(or $(ARGS),steps concurrent replay kill)
+
 requirements: ## Pin requirements/*.txt anew after a change of *.in; UPGRADE=--upgrade takes newer versions
 	@PYTHON="$(PYTHON)" sh tools/venv --requirements
 	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=runtime.txt runtime.in
 	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=dev.txt dev.in
+	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=peers-dbos.txt peers-dbos.in
 	sed -i.old 's/^colorama==[^ ;]*/& ; sys_platform == "win32"/' requirements/runtime.txt requirements/dev.txt
 	rm -f requirements/*.txt.old
 
 clean: ## Remove the virtual environments, caches and build outputs
-	rm -rf .venv .venv-requirements .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-requirements .venv-peers-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

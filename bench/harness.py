@@ -133,8 +133,17 @@ class Costs:
         return max(self.wall.median - self.cpu.median, 0.0)
 
 
-Turn = Callable[[], int]
-"""Does many operations, and says how many."""
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a turn in another process cost, as that one measured it: operations and seconds."""
+
+    count: int
+    wall: float
+    cpu: float
+
+
+Turn = Callable[[], int | Spent]
+"""Does many operations, and says how many; where another process does them, what they cost."""
 
 
 def interleave_turns(contestants: Mapping[str, Turn], rounds: int) -> dict[str, Costs]:
@@ -148,10 +157,11 @@ def interleave_turns(contestants: Mapping[str, Turn], rounds: int) -> dict[str, 
     for number in range(rounds + 1):
         for name in order:
             cpu, wall = process_time(), perf_counter()
-            count = contestants[name]()
+            done = contestants[name]()
             wall, cpu = perf_counter() - wall, process_time() - cpu
+            spent = done if isinstance(done, Spent) else Spent(done, wall, cpu)
             if number:
-                costs[name].wall.values.append(wall / count)
-                costs[name].cpu.values.append(cpu / count)
+                costs[name].wall.values.append(spent.wall / spent.count)
+                costs[name].cpu.values.append(spent.cpu / spent.count)
         order = order[1:] + order[:1]
     return costs

@@ -11,7 +11,18 @@ from bench.workplace import Workplace
 
 Measure = Callable[[Workplace], Iterator[Line]]
 
-MODULES = ("commit", "cpu", "writers", "state_size", "disk", "cold", "start", "fork", "past")
+MODULES = (
+    "commit",
+    "cpu",
+    "writers",
+    "state_size",
+    "disk",
+    "cold",
+    "start",
+    "fork",
+    "past",
+    "engine",
+)
 """Of `bench.rows`."""
 
 

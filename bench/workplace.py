@@ -76,6 +76,12 @@ class Sizes:
     forks: int
     window_messages: int
     looks_back: int
+    turn_steps: int
+    run_steps: int
+    concurrent_runs: int
+    concurrent_steps: int
+    crashes: int
+    signals: int
 
 
 FULL = Sizes(
@@ -83,17 +89,23 @@ FULL = Sizes(
     writer_commits=25, rounds=9, cold_messages=10_000, cold_starts=11, disk_messages=10_000,
     number_changes=1000, log_commits=100_000, forks=100,
     window_messages=WINDOW_BYTES // TEXT_SIZE, looks_back=60,
+    turn_steps=200, run_steps=1000, concurrent_runs=32, concurrent_steps=100, crashes=5,
+    signals=200,
 )  # fmt: skip
 QUICK = Sizes(
     commits=400, state_sizes=(10, 1000, 10_000), state_edits=100, writers=64, writer_commits=6,
     rounds=3, cold_messages=2000, cold_starts=3, disk_messages=1000,
     number_changes=100, log_commits=4000, forks=30,
     window_messages=WINDOW_BYTES // TEXT_SIZE, looks_back=15,
+    turn_steps=100, run_steps=1000, concurrent_runs=32, concurrent_steps=10, crashes=2,
+    signals=50,
 )  # fmt: skip
 TINY = Sizes(
     commits=6, state_sizes=(10, 20), state_edits=4, writers=3, writer_commits=2, rounds=1,
     cold_messages=20, cold_starts=1, disk_messages=20, number_changes=2, log_commits=30, forks=2,
     window_messages=10, looks_back=2,
+    turn_steps=3, run_steps=6, concurrent_runs=2, concurrent_steps=2, crashes=1,
+    signals=2,
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from bench.report import Figure, Line, Target
 from bench.rows.plain import APPEND, appending, stored_bytes
 from bench.workplace import Message, Ticket, Workplace, append, messages, open_ticket
 from perdure import Agent
+from perdure.aio import AsyncAgent, AsyncStore
 from perdure.model import Durability
 from perdure.storage.port import Append, Outcome
 from perdure.storage.sqlite.backend import SqliteBackend
@@ -35,7 +37,7 @@ class CountingBackend(SqliteBackend):
 
 @row("writers")
 def writers(workplace: Workplace) -> Iterator[Line]:
-    """64 writing threads on 64 agents of one store; one writer at durability "group" and "os".
+    """64 writing threads, 64 coroutines, on 64 agents; one writer at durability "group" and "os".
 
     Sharing an fsync, or doing without, saves the wait for it; it cannot save CPU. So one writer's
     throughput could grow by (CPU + fsync wait) / CPU per commit: the ceiling. CPU per commit is one
@@ -46,6 +48,7 @@ def writers(workplace: Workplace) -> Iterator[Line]:
     backends = {
         "one": CountingBackend(folder / "one.db"),
         "threads": CountingBackend(folder / "threads.db"),
+        "tasks": CountingBackend(folder / "tasks.db"),
         "group": CountingBackend(folder / "group.db", "group"),
         "os": CountingBackend(folder / "os.db", "os"),
     }
@@ -57,6 +60,8 @@ def writers(workplace: Workplace) -> Iterator[Line]:
     }
     agents = [open_ticket(stores["threads"], f"a{number}") for number in range(count)]
     turns["threads"] = lambda: _together(agents, given[:commits])
+    tasks = _Tasks(stores["tasks"], count)
+    turns["tasks"] = lambda: tasks.write(given[:commits])
     with appending(folder / "plain", stored_bytes(agents[0])) as plain:
 
         def plainly() -> int:
@@ -64,12 +69,15 @@ def writers(workplace: Workplace) -> Iterator[Line]:
                 plain(number)
             return len(given)
 
-        backends["threads"].transactions = backends["threads"].commits = 0
+        for name in ("threads", "tasks"):
+            backends[name].transactions = backends[name].commits = 0
         costs = interleave_turns({**turns, APPEND: plainly}, workplace.sizes.rounds)
+    tasks.close()
     for store in stores.values():
         store.close()
-    batch = backends["threads"].commits / backends["threads"].transactions
-    yield _line(f"{count} writers, throughput", "threads", costs, f"mean batch {batch:.1f}; ")
+    for what, name in (("writers", "threads"), ("coroutines", "tasks")):
+        batch = backends[name].commits / backends[name].transactions
+        yield _line(f"{count} {what}, throughput", name, costs, f"mean batch {batch:.1f}; ")
     yield _line('one writer at "group", throughput', "group", costs)
     yield _line('one writer at "os", throughput', "os", costs)
 
@@ -94,6 +102,34 @@ def _together(agents: list[Agent[Ticket]], given: list[Message]) -> int:
     for thread in threads:
         thread.join()
     return len(agents) * len(given)
+
+
+class _Tasks:
+    """Coroutines that write through the async face, on an event loop that stays."""
+
+    def __init__(self, store: Store, count: int) -> None:
+        self._runner = asyncio.Runner()
+        names = [open_ticket(store, f"a{number}").id for number in range(count)]
+        self._agents = self._runner.run(self._open(store, names))
+
+    async def _open(self, store: Store, names: list[str]) -> list[AsyncAgent[Ticket]]:
+        opened = AsyncStore(store)
+        return [await opened.agent(name, Ticket) for name in names]
+
+    def write(self, given: list[Message]) -> int:
+        async def write(agent: AsyncAgent[Ticket]) -> None:
+            for message in given:
+                async with agent.edit("user message added") as draft:
+                    draft.messages.append(message)
+
+        async def together() -> None:
+            await asyncio.gather(*(write(agent) for agent in self._agents))
+
+        self._runner.run(together())
+        return len(self._agents) * len(given)
+
+    def close(self) -> None:
+        self._runner.close()
 
 
 def _line(what: str, name: str, costs: dict[str, Costs], note: str = "") -> Line:
