@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine import turns
 from perdure.storage import locate
 from perdure.store import Store
 
@@ -77,3 +79,53 @@ class Crashes:
 @pytest.fixture
 def crash() -> Crashes:
     return Crashes()
+
+
+class Async:
+    """Runs async agent functions, each time in a store and a loop of its own."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._kept = place.open()  # a memory store lives as long as it is open
+
+    def run(self, function: Any, *args: Any) -> Any:
+        async def main() -> Any:
+            async with perdure.open_async(self._place.url, durability="os") as store:
+                return await asyncio.wait_for(store.run(function, "a", *args), 60)
+
+        return asyncio.run(main())
+
+    def crash(self, function: Any, *args: Any) -> None:
+        with pytest.raises(CrashError):
+            self.run(function, *args)
+
+    def info(self, name: str = "act") -> Any:
+        return self._kept.handle(f"a/{name}/main").info
+
+    @property
+    def store(self) -> Any:
+        return self._kept
+
+
+@pytest.fixture
+def runs(place: Place) -> Async:
+    return Async(place)
+
+
+@pytest.fixture
+def stalls_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "STALL_S", 1.0)
+    monkeypatch.setattr(turns, "PROVEN_S", 0.1)
+
+
+@pytest.fixture
+def fetch(crash: Crashes) -> Any:
+    """A step that takes so long, and notes each time that it is really called."""
+
+    @perdure.step
+    async def fetch(what: str, seconds: float = 0.0) -> str:
+        await asyncio.sleep(seconds)
+        crash.note(what)
+        return what.upper()
+
+    return fetch

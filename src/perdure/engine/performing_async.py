@@ -54,6 +54,7 @@ itself."""
 SETTLING = ("step", "outcome", "wait-ended")
 """Records after which a call gives what it gave."""
 
+
 @dataclass(slots=True)
 class _Calling:
     """One call that is being driven.

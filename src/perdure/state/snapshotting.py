@@ -10,7 +10,7 @@ from perdure.model import Cause
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage import snapshots
 from perdure.storage.port import StoredSnapshot
-from perdure.storage.reader import COMMIT_WEIGHT, Folded
+from perdure.storage.reader import Folded, weight
 from perdure.storage.snapshots import Leaves
 
 
@@ -38,7 +38,7 @@ class SinceSnapshot:
     def note(self, delta: Sequence[Op], size: int) -> None:
         """One more commit, of `size` bytes."""
         self._leaves.note(delta)
-        self._weight += size + COMMIT_WEIGHT
+        self._weight += weight(delta, size)
         self._commits += 1
 
     def doubt(self) -> None:

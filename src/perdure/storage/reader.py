@@ -6,12 +6,12 @@ against the link to its neighbour, each snapshot against the commit it belongs t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from perdure.core import chain, ops
-from perdure.core.ops import OpError
+from perdure.core.ops import Op, OpError
 from perdure.core.values import Plain
 from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Commit, to_micros
@@ -24,6 +24,15 @@ CHUNK_MAX = 2048
 COMMIT_WEIGHT = 200
 """What replaying a commit costs beside its bytes, in bytes."""
 
+JOURNAL_WEIGHT = 1000
+"""The same of one that changes no state: it is only in the way, and runs write thousands."""
+
+
+def weight(delta: Sequence[Op], size: int) -> int:
+    """What a commit of so many bytes adds to the reasons for a snapshot."""
+    return size + (COMMIT_WEIGHT if delta else JOURNAL_WEIGHT)
+
+
 SEQ_END = 1 << 36
 
 
@@ -34,7 +43,7 @@ class Folded:
     Attributes:
         schema_id, schema_version: under which the state was written.
         leaves: the sealed leaves that hold its lists' items.
-        weight: bytes of deltas since the nearest snapshot, with `COMMIT_WEIGHT` for each commit.
+        weight: bytes of deltas since the nearest snapshot, and what reading them costs beside.
         commits: commits since it.
         snapshot_at: micros of that snapshot's commit; without one, of the first commit.
     """
@@ -227,13 +236,13 @@ class LogReader:
             raise NotFound("there is no such commit", target=self.target(seq))
         if not snapshot_at:
             snapshot_at = to_micros(pending[-1].at)
-        weight = 0
+        weighed = 0
         for commit in reversed(pending):
             state = self.apply(state, commit)
             leaves.note(commit.delta)
-            weight += commit.size + COMMIT_WEIGHT
+            weighed += weight(commit.delta, commit.size)
         return Folded(
-            seq, state, newest.schema_id, newest.schema_version, leaves, weight, len(pending),
+            seq, state, newest.schema_id, newest.schema_version, leaves, weighed, len(pending),
             snapshot_at,
         )  # fmt: skip
 
