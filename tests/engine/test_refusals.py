@@ -207,7 +207,7 @@ def test_each_face_runs_agent_functions_of_its_kind(place: Place) -> None:
 
     store = place.open()
     with pytest.raises(TypeError, match=r"later is async.*perdure\.open_async"):
-        store.run(later, "a")  # type: ignore[arg-type]
+        store.run(later, "a")  # type: ignore[arg-type,unused-coroutine]
     assert store.runs() == []
     assert asyncio.run(both()) == "1"
     assert store.options(key="2").run(now, "a") == "1"

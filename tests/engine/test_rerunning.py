@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import perdure
@@ -23,7 +25,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def support(world: World):  # type: ignore[no-untyped-def]
+def support(world: World) -> Any:
     @perdure.step
     def draft(topic: str) -> str:
         world.drafts += 1
@@ -50,8 +52,8 @@ def support(world: World):  # type: ignore[no-untyped-def]
 
 
 def test_a_run_forked_from_a_step_shares_what_came_before_it(
-    store: Store, support, world: World
-) -> None:  # type: ignore[no-untyped-def]
+    store: Store, support: Any, world: World
+) -> None:
     assert store.run(support, "a", "bill") == "bill 1: refund 1"
     forked = store.handle("a/support/main").fork("refund#1", branch="what-if", effects="live")
     assert forked.status == "pending"
@@ -64,8 +66,8 @@ def test_a_run_forked_from_a_step_shares_what_came_before_it(
 
 
 def test_before_a_tool_call_is_made_again_somebody_is_asked(
-    store: Store, support, world: World
-) -> None:  # type: ignore[no-untyped-def]
+    store: Store, support: Any, world: World
+) -> None:
     store.run(support, "a", "bill")
     forked = store.handle("a/support/main").fork("draft#1", branch="b")
     again = store.options(key="main@b")
@@ -78,7 +80,9 @@ def test_before_a_tool_call_is_made_again_somebody_is_asked(
     assert len(world.refunds) == 1
 
 
-def test_a_person_may_say_that_it_is_to_be_made_again(store: Store, support, world: World) -> None:  # type: ignore[no-untyped-def]
+def test_a_person_may_say_that_it_is_to_be_made_again(
+    store: Store, support: Any, world: World
+) -> None:
     store.run(support, "a", "bill")
     forked = store.handle("a/support/main").fork("draft#1", branch="b")
     with pytest.raises(NeedsAttention):
@@ -87,7 +91,7 @@ def test_a_person_may_say_that_it_is_to_be_made_again(store: Store, support, wor
     assert store.options(key="main@b").run(support, "a", "bill") == "bill 2: refund 2"
 
 
-def test_outcomes_can_be_taken_over(store: Store, support, world: World) -> None:  # type: ignore[no-untyped-def]
+def test_outcomes_can_be_taken_over(store: Store, support: Any, world: World) -> None:
     store.run(support, "a", "bill")
     store.handle("a/support/main").fork("draft#1", branch="b", effects="reuse")
     assert store.options(key="main@b").run(support, "a", "bill") == "bill 2: refund 1"
@@ -96,7 +100,9 @@ def test_outcomes_can_be_taken_over(store: Store, support, world: World) -> None
     assert (effect.state, effect.by) == ("done", "reuse")
 
 
-def test_a_run_that_failed_is_set_back_and_goes_on(store: Store, support, world: World) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_that_failed_is_set_back_and_goes_on(
+    store: Store, support: Any, world: World
+) -> None:
     world.fails = True
     with pytest.raises(ValueError, match="no"):
         store.run(support, "a", "bill")
@@ -111,8 +117,8 @@ def test_a_run_that_failed_is_set_back_and_goes_on(store: Store, support, world:
 
 
 def test_set_back_before_a_tool_call_it_asks_and_uses_another_key(
-    store: Store, support, world: World
-) -> None:  # type: ignore[no-untyped-def]
+    store: Store, support: Any, world: World
+) -> None:
     store.run(support, "a", "bill")
     handle = store.handle("a/support/main")
     handle.retry("refund#1")
@@ -126,7 +132,7 @@ def test_set_back_before_a_tool_call_it_asks_and_uses_another_key(
     store.agent("a").verify()
 
 
-def test_a_fork_can_be_forked(store: Store, support, world: World) -> None:  # type: ignore[no-untyped-def]
+def test_a_fork_can_be_forked(store: Store, support: Any, world: World) -> None:
     store.run(support, "a", "bill")
     store.handle("a/support/main").fork("refund#1", branch="b", effects="live")
     store.options(key="main@b").run(support, "a", "bill")
@@ -136,7 +142,9 @@ def test_a_fork_can_be_forked(store: Store, support, world: World) -> None:  # t
     store.agent("a").verify()
 
 
-def test_what_cannot_be_is_refused_with_what_there_is(store: Store, support, world: World) -> None:  # type: ignore[no-untyped-def]
+def test_what_cannot_be_is_refused_with_what_there_is(
+    store: Store, support: Any, world: World
+) -> None:
     store.run(support, "a", "bill")
     handle = store.handle("a/support/main")
     with pytest.raises(NotFound, match=r"draft#1, edit:drafted#1, refund#1"):
