@@ -20,7 +20,7 @@ from perdure.engine.failures import CallCancelled
 from perdure.engine.functions import recorded_as
 from perdure.engine.retrying import Seconds
 from perdure.engine.run import Run
-from perdure.engine.values import is_async
+from perdure.engine.values import is_async, label
 from perdure.engine.waiting import (
     Ask,
     Awaitable,
@@ -165,12 +165,21 @@ class AsyncRun(Generic[T]):
                 # A plain function that gives something to await, e.g. `lambda x: run.call(f, x)`.
                 return await result if isinstance(result, Awaits) else result
 
-        tasks = [asyncio.ensure_future(one(item)) for item in items]
+        def named(item: I) -> Coroutine[Any, Any, Any]:
+            call: Any = one(item)
+            call.__qualname__ = label(function)  # its place is that of the item's call
+            return call  # type: ignore[no-any-return]
+
+        execution = self._execution
+        scope = execution.scope().child("map")
+        with inside(Frame(execution, execution.inside(), scope)):
+            tasks = [asyncio.ensure_future(named(item)) for item in items]
         try:
             if tasks:
                 await asyncio.wait(tasks)
             return [task.result() for task in tasks]
         finally:
+            scope.ended()
             for task in tasks:
                 task.cancel()
                 if task.done() and not task.cancelled():
