@@ -270,7 +270,8 @@ async def _open(path: Path) -> AsyncStore:
 @row("signal")
 def signal(workplace: Workplace) -> Iterator[Line]:
     """From the call of `signal` in one process to the moment in which the run that waits for it, in
-    another process, goes on: with the signal's own commit, and the run's being loaded again.
+    another process, goes on: with the signal's own commit, and the run's being loaded again. It
+    waits for one signal a turn.
 
     DBOS's send and recv are in one process, the sends spread evenly over its polling interval.
     """

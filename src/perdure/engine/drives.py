@@ -34,7 +34,7 @@ from perdure.state.context import Context
 from perdure.state.extras import Extras
 from perdure.state.family import cancelled_to_parents, to_children, to_parent
 from perdure.state.projections import FINISHED, row_problem, row_text
-from perdure.state.working import WorkingCopy
+from perdure.state.working import MOVES, WorkingCopy
 from perdure.storage.committer import HERE
 
 
@@ -109,6 +109,8 @@ class Drive:
             means.context, command.order.agent, command.spec.schema,
             begun[0].branch if begun else MAIN,
         )  # fmt: skip
+        self._begun: list[RunInfo] | None = begun
+        """As it was when this was made, for the first look."""
         self.going: Callable[[Execution[Any]], None] = lambda _: None
         """Told of each execution before the function is called."""
         self.wanted: Callable[[RunInfo | None], bool] = lambda _: True
@@ -123,7 +125,9 @@ class Drive:
 
     def find(self) -> RunInfo | None:
         """The run's row; None: it has not begun."""
-        found = self._means.context.backend.runs(run_id=self.id)
+        found, self._begun = self._begun, None
+        if found is None:
+            found = self._means.context.backend.runs(run_id=self.id)
         return found[0] if found else None
 
     def refuse_other_arguments(self, info: RunInfo | None) -> None:
@@ -216,6 +220,7 @@ class Drive:
         self._claim = Claim(working.reader.no, working.branch)
         working.epoch = self._means.liveness.take(self._claim)
         working.refresh()
+        self._begun = None  # what was read before the lease may be old
         info = self.find()
         if (info is not None and info.status in FINISHED) or not self.wanted(info):
             raise FinishedMeanwhileError
@@ -286,8 +291,8 @@ class Drive:
             self.id, reversed(commits), self._origin(began, commits), aliases
         )  # fmt: skip
         self._read_turn(began, aliases)
-        if commits:
-            working.rewind(info.turn_at)
+        if any(commit.delta or commit.cause.kind in MOVES for commit in commits):
+            working.rewind(info.turn_at)  # else the state is what it was then
         return self.execution_type(
             working, self.id, journal, self._means.wakeups, fakes=self._command.fakes,
             played=self._command.played, deadline=self._deadline, before=before,

@@ -73,7 +73,7 @@ class Execution(Generic[T]):
         self._stop: PerdureError | None = None
         self._deadline = deadline
         self.played = played
-        self._look_at = 0.0
+        self._look_at = time.monotonic() + LOOK_S
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self.writer = RunWriter(working, self.catch_up, self._failed_to_write, self._lock)

@@ -6,6 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 WEIGHT_MIN = 64 * 1024
+RESTING = ("run-waiting", "run-finished")
+RESTING_WEIGHT_MIN = 8 * 1024
+"""When a run is unloaded the next thing to happen is that somebody reads the state, and waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +18,8 @@ class SnapshotPolicy:
     Snapshots are a cache: any policy, also none, gives the same states.
 
     Attributes:
-        by_weight: when the deltas since the last one outweigh it (64 KiB at least): the cost per
-            commit stays O(change), the cost of reading O(state).
+        by_weight: when the deltas since the last one outweigh it (64 KiB at least; 8 where a run is
+            unloaded): the cost per commit stays O(change), the cost of reading O(state).
         every_commits: after so many commits; None: not by count.
         every_seconds: with the first commit after so much time; None: not by time.
         on: with commits of these kinds or whose words are among these, e.g. ``{"checkpoint"}``.
@@ -37,8 +40,9 @@ class SnapshotPolicy:
             last_size: bytes that the last snapshot wrote.
             commits, age_s: how many commits and seconds it is behind.
         """
+        least = RESTING_WEIGHT_MIN if kind in RESTING else WEIGHT_MIN
         return (
-            (self.by_weight and weight >= max(WEIGHT_MIN, last_size))
+            (self.by_weight and weight >= max(least, last_size))
             or (self.every_commits is not None and commits >= self.every_commits)
             or (self.every_seconds is not None and age_s >= self.every_seconds)
             or kind in self.on
