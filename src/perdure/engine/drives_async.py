@@ -37,7 +37,9 @@ class AsyncDrive(Drive):
                     return end
                 execution = await in_thread(self._next_execution)
         finally:
-            await _to_the_end(in_thread(self.release))
+            cancelled = await _to_the_end(in_thread(self.release))
+            if cancelled is not None:
+                raise cancelled  # kept back, it would be lost: the caller would try again for ever
 
     async def _call(self, execution: Execution[Any]) -> tuple[Any, BaseException | None]:
         """Call the function in a task of its own, and see all of its tasks end."""
