@@ -26,11 +26,9 @@ from perdure.engine.functions import (
 )
 from perdure.engine.handle import EffectInfo, Question, RunHandle
 from perdure.engine.replay import NOT_DONE
-from perdure.engine.report import RunReport
 from perdure.engine.retrying import Retry
 from perdure.engine.run import Run
 from perdure.engine.waiting import Ask, Selected, Signal, Timer
-from perdure.engine.why import Explanation, Way
 from perdure.errors import (
     Alias,
     CallFailed,
@@ -71,6 +69,8 @@ from perdure.store import Store, open, repair
 if TYPE_CHECKING:
     from perdure.aio import AsyncAgent, AsyncRunHandle, AsyncStore, open_async
     from perdure.engine.async_run import AsyncRun
+    from perdure.engine.report import RunReport
+    from perdure.engine.why import Explanation, Way
     from perdure.engine.worker import Worker, WorkerEvent
 
 __version__ = "0.1.0"
@@ -153,6 +153,8 @@ __all__ = [
 _LATER = {
     "AsyncAgent": "perdure.aio", "AsyncRun": "perdure.engine.async_run",
     "AsyncRunHandle": "perdure.aio", "AsyncStore": "perdure.aio", "open_async": "perdure.aio",
+    "Explanation": "perdure.engine.why", "RunReport": "perdure.engine.report",
+    "Way": "perdure.engine.why",
     "Worker": "perdure.engine.worker", "WorkerEvent": "perdure.engine.worker",
 }  # fmt: skip
 

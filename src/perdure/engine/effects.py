@@ -160,7 +160,7 @@ class Came:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def drive(effects: Effects, perform: Callable[[Effect], Any]) -> Any:
+def drive(effects: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> Any:
     """Perform effects one after the other on this thread; returns what the generator returns."""
     try:
         effect = next(effects)

@@ -85,7 +85,6 @@ class Execution(Generic[T]):
         self._async_performer: AsyncPerformer | None = None
         self._loop_thread = 0
         self._warned: set[str] = set()
-        self.on_interrupt: Callable[[], None] = lambda: None
 
     @property
     def agent(self) -> str:
@@ -429,7 +428,6 @@ class Execution(Generic[T]):
         if first:
             self.turns.wake_all()
             self.wakeups.ring(self.id)
-            self.on_interrupt()
         return interrupted
 
     @contextmanager

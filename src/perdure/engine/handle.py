@@ -7,19 +7,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
 from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Entry, Journal
 from perdure.engine.lookup import check_answer, find_run, take_any
-from perdure.engine.report import RunReport, report
 from perdure.engine.rerunning import Again, fork_run, refuse_unfinished, retry_run
 from perdure.engine.retrying import seconds
 from perdure.engine.values import Results
 from perdure.engine.wakeups import POLL_S, Wakeups
-from perdure.engine.why import Explanation, explain
 from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedOut
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
@@ -30,6 +28,10 @@ from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE
 from perdure.storage.port import Refused
 from perdure.storage.reader import SEQ_END, LogReader
+
+if TYPE_CHECKING:
+    from perdure.engine.report import RunReport
+    from perdure.engine.why import Explanation
 
 R = TypeVar("R")
 
@@ -227,10 +229,14 @@ class RunHandle(Generic[R]):
 
     def why(self) -> Explanation:
         """Why it is not moving, or that it is; and what to do."""
+        from perdure.engine.why import explain  # for people who look: not at every start
+
         return explain(self._context.backend, self.info)
 
     def report(self) -> RunReport:
         """All that is known of it: its timeline, where it is, what it waits for and asks."""
+        from perdure.engine.report import report
+
         return report(self._context.backend, self.info, self.questions())
 
     # -- tool calls --------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from perdure.engine.journal import Entry, OthersFirstError, changed
 from perdure.engine.replay import AttemptTimedOut
 from perdure.engine.scopes import Scope
 from perdure.engine.wakeups import POLL_S
+from perdure.engine.writing import Item
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
@@ -153,10 +154,7 @@ class Performer:
             execution.played.skip(effect.until)
         here = self._waiting(effect.why, effect.until, deaf=True)
         with execution.wakeups.watch(execution.id) as watch, here:
-            while (left_s := (effect.until - execution.context.backend.now()) / 1e6) > 0:
-                execution.check_stop()
-                if left_s > execution.wakeups.in_place_s and execution.going.threads_wait:
-                    raise execution.interrupt(suspended(execution))
+            for left_s in pausing(execution, effect, lambda: execution.going.threads_wait):
                 watch.wait(min(left_s, POLL_S))
 
     def _waiting(
@@ -168,32 +166,61 @@ class Performer:
 
     def _await(self, effect: Await) -> Came:
         execution = self._execution
-        begun = False
         timer = first_timer(effect.branches)
         here = self._waiting(effect.words, timer.until if timer is not None else 0)
         with execution.wakeups.watch(execution.id) as watch, here:
-            while True:
-                execution.check_stop()
-                came = execution.came(effect)
-                if came is not None:
-                    return came
-                left_s = POLL_S
-                if timer is not None:
-                    left_s = (timer.until - execution.context.backend.now()) / 1e6
-                in_place_s = execution.wakeups.in_place_s
-                soon = timer is not None and len(effect.branches) == 1 and left_s <= in_place_s
-                if not soon and execution.going.threads_wait:
-                    raise execution.interrupt(suspended(execution))
-                if not soon and not begun:
-                    begun = True
-                    self._record_waiting(effect)
-                    continue
-                watch.wait(min(left_s, POLL_S))
+            for wanted in waiting(execution, effect, lambda: execution.going.threads_wait):
+                if isinstance(wanted, Came):
+                    return wanted
+                if isinstance(wanted, Item):
+                    execution.writer.write(wanted)
+                else:
+                    watch.wait(min(wanted, POLL_S))
+        raise AssertionError("unreachable")
 
-    def _record_waiting(self, effect: Await) -> None:
-        item = self._execution.waiting_item(effect)
+
+def pausing(
+    execution: Execution[Any], effect: Pause, unloadable: Callable[[], bool]
+) -> Iterator[float]:
+    """The way of a pause, for both performers: seconds that are left, until none are.
+
+    Args:
+        unloadable: whether all of the run provably waits.
+    """
+    while (left_s := (effect.until - execution.context.backend.now()) / 1e6) > 0:
+        execution.check_stop()
+        if left_s > execution.wakeups.in_place_s and unloadable():
+            raise execution.interrupt(suspended(execution))
+        yield left_s
+
+
+def waiting(
+    execution: Execution[Any], effect: Await, unloadable: Callable[[], bool]
+) -> Iterator[float | Item | Came]:
+    """The way of a wait, for both performers: seconds to wait for news, something to commit before
+    that, and in the end what came."""
+    begun = False
+    timer = first_timer(effect.branches)
+    while True:
+        execution.check_stop()
+        came = execution.came(effect)
+        if came is not None:
+            yield came
+            return
+        left_s = POLL_S
+        if timer is not None:
+            left_s = (timer.until - execution.context.backend.now()) / 1e6
+        in_place_s = execution.wakeups.in_place_s
+        soon = timer is not None and len(effect.branches) == 1 and left_s <= in_place_s
+        if not soon and unloadable():
+            raise execution.interrupt(suspended(execution))
+        if soon or begun:
+            yield left_s
+            continue
+        begun = True
+        item = execution.waiting_item(effect)
         if item is not None:
-            self._execution.writer.write(item)
+            yield item
 
 
 def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:

@@ -29,12 +29,13 @@ from perdure.engine.effects import (
 from perdure.engine.failures import CallCancelled, error_record
 from perdure.engine.journal import Entry, OthersFirstError, changed
 from perdure.engine.pacing import Pace
-from perdure.engine.performing import CallThread, Clock, frame_of, suspended
+from perdure.engine.performing import CallThread, Clock, frame_of, pausing, waiting
 from perdure.engine.replay import CancelledInside
 from perdure.engine.scopes import Scope
 from perdure.engine.tasks import RunTasks
 from perdure.engine.values import is_async
 from perdure.engine.wakeups import POLL_S
+from perdure.engine.writing import Item
 from perdure.model import Cause
 from perdure.state.waiting import Threads, Wait, bell
 
@@ -337,40 +338,25 @@ class AsyncPerformer:
         wait = Wait(bell())
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
         with watch, self._waiting(effect.why, effect.until, deaf=True):
-            while (left_s := (effect.until - execution.context.backend.now()) / 1e6) > 0:
-                execution.check_stop()
-                if left_s > execution.wakeups.in_place_s and self._unloadable():
-                    raise execution.interrupt(suspended(execution))
+            for left_s in pausing(execution, effect, self._unloadable):
                 await _rung(wait, left_s)
                 wait = Wait(bell())
 
     async def _await(self, effect: Await) -> Came:
         execution = self._execution
-        begun = False
         wait = Wait(bell())
         timer = first_timer(effect.branches)
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
         with watch, self._waiting(effect.words, timer.until if timer is not None else 0):
-            while True:
-                execution.check_stop()
-                came = execution.came(effect)
-                if came is not None:
-                    return came
-                left_s = POLL_S
-                if timer is not None:
-                    left_s = (timer.until - execution.context.backend.now()) / 1e6
-                in_place_s = execution.wakeups.in_place_s
-                soon = timer is not None and len(effect.branches) == 1 and left_s <= in_place_s
-                if not soon and self._unloadable():
-                    raise execution.interrupt(suspended(execution))
-                if not soon and not begun:
-                    begun = True
-                    item = execution.waiting_item(effect)
-                    if item is not None:
-                        await execution.writer.write_async(item)
-                    continue
-                await _rung(wait, left_s)
-                wait = Wait(bell())
+            for wanted in waiting(execution, effect, self._unloadable):
+                if isinstance(wanted, Came):
+                    return wanted
+                if isinstance(wanted, Item):
+                    await execution.writer.write_async(wanted)
+                else:
+                    await _rung(wait, wanted)
+                    wait = Wait(bell())
+        raise AssertionError("unreachable")
 
     @contextlib.contextmanager
     def _waiting(self, words: str, until: int, *, deaf: bool = False) -> Iterator[None]:

@@ -18,6 +18,7 @@ from perdure.engine.drives import (
     FinishedMeanwhileError,
     Means,
 )
+from perdure.engine.effects import drive
 from perdure.engine.execution import Execution
 from perdure.engine.liveness import LEASE_TTL, Liveness
 from perdure.engine.orders import Order
@@ -94,21 +95,14 @@ class Runner:
         run = command.order.run_id(self._context.backend)
         plan = self._until_finished(lambda: Drive(self._means, command))
         with self.wakeups.watch(run) as watch:
-            try:
-                wanted = next(plan)
-                while True:
-                    if isinstance(wanted, _Wait):
-                        watch.wait(wanted.seconds)
-                        wanted = plan.send(None)
-                        continue
-                    try:
-                        end: Any = self.execute(wanted.drive)
-                    except BaseException as error:
-                        wanted = plan.throw(error)
-                    else:
-                        wanted = plan.send(end)
-            except StopIteration as stop:
-                return stop.value
+
+            def perform(wanted: _Wait | _Execute) -> End | None:
+                if isinstance(wanted, _Execute):
+                    return self.execute(wanted.drive)
+                watch.wait(wanted.seconds)
+                return None
+
+            return drive(plan, perform)
 
     async def run_async(self, command: Command) -> Any:
         """As `run`, in the event loop. What blocks is done on the store's threads."""
