@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from perdure.core.ops import Op
@@ -42,8 +43,7 @@ def id_text(commit_id: bytes) -> str:
     return f"sha256:{commit_id[1:].hex()}" if commit_id[:1] == b"\x01" else commit_id.hex()
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """Why a commit was made.
 
     Attributes:
@@ -69,8 +69,7 @@ class Cause:
     refers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """One entry of an agent's log.
 
     Attributes:
@@ -108,8 +107,7 @@ class Commit:
         return self.parents[0] if self.parents else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A named head. `holder` and `epoch` say which executor has the lease, if one has."""
 
     name: str
@@ -119,8 +117,7 @@ class Branch:
     holder: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """A named recovery point: a commit and what was true around it when it was made.
 
     Attributes:
@@ -142,8 +139,7 @@ class Checkpoint:
     position: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """The right of one executor to append to a branch, until another takes a higher epoch."""
 
     agent_no: int
@@ -152,8 +148,7 @@ class Lease:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class AgentInfo:
+class AgentInfo(Struct, frozen=True):
     """What a store says of an agent without reading its log.
 
     Attributes:
@@ -169,8 +164,7 @@ class AgentInfo:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(Struct, frozen=True):
     """One execution of an agent function, as the runs' projection has it.
 
     Attributes:
@@ -219,8 +213,7 @@ class RunInfo:
 MessageKind = Literal["start", "signal", "answer", "cancel"]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """Something for a run that is in no log yet. It joins the log when a commit takes it out.
 
     Attributes:
@@ -244,8 +237,7 @@ class Message:
     no: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One difference between two states: `before` and `after` are plain; MISSING where absent."""
 
     path: str
@@ -254,8 +246,7 @@ class Change:
     after: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(Struct, frozen=True):
     """What `verify` went through without finding a fault."""
 
     agent: str

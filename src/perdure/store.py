@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from msgspec.structs import replace
 
 from perdure.agent import Agent
 from perdure.core.names import check_name

@@ -100,7 +100,7 @@ def test_rows_of_runs_are_a_view_on_the_log(operator: Operator) -> None:
 
 
 def _fields(row: perdure.RunInfo) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__slots__}
+    return {name: getattr(row, name) for name in row.__struct_fields__}
 
 
 def test_import_refuses_an_agent_that_is_there(export: Path, operator: Operator) -> None:

@@ -3,12 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from perdure.errors import StoreUnavailable
 from perdure.model import Message

@@ -190,7 +190,9 @@ def test_a_run_goes_on_with_the_code_of_its_version(store: Store) -> None:
     with working(store, new):
         handle.signal("go", "on")
         assert handle.result(BOUND_S) == "1 on"
-        assert store.options(key="next").start(new, "b").status == "pending"
+        started = store.options(key="next").start(new, "b")
+        started.signal("go", "on")
+        assert started.result(BOUND_S) == "2 on"
 
 
 def test_a_run_that_was_cancelled_before_it_began_never_begins(

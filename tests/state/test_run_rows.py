@@ -2,11 +2,11 @@
 says, to the microsecond, or `verify` could not compare them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.errors import Corrupt

@@ -6,11 +6,11 @@ import getpass
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, get_args
 
 import typer
+from msgspec import Struct
 
 from perdure import Conflict, NotFound, Question, RunInfo
 from perdure.cli import plain
@@ -63,8 +63,7 @@ NewerOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """Which runs are meant."""
 
     agent: str | None = None

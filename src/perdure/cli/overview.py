@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 

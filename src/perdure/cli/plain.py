@@ -11,11 +11,12 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from perdure.core.values import format_path
 from perdure.model import MISSING, Change, Commit, RunInfo, id_text
@@ -155,10 +156,9 @@ def time_json(at: dt.datetime) -> str:
     return at.isoformat()
 
 
-def of(thing: Any) -> dict[str, Any]:
-    """A flat dataclass of the library as a JSON object, empty fields and all."""
-    assert is_dataclass(thing)
-    return {field.name: _field(getattr(thing, field.name)) for field in fields(thing)}
+def of(thing: Struct) -> dict[str, Any]:
+    """Flat data of the library as a JSON object, empty fields and all."""
+    return {name: _field(getattr(thing, name)) for name in thing.__struct_fields__}
 
 
 def _field(value: Any) -> Any:
@@ -188,7 +188,7 @@ def schema_json(schema_id: str, version: tuple[int, int]) -> dict[str, Any]:
 
 def _op_json(op: Any) -> dict[str, Any]:
     kind = type(op).__name__
-    rest = {name: to_json(getattr(op, name)) for name in op.__slots__ if name != "path"}
+    rest = {name: to_json(getattr(op, name)) for name in op.__struct_fields__ if name != "path"}
     path = [to_json(key) for key in op.path]
     return {"op": kind, "path": path, "at": format_path(op.path), **rest}
 

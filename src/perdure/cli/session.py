@@ -8,11 +8,11 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
+from msgspec import Struct
 
 import perdure
 from perdure import AgentInfo, Conflict, NotFound
@@ -29,8 +29,7 @@ NAMES_COMPARED_MAX = 20_000
 NAMES_SHOWN = 10
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(Struct):
     """The options that may stand before or behind the command's name."""
 
     store: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import (
     Annotated,
     Any,
@@ -18,11 +17,12 @@ from typing import (
     get_origin,
 )
 
+from msgspec import Struct, field
+
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class EphemeralMark:
+class EphemeralMark(Struct, frozen=True):
     """Marks a field that is never stored; see `Ephemeral`."""
 
 
@@ -35,8 +35,7 @@ Ephemeral = Annotated[T, EphemeralMark()]
 _WRAPPERS = (Required, NotRequired, Final)
 
 
-@dataclass(slots=True)
-class Bare:
+class Bare(Struct):
     """An annotation with its wrappers taken off."""
 
     type: Any
@@ -93,8 +92,7 @@ def is_literal(annotation: Any) -> bool:
     return get_origin(annotation) is Literal
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How many items a container may have."""
 
     least: int = 0

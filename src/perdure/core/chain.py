@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from perdure.core import codec, envelope, ops
 from perdure.core.ops import Op, OpError
@@ -38,8 +38,7 @@ _CAUSE_KEYS = {
 _CAUSE_NAMES = {short: name for name, short in _CAUSE_KEYS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """The end of an agent's log: what the next commit links to."""
 
     seq: int
@@ -50,8 +49,7 @@ class Tail:
 START = Tail(0, b"", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """An encoded payload, ready to be linked: envelope bytes, their digest, a random id."""
 
     data: bytes
@@ -59,8 +57,7 @@ class Payload:
     id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """All of a header that does not depend on where in the log it lands."""
 
     agent: str

@@ -10,18 +10,17 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Struct
 
 from perdure.core.annotations import EphemeralMark, has_validators, substitute, unwrap
 from perdure.errors import SchemaError
 from perdure.model import MISSING
 
 
-@dataclass(slots=True)
-class Field:
+class Field(Struct):
     """One field of a class.
 
     Attributes:

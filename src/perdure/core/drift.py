@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.core.objects import ObjectNode, is_default
 from perdure.core.types import AnyNode, Node, Walker
@@ -20,8 +21,7 @@ EPHEMERAL = "ephemeral: a rehydration would bring back its default"
 PRIVATE = "a private attribute: a rehydration would bring back its default"
 
 
-@dataclass(frozen=True)
-class Drift:
+class Drift(Struct, frozen=True):
     """One path where memory and log differ.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from perdure.core import ops
 from perdure.core.ops import Append, Move, Op, Reach, Splice, TextSplice, reach, spares
@@ -14,8 +15,7 @@ from perdure.model import Commit
 NOT_UNDOABLE = frozenset({"create", "undo", "redo", "migrate"})
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What to do, or why not.
 
     Attributes:
@@ -29,8 +29,7 @@ class Plan:
     blocked_by: list[tuple[int, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """What an inverse will restore, as it is now: a reach, and how many items are left there."""
 
     reach: Reach

@@ -7,9 +7,11 @@ alone (I6). Wire forms: docs/format.md ("Ops"). Lists and texts count items and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from perdure.core.values import Path, Plain, copy, format_path, look_up
 
@@ -18,31 +20,27 @@ class OpError(ValueError):
     """An op that does not fit the tree it is applied to: the log and the state disagree."""
 
 
-@dataclass(slots=True)
-class Set:
+class Set(Struct):
     """Put a value at a path: a dict key (new or not), a list index that exists, or the root."""
 
     path: Path
     value: Plain
 
 
-@dataclass(slots=True)
-class Delete:
+class Delete(Struct):
     """Take a dict key away."""
 
     path: Path
 
 
-@dataclass(slots=True)
-class Append:
+class Append(Struct):
     """Add values at the end of the list at a path."""
 
     path: Path
     values: list[Plain]
 
 
-@dataclass(slots=True)
-class Splice:
+class Splice(Struct):
     """In the list at a path, replace `removed` items from `index` on by `values`."""
 
     path: Path
@@ -51,8 +49,7 @@ class Splice:
     values: list[Plain]
 
 
-@dataclass(slots=True)
-class TextSplice:
+class TextSplice(Struct):
     """In the str at a path, replace `removed` code points from `index` on by `text`."""
 
     path: Path
@@ -61,32 +58,28 @@ class TextSplice:
     text: str
 
 
-@dataclass(slots=True)
-class Increment:
+class Increment(Struct):
     """Add to the number at a path."""
 
     path: Path
     by: Plain
 
 
-@dataclass(slots=True)
-class SetAdd:
+class SetAdd(Struct):
     """Add members to the set at a path."""
 
     path: Path
     members: list[Plain]
 
 
-@dataclass(slots=True)
-class SetRemove:
+class SetRemove(Struct):
     """Take members out of the set at a path."""
 
     path: Path
     members: list[Plain]
 
 
-@dataclass(slots=True)
-class Move:
+class Move(Struct):
     """In the list at a path, take the item at `source` out and insert it at `target`."""
 
     path: Path
@@ -106,8 +99,8 @@ _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
 def to_wire(op: Op) -> list[Any]:
     """An op as ``[code, path, …its other fields]``."""
-    fields = [getattr(op, name) for name in op.__slots__]
-    return [_CODES[type(op)], list(fields[0]), *fields[1:]]
+    path, *fields = astuple(op)
+    return [_CODES[type(op)], list(path), *fields]
 
 
 def from_wire(wire: Any) -> Op:
@@ -264,8 +257,7 @@ def own(op: Op) -> Op:
     return op
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Struct, frozen=True):
     """What an op touches: the value at `path`, or of the list (or text) there items from `start`.
 
     `stop` is the first index past what it touched; None where everything behind moved. `inserts`:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.engine.effects import Arrive, Effects, Record
 from perdure.engine.execution import Execution
@@ -22,8 +24,7 @@ from perdure.state.family import agent_of
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class ChildOptions:
+class ChildOptions(Struct, frozen=True):
     """See `Run.options`."""
 
     key: str | None

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.engine.scopes import Scope
 
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 Inside = Literal["function", "step", "tool", "edit"]
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """Where in a run the code is.
 
     Attributes:

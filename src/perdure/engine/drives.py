@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.values import Plain
 from perdure.engine.current import Frame, counted, inside
@@ -43,8 +45,7 @@ class FinishedMeanwhileError(Exception):
     lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """An order, and the function and arguments to carry it out with.
 
     Attributes:
@@ -63,8 +64,7 @@ class Command:
         return spec_of(self.function)
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(Struct, frozen=True):
     """What a store has to execute runs with."""
 
     context: Context
@@ -72,20 +72,17 @@ class Means:
     wakeups: Wakeups
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """The run is done, with this result."""
 
     result: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Unloaded:
+class Unloaded(Struct, frozen=True):
     """The run waits, without a process."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextTurn:
+class NextTurn(Struct, frozen=True):
     """The function ended its turn, and is to be called anew."""
 
 

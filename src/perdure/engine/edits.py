@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from perdure.core.draft import Recording
 from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from perdure.engine.execution import Execution
 
 
-@dataclass(frozen=True, slots=True)
-class OpenEdit:
+class OpenEdit(Struct, frozen=True):
     """An edit whose block is running. `recorded`: what the journal has for it; None: it is new."""
 
     place: str

@@ -7,8 +7,9 @@ loop. `drive` performs them on the calling thread, `drive_async` in a task.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from perdure.core.values import Plain
 from perdure.engine.journal import Entry
@@ -16,8 +17,7 @@ from perdure.engine.retrying import NO_LIMITS, Limits
 from perdure.model import Message
 
 
-@dataclass(frozen=True, slots=True)
-class Arrive:
+class Arrive(Struct, frozen=True):
     """Effect: the function has come to a call. Gives the journal's `Arrived`, once it is this
     call's turn: outcomes of calls that ran side by side are released in the order of the log, and
     what is not recorded begins when everything recorded was released."""
@@ -28,8 +28,7 @@ class Arrive:
     preview: Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """Answer to `Arrive`.
 
     Attributes:
@@ -46,8 +45,7 @@ class Arrived:
     effects: str = "ask"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """Effect: commit these records, durably if `sync`.
 
     Attributes:
@@ -63,8 +61,7 @@ class Record:
     wait: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Invoke:
+class Invoke(Struct, frozen=True):
     """Effect: call the user's function; its exception is thrown back in."""
 
     function: Callable[..., Any]
@@ -76,8 +73,7 @@ class Invoke:
     attempt: Attempt | None = None
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct):
     """One attempt of a call, as the code inside it sees it.
 
     Attributes:
@@ -99,16 +95,14 @@ class Attempt:
     posted: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Effect: go on at this moment of the store's clock, in microseconds since 1970."""
 
     until: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """One of the things that a wait waits for.
 
     Attributes:
@@ -123,8 +117,7 @@ class Branch:
     until: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Await:
+class Await(Struct, frozen=True):
     """Effect: wait for the first of several things. Gives what came, as `Came`."""
 
     place: str
@@ -132,8 +125,7 @@ class Await:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(Struct, frozen=True):
     """Effect: the store's clock, in microseconds since 1970."""
 
 
@@ -141,8 +133,7 @@ Effect = Arrive | Record | Invoke | Pause | Await | Now
 Effects = Generator[Effect, Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Came:
+class Came(Struct, frozen=True):
     """What ended a wait.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -17,6 +16,8 @@ from typing import (
     TypeVar,
     overload,
 )
+
+from msgspec import Struct
 
 from perdure.core.schema import Schema
 from perdure.core.values import take
@@ -49,8 +50,7 @@ MARK = "__perdure__"
 POLICIES = ("retry", "probe", "ask", "fail")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSpec(Generic[T]):
+class AgentSpec(Struct, Generic[T], frozen=True):
     """What `@agent` knows of a function."""
 
     name: str

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
@@ -36,8 +38,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class EffectInfo:
+class EffectInfo(Struct, frozen=True):
     """One tool call of a run, as the effect ledger has it.
 
     Attributes:
@@ -61,8 +62,7 @@ class EffectInfo:
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """One that a run waits with for a person.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from perdure.engine.scopes import scope_of
 from perdure.errors import NeedsAttention
@@ -15,8 +16,7 @@ UNORDERED = ("value", "patch")
 """Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """What is recorded at one place of a run.
 
     Attributes:
@@ -62,8 +62,7 @@ class OthersFirstError(Exception):
     """A call can be placed only once others of its scope have come to what they recorded."""
 
 
-@dataclass(slots=True)
-class Journal:
+class Journal(Struct):
     """See the module.
 
     Attributes:

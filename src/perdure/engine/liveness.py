@@ -6,8 +6,9 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
+
+from msgspec import Struct
 
 from perdure.errors import PerdureError
 from perdure.model import Lease
@@ -21,8 +22,7 @@ LEASE_TTL = timedelta(seconds=10)
 _log = logging.getLogger("perdure.engine")
 
 
-@dataclass(slots=True, eq=False)
-class Claim:
+class Claim(Struct, eq=False):
     """What one execution has, or is about to take. `epoch`: None until it is taken."""
 
     no: int

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.core.names import check_name
 from perdure.core.values import Plain
@@ -28,8 +29,7 @@ def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
     return joined + (f"~{incarnation}" if incarnation > 1 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """See the module.
 
     Attributes:

@@ -7,8 +7,9 @@ import contextlib
 import contextvars
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
 
 from perdure.engine import turns
 from perdure.engine.current import inside
@@ -56,8 +57,7 @@ SETTLING = ("step", "outcome", "wait-ended")
 """Records after which a call gives what it gave."""
 
 
-@dataclass(slots=True)
-class _Calling:
+class _Calling(Struct):
     """One call that is being driven.
 
     Attributes:

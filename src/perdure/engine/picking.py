@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.engine.drives import Command
 from perdure.engine.functions import of_version, spec_of
@@ -42,8 +44,7 @@ class NeedsCallerError(Exception):
     """The run's arguments were not stored: only who has them can go on with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(Struct, frozen=True):
     """A run to go on with, or to begin: `row` None."""
 
     run: str

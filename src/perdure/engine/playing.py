@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from perdure.engine.effects import Await, Came, first_timer
 from perdure.errors import NeedsAttention
 
 
-@dataclass(slots=True)
-class Played:
+class Played(Struct):
     """See the module.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from perdure.core.values import Plain
 from perdure.engine.effects import Branch
@@ -35,8 +36,7 @@ SORTS: Mapping[str, str] = {
 """Of what kind a call is, by its first record."""
 
 
-@dataclass(slots=True)
-class Event:
+class Event(Struct):
     """One call of a run, or one moment of it, in its timeline.
 
     Attributes:
@@ -74,8 +74,7 @@ class Event:
     branches: Sequence[Branch] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """What a run said of itself with `Run.progress`. `fraction`: of the whole, from 0 to 1."""
 
     text: str
@@ -83,8 +82,7 @@ class Note:
     at: datetime
 
 
-@dataclass(slots=True)
-class Recorded:
+class Recorded(Struct):
     """See the module.
 
     Attributes:

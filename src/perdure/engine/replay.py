@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from perdure.engine.effects import (
     Arrive,
@@ -63,8 +64,7 @@ class CancelledInside(BaseException):
         """How long it had been made."""
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """One call of a recorded function. `place` and `key` are known once the run has come to it."""
 
     run: str

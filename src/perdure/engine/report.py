@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from perdure.engine.lookup import find_run
 from perdure.engine.recorded import Event, Note, Recorded, reader_of, recorded_run
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from perdure.engine.handle import Question
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(Struct, frozen=True):
     """See the module.
 
     Attributes:

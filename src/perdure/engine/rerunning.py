@@ -9,8 +9,10 @@ somebody decides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.schema import Schema
 from perdure.engine.journal import Entry, Journal
@@ -30,8 +32,7 @@ it had; make it again, under another idempotency key."""
 CHOICES = ("ask", "reuse", "live")
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(Struct, frozen=True):
     """What a run made of tool calls before it was set back, or the one that it was forked from.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
+
+from msgspec import Struct
 
 Seconds = float | timedelta
 Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
@@ -15,8 +16,7 @@ def seconds(value: Seconds) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """How often, and after what pauses, a call that raised is tried again.
 
     The pause before attempt n + 1 is ``first * factor ** (n - 1)``, at most `longest`, and then a
@@ -71,8 +71,7 @@ class Retry:
 ONCE = Retry(attempts=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What `step` and `tool` say of attempts and time.
 
     Attributes:

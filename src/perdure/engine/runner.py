@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from perdure.engine.current import current
 from perdure.engine.drives import (
@@ -37,15 +38,13 @@ STANDBY_S = 0.02
 """How often a standby looks whether the owner has ended. The lock file's look-up costs 10 µs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
+class _Wait(Struct, frozen=True):
     """There is nothing to do for so long, or until there is news."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Execute:
+class _Execute(Struct, frozen=True):
     """It is this process's turn."""
 
     drive: Drive

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.engine.execution import Execution
 from perdure.engine.writing import Item
@@ -13,8 +14,7 @@ from perdure.model import Cause
 NOTE_MAX = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """What an agent function returns to be called anew: `Run.again`."""
 
     args: tuple[Any, ...]

@@ -7,9 +7,10 @@ waits, in place or by unloading the run, is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
@@ -34,8 +35,7 @@ class Suspended(PerdureError):
         self.wake_at = wake_at
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Struct, frozen=True):
     """A message to the run, sent by `RunHandle.signal`, as something to `select` on.
 
     Attributes:
@@ -47,15 +47,13 @@ class Signal:
     schema: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(Struct, frozen=True):
     """A time from now, seconds or a timedelta, as something to `select` on."""
 
     after: Seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A question to a person, answered by `RunHandle.answer`, as something to `select` on.
 
     Attributes:
@@ -66,8 +64,7 @@ class Ask:
     schema: Any = bool
 
 
-@dataclass(frozen=True, slots=True)
-class ChildEnd:
+class ChildEnd(Struct, frozen=True):
     """The end of a run that this one started, as something to `select` on."""
 
     run: str
@@ -77,8 +74,7 @@ class ChildEnd:
 Awaitable = Signal | Timer | Ask | ChildEnd
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(Struct, frozen=True):
     """What `select` waited for: the name of the first that came, and its value."""
 
     name: str

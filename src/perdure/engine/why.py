@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
 from perdure.model import FINISHED, Message, RunInfo, RunStatus, from_micros
@@ -23,8 +25,7 @@ LATE_S = 5.0
 CALLS_SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """Something that a person can do: in words, and as words of a ``perdure`` command line, where
     a command does it."""
 
@@ -32,8 +33,7 @@ class Way:
     command: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """Why a run is not moving, or that it is.
 
     Attributes:

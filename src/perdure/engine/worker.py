@@ -10,8 +10,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from perdure.engine.drives import BranchTaken, Drive, Finished, FinishedMeanwhileError
 from perdure.engine.execution import Drained
@@ -43,8 +44,7 @@ LOOKING_MAX = 0.05
 _log = logging.getLogger("perdure.worker")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerEvent:
+class WorkerEvent(Struct, frozen=True):
     """Something that a worker did, for people and logs.
 
     Attributes:
@@ -63,8 +63,7 @@ class WorkerEvent:
     seconds: float = 0.0
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
+class _Job(Struct, eq=False):
     """A run that this worker is at. Once it is `begun`, it has the lease."""
 
     pick: Pick
@@ -78,8 +77,7 @@ class _Job:
 _News = Literal["begun", "over"]
 
 
-@dataclass(slots=True)
-class _Trouble:
+class _Trouble(Struct):
     """A run that is not to be tried again before `until`."""
 
     count: int

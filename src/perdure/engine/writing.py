@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from perdure.core.draft import Recording
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from perdure.storage.committer import Committed
 
 
-@dataclass(slots=True, eq=False)
-class Item:
+class Item(Struct, eq=False):
     """Something that one caller wants committed.
 
     Attributes:
@@ -47,8 +47,7 @@ class Item:
     wake: Callable[[], None] = lambda: None
 
 
-@dataclass(slots=True, eq=False)
-class _Flight:
+class _Flight(Struct, eq=False):
     """A commit under way."""
 
     items: list[Item]

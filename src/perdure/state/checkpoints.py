@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.core import codec
 from perdure.core.values import Plain, take
@@ -13,8 +14,7 @@ from perdure.errors import Corrupt, NotFound
 from perdure.model import Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True):
     """One guard of a checkpoint that does not hold now."""
 
     what: str

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.core.chain import Draft
 from perdure.model import Checkpoint, Message, RunInfo
 from perdure.storage.committer import Proposal
 
 
-@dataclass(slots=True)
-class Extras:
+class Extras(Struct):
     """What else goes into a commit, beside ops; see `Proposal`."""
 
     records: Sequence[Mapping[str, Any]] = ()

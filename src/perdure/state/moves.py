@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core import history
 from perdure.errors import Conflict, NotFound
@@ -17,8 +19,7 @@ from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """What a rollback, adoption, undo or redo did.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 WEIGHT_MIN = 64 * 1024
 RESTING = ("run-waiting", "run-finished")
@@ -11,8 +12,7 @@ RESTING_WEIGHT_MIN = 8 * 1024
 """When a run is unloaded the next thing to happen is that somebody reads the state, and waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotPolicy:
+class SnapshotPolicy(Struct, frozen=True):
     """When to store a whole state, so that reading need not replay. Any reason suffices.
 
     Snapshots are a cache: any policy, also none, gives the same states.

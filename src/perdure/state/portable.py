@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, BinaryIO
+
+from msgspec import Struct
 
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.state.transfer import LogEntry
@@ -18,8 +19,7 @@ PORTABLE_VERSION = 1
 HINT = "the file is not whole: export again, or copy it again"
 
 
-@dataclass(frozen=True, slots=True)
-class Portable:
+class Portable(Struct, frozen=True):
     """What a file holds, once its end, count and digest are found right."""
 
     agent: str

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.model import FINISHED as FINISHED
 from perdure.model import Commit, RunInfo, to_micros

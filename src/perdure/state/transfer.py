@@ -7,8 +7,10 @@ stands beside the log (branches, checkpoints, keys, runs) is rebuilt from it on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core import chain, ops
 from perdure.core.ops import OpError
@@ -27,8 +29,7 @@ from perdure.storage.snapshots import Leaves
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(Struct, frozen=True):
     """One commit as it is stored.
 
     Attributes:

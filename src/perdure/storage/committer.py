@@ -14,8 +14,10 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.core.chain import START, Tail
@@ -168,15 +170,14 @@ def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """Where a commit landed, and as what."""
 
     no: int
     seq: int
     id: bytes
     at: datetime
-    linked: Append = field(repr=False)
+    linked: Append
 
     def read(self) -> Commit:
         """The commit, from the bytes that were stored."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
@@ -30,8 +32,7 @@ from perdure.storage.port import (
 from perdure.storage.run_table import RunTable
 
 
-@dataclass(slots=True)
-class _Agent:
+class _Agent(Struct):
     name: str
     no: int
     incarnation: int

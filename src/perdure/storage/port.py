@@ -11,14 +11,14 @@ an absent row is None or an empty list, and never the result of a failure (I12).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct, field
 
 from perdure.model import AgentInfo, Checkpoint, Lease, Message, MessageKind, RunInfo
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCommit:
+class StoredCommit(Struct, frozen=True):
     """One entry of the log as bytes. `snapshotted`: whether a snapshot of its state is stored."""
 
     seq: int
@@ -27,8 +27,7 @@ class StoredCommit:
     snapshotted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSnapshot:
+class StoredSnapshot(Struct, frozen=True):
     """A state as bytes: a manifest, and the leaves that it is made of, shared between snapshots.
 
     Attributes:
@@ -41,8 +40,7 @@ class StoredSnapshot:
     leaves: Mapping[int, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """A name of an agent: a branch or a checkpoint. Both share one namespace; names stay taken.
 
     Attributes:
@@ -62,8 +60,7 @@ class Ref:
     checkpoint: Checkpoint | None = None
 
 
-@dataclass(slots=True)
-class Append:
+class Append(Struct):
     """One commit on its way in, linked to a tail, with all that must happen along with it.
 
     Attributes:
@@ -115,15 +112,13 @@ class Append:
     sends: Sequence[Message] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """The commit is in, at the durability asked for. `no`: the agent's number."""
 
     no: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """Nothing of the commit is in.
 
     Attributes:
@@ -145,8 +140,7 @@ class Refused:
 Outcome = Appended | Refused | Exception
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """The message is in the inbox, durably, or was there before.
 
     Attributes:
@@ -159,8 +153,7 @@ class Sent:
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorRow:
+class ExecutorRow(Struct, frozen=True):
     """A process that runs agents.
 
     Attributes:
@@ -175,8 +168,7 @@ class ExecutorRow:
     alive: bool = False
 
 
-@dataclass(slots=True)
-class Sizes:
+class Sizes(Struct):
     """Bytes kept for one agent, or for all."""
 
     commits: int = 0

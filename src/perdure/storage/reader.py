@@ -7,8 +7,9 @@ against the link to its neighbour, each snapshot against the commit it belongs t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from perdure.core import chain, ops
 from perdure.core.ops import Op, OpError
@@ -36,8 +37,7 @@ def weight(delta: Sequence[Op], size: int) -> int:
 SEQ_END = 1 << 36
 
 
-@dataclass(slots=True)
-class Folded:
+class Folded(Struct):
     """A state as the log says it, and what its next snapshot needs to know.
 
     Attributes:

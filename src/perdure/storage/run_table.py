@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
 from perdure.storage.port import Refused, Sent
 
 
-@dataclass(slots=True)
-class RunTable:
+class RunTable(Struct):
     """Not thread-safe: its backend's lock orders its users. `copy` is what a transaction that may
     have to be undone keeps."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
+
+from msgspec import Struct, field
 
 from perdure.core import codec, envelope
 from perdure.core.ops import (
@@ -37,8 +38,7 @@ SEAL_SIZE = 16
 """Bytes of SHA-256 in front of each manifest and leaf."""
 
 
-@dataclass(slots=True)
-class SealedList:
+class SealedList(Struct):
     """The sealed leaves at the front of one list. `skip` items of the first leaf were trimmed."""
 
     skip: int = 0

@@ -25,10 +25,11 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.engine.effects import Invoke
 from perdure.engine.performing import Performer
@@ -44,8 +45,7 @@ WRITES = ("append", "lease", "send")
 """What of a backend changes what others see, but for signs of life."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a scenario ended, in the process that was not killed.
 
     Attributes:

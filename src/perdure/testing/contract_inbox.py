@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.errors import PerdureError
 from perdure.model import MISSING, Message, MessageKind

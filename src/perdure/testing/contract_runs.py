@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from perdure.model import Message, RunInfo
 from perdure.storage.port import Backend, Sent

@@ -8,9 +8,10 @@ import shutil
 import tempfile
 from collections import Counter as Tally
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from perdure.engine.handle import EffectInfo
 from perdure.model import MISSING
@@ -21,8 +22,7 @@ from perdure.testing.trials import Trial
 By = Literal["exception", "sigkill"]
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnding:
+class RunEnding(Struct, frozen=True):
     """How a run ended that was killed once, and recovered.
 
     Attributes:

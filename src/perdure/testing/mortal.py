@@ -8,9 +8,10 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from perdure.core import codec
 from perdure.engine.current import current
@@ -114,8 +115,7 @@ class Mortal:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PhysicalCall:
+class PhysicalCall(Struct, frozen=True):
     """One time that the function of a step or tool was really called.
 
     Attributes:

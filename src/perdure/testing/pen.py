@@ -61,7 +61,7 @@ def refused(outcome: object) -> str:
 
 
 def fields(append: Append) -> dict[str, Any]:
-    return {name: getattr(append, name) for name in append.__slots__}
+    return {name: getattr(append, name) for name in append.__struct_fields__}
 
 
 def a_run(run_id: str, **more: Any) -> RunInfo:

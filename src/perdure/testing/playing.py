@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from msgspec import Struct
 
 from perdure.core.values import Plain
 from perdure.engine.drives import Command, Finished
@@ -30,8 +31,7 @@ T = TypeVar("T")
 AGENT = "played"
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedCall:
+class PlayedCall(Struct, frozen=True):
     """One recorded call: a tool's or a step's, with a preview of its arguments.
 
     Attributes:
@@ -46,8 +46,7 @@ class PlayedCall:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Played(Generic[T, R]):
+class Played(Struct, Generic[T, R], frozen=True):
     """What came of a played run: its typed result, the final state, its recorded calls in order."""
 
     result: R

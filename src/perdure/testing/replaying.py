@@ -6,8 +6,10 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.engine.drives import Command, Drive, End, Finished, Means
 from perdure.engine.drives_async import AsyncDrive
@@ -29,8 +31,7 @@ from perdure.storage.reader import LogReader
 from perdure.store import Store, read_file
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Where today's code does something else than was recorded.
 
     Attributes:
@@ -42,8 +43,7 @@ class Difference:
     now: str
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Struct, frozen=True):
     """What came of going over a recorded run.
 
     Attributes:

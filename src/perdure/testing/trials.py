@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from perdure.engine.drives import Command
 from perdure.engine.functions import spec_of
@@ -32,8 +33,7 @@ class Stuck(PerdureError):
     """The function did not get to its end, nor to a wait in which it is unloaded."""
 
 
-@dataclass(slots=True)
-class Trial:
+class Trial(Struct):
     """What is tried. `asked`: the places of the questions that were answered, in order."""
 
     function: Callable[..., Any]

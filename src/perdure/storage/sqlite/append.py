@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import apsw
+from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.model import FINISHED

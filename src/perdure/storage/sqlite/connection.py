@@ -12,13 +12,13 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import apsw
 import apsw.sqlite_extra
+from msgspec import Struct
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.sqlite.faults import RESTORE, ReplacedError, translate
@@ -63,8 +63,7 @@ def checksum_vfs() -> str:
     return "cksmvfs"
 
 
-@dataclass(slots=True)
-class Files:
+class Files(Struct):
     """The identity of the files that an open connection works on."""
 
     path: str

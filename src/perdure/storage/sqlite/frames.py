@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import apsw
+from msgspec import Struct
 
 WAL_HEADER_SIZE = 32
 FRAME_HEADER_SIZE = 24
@@ -13,8 +13,7 @@ _HEAD = struct.Struct(">IIIIII")  # page number, database size at commit, salts,
 _MASK = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """One page that was written. `pages`: of the database after a commit; 0: no commit."""
 
     salts: bytes

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import apsw
+from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.model import FINISHED, MISSING, Message, MessageKind
