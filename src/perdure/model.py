@@ -29,6 +29,10 @@ MAIN = "main"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+MICROS_MAX = 253_402_300_799_999_999
+"""The last moment that a datetime can tell."""
+
+
 def to_micros(at: datetime) -> int:
     """Microseconds since 1970 of an aware datetime."""
     return (at - EPOCH) // timedelta(microseconds=1)
@@ -77,7 +81,8 @@ class Commit(Struct, frozen=True):
         id: the hash of its header; `id_text` makes it readable.
         prev: id of the commit at ``seq - 1``; empty for the first.
         parents: seqs of the commits whose state it changes; the first is the one it builds on.
-        at: the store's time, strictly growing along the log.
+        at_micros: the store's time in microseconds since 1970, strictly growing along the log; `at`
+            is the same as a datetime.
         executor: id of the process that made it; `epoch` its lease's fencing token, 0 without.
         delta: ops that turn the parent's state into this one's.
         records: what else it says (a run's journal, a checkpoint's guards), as plain maps.
@@ -93,7 +98,7 @@ class Commit(Struct, frozen=True):
     parents: tuple[int, ...]
     schema_id: str
     schema_version: tuple[int, int]
-    at: datetime
+    at_micros: int
     executor: str
     epoch: int
     cause: Cause
@@ -105,6 +110,11 @@ class Commit(Struct, frozen=True):
     def parent(self) -> int:
         """Seq of the commit whose state this one changes; 0 for the first."""
         return self.parents[0] if self.parents else 0
+
+    @property
+    def at(self) -> datetime:
+        """The store's time, in UTC."""
+        return from_micros(self.at_micros)
 
 
 class Branch(Struct, frozen=True):

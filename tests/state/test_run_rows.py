@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.errors import Corrupt
-from perdure.model import Cause, Message, RunInfo, to_micros
+from perdure.model import Cause, Message, RunInfo
 from perdure.state.projections import RunRows
 from perdure.state.verify import verify_log
 from perdure.storage.committer import HERE, Committed, Committer, Proposal
@@ -83,11 +83,11 @@ def test_a_run_that_waits_and_turns(backend: Backend) -> None:
     begun = log.start()
     row = log.row
     assert (row.started, row.turn, row.turn_at) == (1, 1, 1)
-    assert row.started_at == row.changed_at == to_micros(begun.at)
+    assert row.started_at == row.changed_at == begun.at_micros
     log.verify()
     waits = replace(row, status="waiting", waits="signal 'go'", wake_at=99)
     later = log.commit({"t": "run-waiting", "waits": "signal 'go'", "wake_at": 99}, waits)
-    assert log.row == replace(waits, changed_at=to_micros(later.at))
+    assert log.row == replace(waits, changed_at=later.at_micros)
     assert backend.next_wake() == 99
     log.verify()
     log.commit({"t": "run-resumed"}, replace(log.row, status="running"))  # waits ends by itself
@@ -107,8 +107,8 @@ def test_a_run_that_waits_and_turns(backend: Backend) -> None:
     log.verify()
     stop = {"t": "run-finished", "status": "done", "value": {"x": 1}}
     end = log.commit(stop, replace(log.row, status="done", ended=HERE, result={"x": 1}))
-    assert (log.row.ended, log.row.changed_at) == (10, to_micros(end.at))
-    assert log.row.started_at == to_micros(begun.at)
+    assert (log.row.ended, log.row.changed_at) == (10, end.at_micros)
+    assert log.row.started_at == begun.at_micros
     log.verify()
 
 

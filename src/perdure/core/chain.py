@@ -14,16 +14,18 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from perdure.core import codec, envelope, ops
 from perdure.core.ops import Op, OpError
 from perdure.core.values import Plain
 from perdure.errors import Corrupt, UnsupportedFormat
-from perdure.model import Cause, Commit, from_micros, id_text
+from perdure.model import MICROS_MAX, Cause, Commit, id_text
 
 HEADER_VERSION = 1
 SHA256 = b"\x01"
 ID_SIZE = 33
+ID_OF_PAYLOAD_SIZE = 8
 _DOMAIN = b"perdure.commit.v1\0"
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,6 +38,7 @@ _CAUSE_KEYS = {
 """Short names of a cause's fields on the wire; absent means empty."""
 
 _CAUSE_NAMES = {short: name for name, short in _CAUSE_KEYS.items()}
+_CAUSE_SHORT = [_CAUSE_KEYS[name] for name in Cause.__struct_fields__ if name != "kind"]
 
 
 class Tail(Struct, frozen=True):
@@ -79,8 +82,9 @@ def commit_id(header: bytes) -> bytes:
 def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> Payload:
     """Encode a delta and records. Their values must be plain already."""
     body = codec.encode([[ops.to_wire(op) for op in delta], list(records)])
-    data = envelope.seal(body)
-    return Payload(data, envelope.digest(data), os.urandom(8))
+    random = os.urandom(envelope.SALT_SIZE + ID_OF_PAYLOAD_SIZE)  # a call costs more than the bytes
+    data = envelope.seal(body, random[: envelope.SALT_SIZE])
+    return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])
 
 
 def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
@@ -113,8 +117,8 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
 
 
 def _cause_to_wire(cause: Cause) -> list[Any]:
-    rest = {short: value for name, short in _CAUSE_KEYS.items() if (value := getattr(cause, name))}
-    return [cause.kind, rest]
+    kind, *rest = astuple(cause)
+    return [kind, {short: value for short, value in zip(_CAUSE_SHORT, rest, strict=True) if value}]
 
 
 def _cause_from_wire(wire: list[Any]) -> Cause:
@@ -172,12 +176,14 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
             raise Corrupt(
                 f"its header is that of agent {name!r}, commit {at_seq}", target=target, hint=HINT
             )
+        if type(at) is not int or not 0 <= at <= MICROS_MAX:
+            raise Corrupt(f"names {at!r:.40} as its time", target=target, hint=HINT)
         if not all(type(parent) is int and 0 < parent < seq for parent in parents):
             raise Corrupt(f"names {parents} as its parents", target=target, hint=HINT)
         delta, records = read_payload(payload, payload_digest, target)
         return Commit(
             name, incarnation, seq, commit_id(header), prev, branch, tuple(parents), schema[0],
-            (schema[1], schema[2]), from_micros(at), executor, epoch, _cause_from_wire(cause),
+            (schema[1], schema[2]), at, executor, epoch, _cause_from_wire(cause),
             delta, records, len(header) + len(payload or b""),
         )  # fmt: skip
     except (ValueError, TypeError, LookupError, OverflowError) as error:
@@ -219,5 +225,5 @@ def check_link(commit: Commit, before: Commit | None) -> None:
         )
     if any(parent >= commit.seq for parent in commit.parents):
         raise Corrupt("has a parent that comes after it", target=target, hint=HINT)
-    if before and commit.at <= before.at:
+    if before and commit.at_micros <= before.at_micros:
         raise Corrupt("is not later than the one before it", target=target, hint=HINT)

@@ -88,9 +88,13 @@ def _wire(value: Any, encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
 def _wire_list(value: list[Any], encoder: msgspec.msgpack.Encoder, *, wide: bool) -> list[Any]:
     changed: list[Any] | None = None
     for index, item in enumerate(value):
-        if type(item) in _AS_IS and not wide:
+        kind = type(item)
+        if kind in _AS_IS and not wide:
             continue
-        wired = _wire(item, encoder, wide=wide)
+        if kind is dict:
+            wired = _wire_dict(item, encoder, wide=wide)
+        else:
+            wired = _wire(item, encoder, wide=wide)
         if wired is not item:
             changed = list(value) if changed is None else changed
             changed[index] = wired
@@ -102,9 +106,15 @@ def _wire_dict(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, *, wide:
     for key, item in value.items():
         if type(key) is not str or wide:
             return _wire_pairs(value, encoder)
-        if type(item) in _AS_IS:
+        kind = type(item)
+        if kind in _AS_IS:
             continue
-        wired = _wire(item, encoder, wide=wide)
+        if kind is dict:
+            wired = _wire_dict(item, encoder, wide=wide)
+        elif kind is int and INT_MIN <= item <= INT_MAX:
+            continue
+        else:
+            wired = _wire(item, encoder, wide=wide)
         if wired is not item:
             changed = dict(value) if changed is None else changed
             changed[key] = wired

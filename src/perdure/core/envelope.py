@@ -28,6 +28,7 @@ MSGPACK = 1
 
 SALT_SIZE = 16
 _HEAD = struct.Struct(">2sBHB")  # magic, version, features, codec
+_HEADS = {features: _HEAD.pack(MAGIC, VERSION, features, MSGPACK) for features in (0, ZSTD)}
 OVERHEAD = _HEAD.size + SALT_SIZE
 
 COMPRESS_MIN = 128
@@ -46,8 +47,11 @@ written, however well it compresses."""
 _local = threading.local()
 
 
-def seal(body: bytes) -> bytes:
+def seal(body: bytes, salt: bytes = b"") -> bytes:
     """Put a body into an envelope with a fresh salt, compressed where that makes it smaller.
+
+    Args:
+        salt: `SALT_SIZE` random bytes that the caller has drawn; empty: drawn here.
 
     Raises:
         Unstorable: it is too big.
@@ -62,7 +66,7 @@ def seal(body: bytes) -> bytes:
         packed = _compressor().compress(body)
         if len(packed) < len(body):
             body, features = packed, ZSTD
-    return _HEAD.pack(MAGIC, VERSION, features, MSGPACK) + os.urandom(SALT_SIZE) + body
+    return _HEADS[features] + (salt or os.urandom(SALT_SIZE)) + body
 
 
 def open_envelope(data: bytes, target: str) -> bytes:

@@ -58,16 +58,22 @@ def driving() -> bool:
     return _driving > 0
 
 
-@contextmanager
-def inside(frame: Frame) -> Iterator[None]:
-    outer = _frame.get()
-    if outer is not None:
-        frame = Frame(frame.run, frame.inside, frame.scope, frame.key, frame.attempt, outer)
-    token = _frame.set(frame)
-    try:
-        yield
-    finally:
-        _frame.reset(token)
+class inside:  # noqa: N801 - it reads as the function that it would be, and each call enters one
+    """Context manager: the code is in this frame."""
+
+    __slots__ = ("_frame", "_token")
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        frame, outer = self._frame, _frame.get()
+        if outer is not None:
+            frame = Frame(frame.run, frame.inside, frame.scope, frame.key, frame.attempt, outer)
+        self._token = _frame.set(frame)
+
+    def __exit__(self, *error: object) -> None:
+        _frame.reset(self._token)
 
 
 def enter_scope(scope: Scope) -> None:

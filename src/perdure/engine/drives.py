@@ -31,7 +31,7 @@ from perdure.errors import (
     TimedOut,
     Unstorable,
 )
-from perdure.model import MAIN, Cause, Commit, Message, RunInfo, to_micros
+from perdure.model import MAIN, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.extras import Extras
 from perdure.state.family import cancelled_to_parents, to_children, to_parent
@@ -311,7 +311,7 @@ class Drive:
             ours = record.get("run") in aliases and record["t"] == "run-started"
             if ours and record.get("deadline"):
                 # Whole milliseconds: the log's time runs microseconds ahead of a clock that stands.
-                self._deadline = (to_micros(first.at) + int(record["deadline"])) // 1000 * 1000
+                self._deadline = (first.at_micros + int(record["deadline"])) // 1000 * 1000
         for record in began.records:
             if record.get("run") in aliases and record["t"] == "run-turn":
                 given = record["input"]

@@ -26,6 +26,8 @@ class Arrive(Struct, frozen=True):
     kind: Literal["step", "tool", "wait"]
     args: Mapping[str, str]
     preview: Callable[[], str]
+    keyed: bool = True
+    """Whether a new call needs its idempotency key."""
 
 
 class Arrived(Struct, frozen=True):

@@ -10,8 +10,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -79,6 +78,7 @@ class Execution(Generic[T]):
         self.writer = RunWriter(working, self.catch_up, self._failed_to_write, self._lock)
         self.edits = Edits(self)
         self.going = Going()
+        self.stopping = Stopping(self)
         self.performer = Performer(self)
         self.tasks: RunTasks | None = None
         """Of the event loop that it runs in, if it does."""
@@ -172,7 +172,7 @@ class Execution(Generic[T]):
             RunInterrupted: the function does something else than it did before.
         """
         self.check_place(effect.name)
-        with self._lock, self.stopping():
+        with self._lock, self.stopping:
             name = scope.named(effect.name)
             entry = self.journal.find(name, effect.args)
             if patient:
@@ -195,7 +195,7 @@ class Execution(Generic[T]):
     def find_edit(self, name: str, scope: Scope) -> Entry | None:
         """The entry of an edit that the function has come to; it is taken."""
         self.check_place(name)
-        with self._lock, self.stopping():
+        with self._lock, self.stopping:
             entry = self.journal.find(scope.named(name))
             if entry is None:
                 self.journal.check_new(scope.named(name), scope.path)
@@ -223,7 +223,8 @@ class Execution(Generic[T]):
             if self._before is not None and effect.kind == "tool":
                 made = self._before.find(scope.named(effect.name), effect.args)
         effects = self._before.effects if self._before is not None else "ask"
-        return Arrived(place, None, self._key(place), made, effects)
+        key = self._key(place) if effect.keyed else ""
+        return Arrived(place, None, key, made, effects)
 
     def new_place(self, name: str, scope: Scope) -> str:
         """Where something that is not recorded will be."""
@@ -237,6 +238,8 @@ class Execution(Generic[T]):
 
     def catch_up(self, seq: int = SEQ_END) -> None:
         """Bring the state to where it was when this was recorded, or to the head."""
+        if not self._behind:
+            return
         with self._lock:
             while self._behind and self._behind[-1].seq <= seq:
                 commit = self._behind.pop()
@@ -251,7 +254,7 @@ class Execution(Generic[T]):
         name = f"run.{kind}"
         self.check_place(name, edit_too=True)
         scope = self.scope()
-        with self._lock, self.stopping():
+        with self._lock, self.stopping:
             entry = self.journal.find(scope.named(name))
             if entry is not None:
                 self.journal.take(entry)
@@ -430,14 +433,6 @@ class Execution(Generic[T]):
             self.wakeups.ring(self.id)
         return interrupted
 
-    @contextmanager
-    def stopping(self) -> Iterator[None]:
-        """A need for attention found here interrupts the run."""
-        try:
-            yield
-        except NeedsAttention as problem:
-            raise self.interrupt(problem)  # noqa: B904 - its cause is the problem
-
     def leave(self, left: BaseException, what: str) -> None:
         """It went out of a call without an outcome: a function that catches it may not go on, for
         a replay would find the call in doubt, and not behind itself."""
@@ -448,8 +443,22 @@ class Execution(Generic[T]):
 
     def check_finished(self) -> None:
         """The function returned: was everything recorded come to?"""
-        with self.stopping():
+        with self.stopping:
             self.journal.check_finished()
+
+
+class Stopping:
+    """Context manager: a need for attention that is found in it interrupts the run."""
+
+    def __init__(self, execution: Execution[Any]) -> None:
+        self._execution = execution
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, NeedsAttention):
+            raise self._execution.interrupt(error)
 
 
 class LeftError(PerdureError):

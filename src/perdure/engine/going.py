@@ -20,19 +20,17 @@ class Going:
         self._calls = 0
         self._joined: list[Scope] = []
         self._waits: dict[Hashable, tuple[str, int, bool, bool]] = {}
+        self.calling = Calling(self)
         self.living: set[str] = set()
         """Paths of the scopes, below the function's own, that have not ended."""
 
-    @contextmanager
-    def calling(self) -> Iterator[None]:
-        """Around the call of a step or tool, on whichever thread."""
+    def began_call(self) -> None:
         with self._lock:
             self._calls += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._calls -= 1
+
+    def ended_call(self) -> None:
+        with self._lock:
+            self._calls -= 1
 
     @contextmanager
     def waiting(
@@ -99,3 +97,16 @@ class Going:
             waits = list(self._waits.values())
         untils = [until for _, until, _, _ in waits if until]
         return Suspended("; ".join(words for words, *_ in waits), min(untils, default=0))
+
+
+class Calling:
+    """Context manager around the call of a step or tool, on whichever thread."""
+
+    def __init__(self, going: Going) -> None:
+        self._going = going
+
+    def __enter__(self) -> None:
+        self._going.began_call()
+
+    def __exit__(self, *error: object) -> None:
+        self._going.ended_call()

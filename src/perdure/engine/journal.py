@@ -81,6 +81,7 @@ class Journal(Struct):
     )
     _counts: dict[str, int] = field(default_factory=dict)
     _left: dict[str, int] = field(default_factory=dict)
+    _left_in_all: int = 0
 
     @classmethod
     def read(
@@ -103,6 +104,7 @@ class Journal(Struct):
             journal._by_name.setdefault(name, deque()).append(entry)
             journal._by_args.setdefault((name, args), deque()).append(entry)
             journal._left[entry.scope] = journal._left.get(entry.scope, 0) + 1
+        journal._left_in_all = len(journal.entries)
         return journal
 
     def _add(self, record: Mapping[str, Any], seq: int) -> None:
@@ -173,6 +175,8 @@ class Journal(Struct):
         Args:
             name: with its scope, without the occurrence.
         """
+        if not self.replaying:
+            return None
         if args is not None:
             same = _first(self._by_args.get((name, frozenset(args.items()))))
             if same is not None:
@@ -183,6 +187,7 @@ class Journal(Struct):
         """The function has come to it."""
         entry.consumed = True
         self._left[entry.scope] -= 1
+        self._left_in_all -= 1
 
     def new_place(self, name: str) -> str:
         """The place of a call that is not recorded: the next occurrence that is free. Of calls that
@@ -200,7 +205,7 @@ class Journal(Struct):
     @property
     def replaying(self) -> bool:
         """Whether anything recorded is left to come to."""
-        return any(self._left.values())
+        return self._left_in_all > 0
 
     def left_in(self, scope: str) -> Entry | None:
         """The first recorded entry of a scope that the function has not come to."""

@@ -45,7 +45,7 @@ class Performer:
 
     def call(self, effects: Effects) -> Any:
         """Drive a recorded call to its result."""
-        with self._execution.stopping():
+        with self._execution.stopping:
             return drive(effects, self.perform)
 
     def perform(self, effect: Effect) -> Any:
@@ -115,7 +115,7 @@ class Performer:
 
     def invoke(self, effect: Invoke) -> Any:
         """Call the function, in this thread, or where its time is limited in one of its own."""
-        with self._execution.going.calling():
+        with self._execution.going.calling:
             return self._invoke(effect, frame_of(self._execution, effect))
 
     def _invoke(self, effect: Invoke, frame: Frame) -> Any:

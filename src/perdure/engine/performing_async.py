@@ -93,7 +93,7 @@ class AsyncPerformer:
         execution = self._execution
         calling = _Calling()
         try:
-            with execution.stopping():
+            with execution.stopping:
                 return await drive_async(effects, lambda effect: self.perform(effect, calling))
         except CancelledInside as cancelled:
             raise cancelled.original from None
@@ -260,7 +260,7 @@ class AsyncPerformer:
 
     async def _invoke(self, effect: Invoke, calling: _Calling) -> Any:
         try:
-            with self._execution.going.calling(), inside(frame_of(self._execution, effect)):
+            with self._execution.going.calling, inside(frame_of(self._execution, effect)):
                 return await self.invoke(effect, calling)
         except asyncio.CancelledError as cancelled:
             await _tick()  # whoever cancelled the whole run gets to say so

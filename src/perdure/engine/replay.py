@@ -114,7 +114,9 @@ class Call(Struct):
 
 def recorded_call(call: Call) -> Effects:
     """A call of a step or tool, from where the function comes to it to its result."""
-    arrived = yield Arrive(call.name, call.kind, call.digests, call.preview)
+    arrived = yield Arrive(
+        call.name, call.kind, call.digests, call.preview, keyed=call.kind == "tool"
+    )  # fmt: skip
     call.place, call.key = arrived.place, arrived.key
     if call.kind == "step":
         return (yield from _step(call, arrived.entry))

@@ -45,6 +45,8 @@ class Turns:
 
     def is_ready(self, entry: Entry | None, scope: str) -> bool:
         """Whether it is this one's turn."""
+        if self._next >= len(self._journal.order):
+            return True  # everything was released: that stays so, and needs no lock
         with self._lock:
             return self._is_ready(entry, scope)
 

@@ -16,6 +16,9 @@ from perdure.errors import PerdureError, Unstorable
 PREVIEW_MAX = 200
 DIGEST_SIZE = 8
 
+AS_IT_IS = frozenset({str, int, float, bool, bytes})
+"""Types whose values are plain, and valid wherever exactly that type is declared."""
+
 
 class Results:
     """How the results of one function are stored and rebuilt: by its declared return type."""
@@ -25,6 +28,7 @@ class Results:
         untyped = declared is None or declared is Any or declared is inspect.Parameter.empty
         self._name = getattr(function, "__name__", "call")
         self._schema: Schema[Any] | None = None
+        self._as_it_is = declared if declared in AS_IT_IS else None
         if not untyped and declared is not type(None):
             self._schema = Schema(declared, id=self._name)
 
@@ -34,12 +38,16 @@ class Results:
         Raises:
             Unstorable: with its path.
         """
+        if type(value) is self._as_it_is:
+            return value
         if self._schema is None:
             return take(value, root=f"{self._name}()")
         return self._schema.take(value, (), aliases_refused=False)
 
     def build(self, plain: Plain) -> Any:
-        return plain if self._schema is None else self._schema.build(plain)
+        if self._schema is None or type(plain) is self._as_it_is:
+            return plain
+        return self._schema.build(plain)
 
 
 class Parameters:
@@ -194,7 +202,7 @@ def digests(arguments: Mapping[str, Any]) -> dict[str, str]:
 
 def _digest(value: Any) -> str:
     try:
-        plain = _take_any(value)
+        plain = value if type(value) in AS_IT_IS else _take_any(value)
     except Unstorable:
         return ""
     return sha256(codec.canonical(plain)).digest()[:DIGEST_SIZE].hex()

@@ -268,15 +268,14 @@ class RunWriter:
 
     def _prepare(self, items: list[Item]) -> _Flight | None:
         """A commit up to the point where the store is to take it; None: all of it failed before."""
-        records = [*self._waiting, *(record for item in items for record in item.records)]
-        extras = Extras(
-            records=records, sync=any(item.sync for item in items),
-            consumed=[*self._waiting_consumed, *(no for item in items for no in item.consumed)],
-            runs=[row for item in items for row in item.runs],
-            sends=[message for item in items for message in item.sends],
-            release=items[-1].release,
-        )  # fmt: skip
         last = items[-1]
+        if len(items) == 1 and not self._waiting and not self._waiting_consumed:
+            extras = Extras(
+                records=last.records, sync=last.sync, consumed=last.consumed, runs=last.runs,
+                sends=last.sends, release=last.release,
+            )  # fmt: skip
+        else:
+            extras = self._together(items)
         working = self._working
         try:
             self._before()
@@ -301,6 +300,17 @@ class RunWriter:
             return None
         self._waiting, self._waiting_consumed = [], []
         return self._flight
+
+    def _together(self, items: Sequence[Item]) -> Extras:
+        """All that goes into one commit, what waited for it first."""
+        return Extras(
+            records=[*self._waiting, *(record for item in items for record in item.records)],
+            sync=any(item.sync for item in items),
+            consumed=[*self._waiting_consumed, *(no for item in items for no in item.consumed)],
+            runs=[row for item in items for row in item.runs],
+            sends=[message for item in items for message in item.sends],
+            release=items[-1].release,
+        )  # fmt: skip
 
     def _finish(self, flight: _Flight) -> None:
         """Take in the store's answer, once, on whichever thread comes first; go on to the next."""

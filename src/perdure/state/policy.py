@@ -31,7 +31,7 @@ class SnapshotPolicy(Struct, frozen=True):
     on: Collection[str] = ("checkpoint",)
 
     def due(
-        self, *, weight: int, last_size: int, commits: int, age_s: float, kind: str, what: str
+        self, weight: int, last_size: int, commits: int, age_s: float, kind: str, what: str
     ) -> bool:
         """Whether the commit at hand shall carry a snapshot.
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.model import FINISHED as FINISHED
-from perdure.model import Commit, RunInfo, to_micros
+from perdure.model import Commit, RunInfo
 
 MOVED = "the branch was moved under it"
 DELETED = "its agent was deleted"
@@ -43,7 +43,7 @@ class RunRows:
         for record in commit.records:
             row = self._after(record, commit)
             if row is not None:
-                row = replace(row, changed_at=to_micros(commit.at))
+                row = replace(row, changed_at=commit.at_micros)
                 self._rows[row.id] = changed[row.id] = row
         return list(changed.values())
 
@@ -100,5 +100,5 @@ def _started(record: Any, commit: Commit) -> RunInfo:
         turn=record.get("turn") or 1,
         version=row_text(str(record.get("version") or "")),
         queue=row_text(str(record.get("queue") or "default")),
-        parent=row_text(str(record.get("parent") or "")), started_at=to_micros(commit.at),
+        parent=row_text(str(record.get("parent") or "")), started_at=commit.at_micros,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from perdure.core.ops import Op
 from perdure.core.values import Plain
 from perdure.model import Cause
-from perdure.state.policy import SnapshotPolicy
+from perdure.state.context import Context
 from perdure.storage import snapshots
 from perdure.storage.port import StoredSnapshot
 from perdure.storage.reader import Folded, weight
@@ -45,12 +45,13 @@ class SinceSnapshot:
         """A change was taken back: no leaf is known to hold any more."""
         self._leaves = Leaves()
 
-    def due(self, policy: SnapshotPolicy, cause: Cause, now: int) -> bool:
+    def due(self, context: Context, cause: Cause) -> bool:
         """Whether the next commit shall carry a snapshot."""
+        policy = context.snapshots
+        ages = self._at and policy.every_seconds is not None
         return policy.due(
-            weight=self._weight, last_size=self._size, commits=self._commits,
-            age_s=(now - self._at) / 1e6 if self._at else 0.0,
-            kind=cause.kind, what=cause.what,
+            self._weight, self._size, self._commits,
+            (context.backend.now() - self._at) / 1e6 if ages else 0.0, cause.kind, cause.what,
         )  # fmt: skip
 
     def write(

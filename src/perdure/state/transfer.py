@@ -16,7 +16,7 @@ from perdure.core import chain, ops
 from perdure.core.ops import OpError
 from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt
-from perdure.model import MAIN, Cause, Checkpoint, Commit, Verified, id_text, to_micros
+from perdure.model import MAIN, Cause, Checkpoint, Commit, Verified, id_text
 from perdure.state.context import Context
 from perdure.state.extras import asked
 from perdure.state.projections import RunRows
@@ -214,7 +214,7 @@ class _Whole(Proposal):
             no=None, expected=None, sync=True,
         )  # fmt: skip
         self._item = replace(first, then=rest, sync=True)
-        self._tail = chain.Tail(last.seq, last.id, to_micros(last.at))
+        self._tail = chain.Tail(last.seq, last.id, last.at_micros)
 
     def link(self, tail: chain.Tail, now: int) -> Append:
         self.tail = self._tail

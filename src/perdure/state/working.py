@@ -19,7 +19,7 @@ from perdure.core.ops import Op, OpError
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
 from perdure.errors import Conflict, Corrupt, Drifted, NotFound, SchemaError
-from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit, to_micros
+from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit
 from perdure.state.context import Context
 from perdure.state.extras import NOTHING, Extras
 from perdure.state.flow import Flow, drive
@@ -343,6 +343,9 @@ class WorkingCopy(Generic[T]):
         self.refuse_inside_edit()
         if not self.in_memory:
             yield lambda: self.typed
+        if not delta and self._seq and not self._migration_due:
+            check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
+            return (yield from self._submitting([], cause, extras))
         self._keep_base()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last; the order of keys is part of the state.
@@ -436,8 +439,7 @@ class WorkingCopy(Generic[T]):
             parent.schema_version, self.context.executor, self.epoch or 0, cause,
             chain.pack_payload((), extras.records),
         )  # fmt: skip
-        expected = None if branch else self.seq
-        committed: Committed = yield self._proposal(draft, expected, extras)
+        committed: Committed = yield self._proposal(draft, None if branch else self.seq, extras)
         if branch is None:
             self.forget()
         return committed
@@ -460,8 +462,7 @@ class WorkingCopy(Generic[T]):
         if first:
             proposal.no = None  # created meanwhile, or not: the store says so
         stored: Callable[[int], None] | None = None
-        snapshot = snapshot and not self._drafted
-        if snapshot and self._since.due(self.context.snapshots, cause, self.context.backend.now()):
+        if snapshot and not self._drafted and self._since.due(self.context, cause):
             proposal.snapshot, stored = yield partial(
                 self._since.write, self._plain, self.name, incarnation, self._seq
             )
@@ -472,11 +473,10 @@ class WorkingCopy(Generic[T]):
                 AgentInfo(self.name, committed.no, draft.incarnation, False, committed.seq),
             )
             self._incarnation = draft.incarnation
-            self._since.begin_ageing(to_micros(committed.at))
-        self._seq = committed.seq
-        self._stored = (schema_id, version)
+            self._since.begin_ageing(committed.at_micros)
+        self._seq, self._stored = committed.seq, (schema_id, version)
         if stored is not None:
-            stored(to_micros(committed.at))
+            stored(committed.at_micros)
         return committed
 
     def schema_to_write(self) -> tuple[str, tuple[int, int]]:

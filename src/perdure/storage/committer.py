@@ -14,7 +14,6 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from msgspec.structs import replace
 from perdure.core import chain
 from perdure.core.chain import START, Tail
 from perdure.errors import StoreUnavailable
-from perdure.model import Checkpoint, Commit, Message, RunInfo, from_micros
+from perdure.model import Checkpoint, Commit, Message, RunInfo
 from perdure.storage.port import Append, Appended, Backend, Outcome, Refused, StoredSnapshot
 from perdure.storage.refusals import explain
 
@@ -115,10 +114,15 @@ class Proposal:
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
             draft.branch, self.expected, self.epoch, self.key, self.snapshot,
             _at(self.checkpoint, seq), self.drop_branch, self.delete_agent,
-            [_with_seq(run, self.tail) for run in self.runs], self.release, self.sync,
-            prev=tail.id, consumed=self.consumed,
-            sends=self.sends,
+            [_with_seq(run, self.tail) for run in self.runs] if self.runs else (), self.release,
+            self.sync, prev=tail.id, consumed=self.consumed, sends=self.sends,
         )  # fmt: skip
+        return self.linked
+
+    @property
+    def append(self) -> Append:
+        """What the backend is to write, once it is linked."""
+        assert self.linked is not None
         return self.linked
 
     def wait(self) -> None:
@@ -171,12 +175,12 @@ def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:
 
 
 class Committed(Struct, frozen=True):
-    """Where a commit landed, and as what."""
+    """Where a commit landed, and as what; its time in microseconds since 1970."""
 
     no: int
     seq: int
     id: bytes
-    at: datetime
+    at_micros: int
     linked: Append
 
     def read(self) -> Commit:
@@ -334,15 +338,14 @@ class Committer:
             waiting = self._link_all(waiting)
             if not waiting:
                 return
-            appends = [proposal.linked for proposal in waiting if proposal.linked is not None]
-            outcomes = self._backend.append(appends)
-            waiting = [
-                proposal
-                for proposal, outcome in zip(waiting, outcomes, strict=True)
-                if not self._settle(proposal, outcome)
-            ]
-            if not waiting:
+            outcomes = self._backend.append([proposal.append for proposal in waiting])
+            left: list[Proposal] = []
+            for proposal, outcome in zip(waiting, outcomes, strict=True):
+                if not self._settle(proposal, outcome):
+                    left.append(proposal)
+            if not left:
                 return
+            waiting = left
         for proposal in waiting:
             proposal.error = StoreUnavailable(
                 "could not get a commit in between those of others",
@@ -436,9 +439,8 @@ class Committer:
 
 
 def _committed(no: int, proposal: Proposal) -> Committed:
-    assert proposal.linked is not None
     tail = proposal.tail
-    return Committed(no, tail.seq, tail.id, from_micros(tail.at), proposal.linked)
+    return Committed(no, tail.seq, tail.id, tail.at, proposal.append)
 
 
 def _serve(summons: queue.SimpleQueue[Committer | None]) -> None:

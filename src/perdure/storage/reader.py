@@ -229,13 +229,13 @@ class LogReader:
             newest = newest or commit
             if row.snapshotted and snapshots_too:
                 state, leaves = self._read_snapshot(commit)
-                snapshot_at = to_micros(commit.at)
+                snapshot_at = commit.at_micros
                 break
             pending.append(commit)
         if newest is None:
             raise NotFound("there is no such commit", target=self.target(seq))
         if not snapshot_at:
-            snapshot_at = to_micros(pending[-1].at)
+            snapshot_at = pending[-1].at_micros
         weighed = 0
         for commit in reversed(pending):
             state = self.apply(state, commit)

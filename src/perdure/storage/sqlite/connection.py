@@ -82,15 +82,18 @@ class Files(Struct):
         Raises:
             ReplacedError: another program deleted or replaced a file.
         """
-        for path, known in ((self.path + "-wal", self.wal), (self.path, self.database)):
-            if known is None:
-                continue
-            try:
-                current = _identity(path)
-            except FileNotFoundError:
-                raise ReplacedError(f"{os.path.basename(path)} was deleted") from None
-            if current != known:
-                raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+        if self.wal is not None:
+            _check(self.path + "-wal", self.wal)
+        _check(self.path, self.database)
+
+
+def _check(path: str, known: tuple[int, int]) -> None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise ReplacedError(f"{os.path.basename(path)} was deleted") from None
+    if (status.st_dev, status.st_ino) != known:
+        raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
 
 
 def _identity(path: str) -> tuple[int, int]:
