@@ -1,0 +1,1 @@
+"""Faces for other frameworks; each needs its extra, e.g. `pip install perdure[openai-agents]`."""

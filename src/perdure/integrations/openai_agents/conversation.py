@@ -1,0 +1,116 @@
+"""A conversation as an agent's state, and what sessions do with it. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+from agents import TResponseInputItem
+
+from perdure.core.values import take
+from perdure.errors import Unstorable
+
+NAMED_MAX = 3
+"""Items that a commit's cause names one by one."""
+
+LABEL_MAX = 60
+
+
+@dataclass
+class SavedRun:
+    """A run that was interrupted, as `RunState` serializes itself.
+
+    Attributes:
+        id: of this saving of it.
+        waiting_for: the tool calls that wait for approval.
+        taken: when a process took it to go on with it; None while nobody did.
+    """
+
+    id: str
+    state: dict[str, Any]
+    waiting_for: list[str] = field(default_factory=list)
+    taken: datetime | None = None
+
+
+@dataclass
+class Conversation:
+    """The state of an agent that is a session. A run's own state may be a subclass.
+
+    Attributes:
+        items: the SDK's input items, oldest first.
+        run_state: the run that waits for approval, if one was saved.
+    """
+
+    items: list[dict[str, Any]] = field(default_factory=list)
+    run_state: SavedRun | None = None
+
+
+def plain_items(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
+    """Copies of the items as plain data. Copies, because the SDK goes on using its own, and one
+    object may be in several of them.
+
+    Raises:
+        Unstorable: naming the first place of what is not plain data, e.g. ``items[2].output``.
+    """
+    taken = []
+    for number, item in enumerate(items):
+        if type(item) is not dict:
+            raise Unstorable(
+                f"an item is a dict, not a {type(item).__qualname__}", target=f"items[{number}]",
+                hint="result.to_input_list(), and model_dump() of the SDK's models, give dicts",
+            )  # fmt: skip
+        taken.append(take(item, (number,), root="items"))
+    return taken
+
+
+def newest(draft: Conversation, limit: int | None) -> list[TResponseInputItem]:
+    """Copies of the last `limit` items, or of all, oldest first."""
+    start = 0 if limit is None else max(0, len(draft.items) - limit)
+    found = draft.items if start == 0 else draft.items[start:]
+    return cast("list[TResponseInputItem]", deepcopy(found))
+
+
+def pop(draft: Conversation) -> TResponseInputItem | None:
+    return cast(TResponseInputItem, draft.items.pop()) if draft.items else None
+
+
+def replace_all(items: list[dict[str, Any]]) -> Callable[[Conversation], None]:
+    def replace(draft: Conversation) -> None:
+        draft.items[:] = items
+
+    return replace
+
+
+def replace_tail(
+    expected: list[TResponseInputItem], items: list[dict[str, Any]]
+) -> Callable[[Conversation], bool]:
+    """What puts `items` in the place of the last ones, if these still are the `expected` ones."""
+
+    def replace(draft: Conversation) -> bool:
+        start = len(draft.items) - len(expected)
+        if start < 0 or newest(draft, len(expected)) != expected:
+            return False
+        draft.items[start:] = items
+        return True
+
+    return replace
+
+
+def described(items: Sequence[dict[str, Any]]) -> str:
+    """For the log: ``user message, function_call refund and 2 more``."""
+    labels = [_label(item) for item in items[:NAMED_MAX]]
+    more = len(items) - len(labels)
+    return ", ".join(labels) + (f" and {more} more" if more else "")
+
+
+def _label(item: dict[str, Any]) -> str:
+    if isinstance(role := item.get("role"), str):
+        text = f"{role} message"
+    else:
+        words = (item.get("type"), item.get("name"))
+        text = " ".join(word for word in words if isinstance(word, str)) or "item"
+    # A cause is text; a model's words may hold lone surrogates.
+    return text[:LABEL_MAX].encode("utf-8", "replace").decode()

@@ -1,0 +1,318 @@
+"""Sessions of the SDK: a conversation as a Perdure agent, or as the state of a durable run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from agents import SessionSettings, TResponseInputItem
+
+from perdure.agent import Where
+from perdure.aio import AsyncAgent
+from perdure.core.names import check_name
+from perdure.integrations.openai_agents import conversation
+from perdure.integrations.openai_agents.conversation import Conversation, plain_items
+from perdure.integrations.openai_agents.stores import AnyStore, Source
+from perdure.model import MAIN, Branch
+
+if TYPE_CHECKING:
+    from perdure import AsyncRun
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The newest items of a session, and what replaces some of them at once.
+
+    The SDK's compaction looks for these names.
+
+    Attributes:
+        complete: whether there are no older items.
+        replace_suffix: given from which one on, and the new items; False, and nothing has
+            changed, where these are no longer the newest ones.
+    """
+
+    items: list[TResponseInputItem]
+    complete: bool
+    replace_suffix: Callable[[int, list[TResponseInputItem]], Awaitable[bool]]
+
+
+class Items(ABC):
+    """The SDK's `Session` protocol over something that reads and changes a `Conversation`."""
+
+    session_id: str
+    session_settings: SessionSettings | None
+
+    @abstractmethod
+    async def _is_there(self) -> bool:
+        """Whether there is a conversation yet: looking at one does not make it."""
+
+    @abstractmethod
+    async def _read(self, fn: Callable[[Conversation], R]) -> R:
+        """What `fn` finds in the conversation as it is now."""
+
+    @abstractmethod
+    async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
+        """What `fn` gives, its changes made as one commit. It may be called several times."""
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The conversation, oldest item first, as of now. The items are the caller's own copies.
+
+        Args:
+            limit: only that many of the newest; default: `session_settings.limit`, or all.
+
+        Raises:
+            ValueError: a negative limit.
+        """
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit={limit}: None stands for all items, 0 for none")
+        if not await self._is_there():
+            return []
+        return await self._read(lambda draft: conversation.newest(draft, limit))
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Append items, all at once and in their order; durable on return.
+
+        Raises:
+            Unstorable: an item is no plain data; names its place, and nothing was added.
+            StoreUnavailable: see its `outcome`.
+        """
+        taken = plain_items(items)
+        if not taken:
+            await self._is_there()  # or it was closed: that is said also where nothing is to do
+            return
+        what = f"add {conversation.described(taken)}"
+        await self._change(lambda draft: draft.items.extend(taken), what)
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Take the newest item away; None where there is none. No two callers get the same."""
+        if not await self._is_there():
+            return None
+        return await self._change(conversation.pop, "pop an item")
+
+    async def clear_session(self) -> None:
+        """Remove all items. The log keeps what they were: ``perdure undo`` brings them back."""
+        if await self._is_there():
+            await self._change(lambda draft: draft.items.clear(), "clear")
+
+    def _transforms(self) -> bool:
+        """Whether a subclass does more than to store what it is given."""
+        mine = type(self)
+        return mine.add_items is not Items.add_items or mine.get_items is not Items.get_items
+
+    # The SDK's compaction replaces a history by a shorter one. It asks for these two by name, and
+    # without them clears and adds: a crash in between would leave an empty conversation.
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        """Replace all items as one commit; False where a subclass has to see them."""
+        if self._transforms():
+            return False
+        taken = plain_items(items)
+        what = f"compact to {conversation.described(taken) or 'nothing'}"
+        await self._change(conversation.replace_all(taken), what)
+        return True
+
+    async def _get_compaction_snapshot(self, limit: int, **_: Any) -> Tail | None:
+        """The newest items, and a way to replace them only if nobody added or took any."""
+        if self._transforms():
+            return None
+        found = await self.get_items(limit + 1)
+        items = found[max(0, len(found) - limit) :]
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            expected, taken = items[start:], plain_items(output)
+            if not expected:
+                return False
+            what = f"compact {len(expected)} items to {conversation.described(taken) or 'nothing'}"
+            return await self._change(conversation.replace_tail(expected, taken), what)
+
+        return Tail(items, complete=len(found) <= limit, replace_suffix=replace_suffix)
+
+
+@dataclass
+class Place:
+    """A session on one event loop.
+
+    Attributes:
+        turn: tasks come one after the other, in the order in which they asked, also where one has
+            to open the store first or to try again because another process was faster.
+    """
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    agent: AsyncAgent[Conversation] | None = None
+
+
+class PerdureSession(Items):
+    """A conversation that is kept as a Perdure agent, named by the session's id.
+
+    Use it wherever the SDK takes a session: ``Runner.run(agent, text, session=session)``. Each
+    `add_items`, `pop_item` and `clear_session` is one commit: atomic, durable on return, in the
+    log. Others may write at the same time, in this process or another: no item is lost, and each
+    batch stays together.
+
+    Safe to share between tasks, threads and event loops, unless it was given an `AsyncStore`,
+    which belongs to one loop. Sessions of one `url` share one open store; it is closed with the
+    last of them, or when the process ends.
+
+    Attributes:
+        session_id: also the agent's name, e.g. in ``perdure log conversation-1``.
+        session_settings: the SDK's; its `limit` is the default of `get_items`.
+        branch: which branch of the conversation this is.
+    """
+
+    def __init__(
+        self, session_id: str, url: str | os.PathLike[str] | None = None, *,
+        store: AnyStore | None = None, branch: str = MAIN,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Nothing is opened or written before the first use.
+
+        Args:
+            session_id: any text of 1 to 200 characters.
+            url: as for `perdure.open`: a path, ``sqlite:///path``, ``memory://``.
+            store: an open store instead; it stays its owner's to close.
+            branch: one that `fork` made.
+
+        Raises:
+            ValueError: an id that cannot name an agent.
+            TypeError: neither or both of `url` and `store`.
+        """
+        check_name(session_id, "a session")
+        if isinstance(session_settings, dict):
+            session_settings = SessionSettings(**session_settings)
+        self.session_id = session_id
+        self.session_settings = session_settings or SessionSettings()
+        self.branch = branch
+        self._source = Source(f"session {session_id!r}", url, store)
+        self._places: dict[asyncio.AbstractEventLoop, Place] = {}
+
+    def __repr__(self) -> str:
+        return f"<perdure session {self.session_id!r}, branch {self.branch!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the store; what is asked for later is refused. Idempotent."""
+        await self._source.close()
+        self._places.clear()
+
+    async def agent(self) -> AsyncAgent[Conversation]:
+        """The conversation as an agent, for all else: its log, checkpoints, undo, diff.
+
+        Raises:
+            StoreUnavailable: the session is closed, or its store cannot be opened.
+        """
+        async with (place := self._place()).turn:
+            return await self._agent(place)
+
+    def _place(self) -> Place:
+        self._source.check_open()
+        loop = asyncio.get_running_loop()
+        place = self._places.get(loop)
+        if place is None:
+            for other in [other for other in list(self._places) if other.is_closed()]:
+                self._places.pop(other, None)
+            place = self._places[loop] = Place()
+        return place
+
+    async def _agent(self, place: Place) -> AsyncAgent[Conversation]:
+        if place.agent is None:
+            store = await self._source.store()
+            place.agent = await store.agent(self.session_id, Conversation, branch=self.branch)
+        return place.agent
+
+    async def fork(self, name: str, *, at: Where | None = None) -> PerdureSession:
+        """A session on a new branch of the conversation; it shares the past, and copies nothing.
+
+        Args:
+            name: of the branch; `PerdureSession(…, branch=name)` opens it again.
+            at: a commit's seq, a checkpoint, or a moment; default: as it is now.
+
+        Raises:
+            NotFound: there is no such commit.
+            Conflict: the name is taken.
+        """
+        await (await self.agent()).fork(name, at=at)
+        return PerdureSession(
+            self.session_id, self._source.url, store=self._source.given, branch=name,
+            session_settings=self.session_settings,
+        )  # fmt: skip
+
+    async def branches(self) -> list[Branch]:
+        """All branches of the conversation, deleted ones included, by name."""
+        return await (await self.agent()).branches()
+
+    async def _is_there(self) -> bool:
+        async with (place := self._place()).turn:
+            agent = await self._agent(place)
+            if not agent.exists:
+                await agent.refresh()
+            return agent.exists
+
+    async def _read(self, fn: Callable[[Conversation], R]) -> R:
+        # A block that changes nothing commits nothing: it is a look at the head that costs what
+        # was added since the last one, where `refresh` checks the whole state.
+        async with (
+            (place := self._place()).turn,
+            (await self._agent(place)).edit() as draft,
+        ):
+            return fn(draft)
+
+    async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
+        results: list[R] = []
+        async with (place := self._place()).turn:
+            agent = await self._agent(place)
+            await agent.update(lambda draft: results.append(fn(draft)), what)
+        return results[-1]
+
+
+class RunSession(Items):
+    """The conversation of a durable run: the items are in the run's own state.
+
+    With it, and with tools under `@perdure.tool`, an agent function may call the SDK's `Runner`:
+    when it is replayed it sees the conversation as it was at that place, and adds nothing twice.
+
+        @perdure.agent(Conversation)
+        async def support(run: perdure.AsyncRun[Conversation], text: str) -> str:
+            result = await Runner.run(assistant, text, session=RunSession(run))
+            return result.final_output
+    """
+
+    def __init__(
+        self, run: AsyncRun[Any], *, session_settings: SessionSettings | None = None
+    ) -> None:
+        """
+        Args:
+            run: of an agent whose schema is `Conversation` or a subclass.
+        """
+        self.session_id = run.agent
+        self.session_settings = session_settings or SessionSettings()
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"<perdure session of run {self._run.id!r}>"
+
+    async def _is_there(self) -> bool:
+        return True
+
+    async def _read(self, fn: Callable[[Conversation], R]) -> R:
+        return fn(self._run.state)
+
+    async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
+        async with self._run.edit(what) as draft:
+            return fn(draft)

@@ -1,0 +1,124 @@
+"""Which store a session uses: its caller's, or one that all of a URL share in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from dataclasses import dataclass
+
+import perdure
+from perdure.aio import AsyncStore
+from perdure.errors import StoreUnavailable
+from perdure.store import Store
+
+AnyStore = Store | AsyncStore
+
+
+@dataclass
+class Shared:
+    """An open store, and how many use it."""
+
+    store: Store
+    users: int = 0
+
+
+_shared: dict[str, Shared] = {}
+_lock = threading.Lock()
+
+
+def _acquire(url: str) -> Store:
+    with _lock:
+        if url not in _shared:
+            _shared[url] = Shared(perdure.open(url))
+        _shared[url].users += 1
+        return _shared[url].store
+
+
+def _release(url: str) -> None:
+    with _lock:
+        shared = _shared[url]
+        shared.users -= 1
+        if shared.users == 0:
+            del _shared[url]
+            shared.store.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Sessions are often made for one request and never closed; their stores end with us."""
+    with _lock:
+        while _shared:
+            _shared.popitem()[1].store.close()
+
+
+class Source:
+    """Gives a session its store on the event loop that runs.
+
+    One that was opened here, or given as a `Store`, may be used on any loop; an `AsyncStore` on
+    its own one.
+    """
+
+    def __init__(self, owner: str, url: str | os.PathLike[str] | None, store: AnyStore | None):
+        if (url is None) == (store is None):
+            raise TypeError(
+                f"{owner}: say where it is kept, by either url='agents.db' or store=…; "
+                "for tests, url='memory://'"
+            )
+        self.url, self.given = url, store
+        self._owner = owner
+        self._key = None if url is None else _key(os.fspath(url))
+        self._opened: Store | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    async def store(self) -> AsyncStore:
+        """The store, for the loop that runs.
+
+        Raises:
+            StoreUnavailable: it was closed, or cannot be opened.
+        """
+        self.check_open()
+        if isinstance(self.given, AsyncStore):
+            return self.given
+        opened = self.given or self._opened
+        return AsyncStore(opened if opened is not None else await asyncio.to_thread(self._open))
+
+    def check_open(self) -> None:
+        """Raise StoreUnavailable after `close`."""
+        if self._closed:
+            raise self._is_closed()
+
+    async def close(self) -> None:
+        """Let go of the store; the last user of one that was opened here closes it."""
+        await asyncio.to_thread(self._close)
+
+    def _open(self) -> Store:
+        with self._lock:
+            self.check_open()
+            if self._opened is None:
+                assert self.url is not None
+                self._opened = perdure.open(self.url) if self._key is None else _acquire(self._key)
+            return self._opened
+
+    def _close(self) -> None:
+        with self._lock:
+            if not self._closed and self._opened is not None:
+                if self._key is None:
+                    self._opened.close()
+                else:
+                    _release(self._key)
+            self._closed = True
+
+    def _is_closed(self) -> StoreUnavailable:
+        return StoreUnavailable("it is closed", target=self._owner, hint="make a new one")
+
+
+def _key(url: str) -> str | None:
+    """What sessions that may share a store have in common; None for a memory of its own."""
+    if url == "memory://":
+        return None
+    if "://" in url:
+        return url
+    return os.path.abspath(url)  # the folder may be another one when it is opened

@@ -1,0 +1,173 @@
+"""The SDK inside a durable run: it goes on after a crash, and does nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from agents import Agent, Runner, function_tool
+
+import perdure
+from perdure.integrations.openai_agents import (
+    Conversation,
+    PerdureSession,
+    RecordedModel,
+    RunSession,
+)
+from perdure.integrations.openai_agents.model import RESPONSE
+from tests.integrations.openai_agents.speaking import QUIET, Scripted, calls, says, thinks
+
+
+class CrashError(BaseException):
+    """What the process would have died of."""
+
+
+paid: list[int] = []
+crashes: list[str] = []
+
+
+@perdure.tool(on_crash="retry")
+async def pay(order: int) -> str:
+    """Pay an order back."""
+    paid.append(order)
+    if "in the tool" in crashes:
+        crashes.clear()
+        raise CrashError
+    return f"paid {order}"
+
+
+@perdure.tool(on_crash="retry")
+async def tell(text: str) -> str:
+    """Write to the customer."""
+    if "after the tool" in crashes:
+        crashes.clear()
+        raise CrashError
+    return f"told {text}"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("crash", ["in the tool", "after the tool"])
+def test_a_run_that_died_goes_on(tmp_path, crash, streamed):
+    """The model would say something else each time: it is not asked again what it answered."""
+    crashes[:] = [crash]
+    paid.clear()
+    model = Scripted(
+        [thinks("hm"), calls("pay", "call-1", order=7)],
+        [calls("tell", "call-2", text="soon")],
+        [says("all done")],
+    )
+    seen: list[Any] = []
+
+    @perdure.agent(Conversation)
+    async def support(run: perdure.AsyncRun[Conversation], text: str) -> str:
+        session = RunSession(run)
+        assistant = Agent(
+            "support", model=RecordedModel(run, model),
+            tools=[function_tool(pay), function_tool(tell)],
+        )  # fmt: skip
+        if streamed:
+            stream = Runner.run_streamed(assistant, text, session=session, run_config=QUIET)
+            async for _ in stream.stream_events():
+                pass
+            answer = str(stream.final_output)
+        else:
+            result = await Runner.run(assistant, text, session=session, run_config=QUIET)
+            answer = str(result.final_output)
+        seen.append(await session.get_items())
+        return answer
+
+    async def main() -> str:
+        async with perdure.open_async(tmp_path / "agents.db", durability="os") as store:
+            return await store.run(support, "c-1", "Where is my money?")
+
+    with pytest.raises(CrashError):
+        asyncio.run(main())
+    assert asyncio.run(main()) == "all done"
+    assert asyncio.run(main()) == "all done"
+    assert paid == ([7, 7] if crash == "in the tool" else [7])  # "retry" says it may
+    assert len(model.heard) == 3
+    kinds = [item.get("type", item.get("role")) for item in seen[-1]]
+    assert kinds == [
+        "user", "reasoning", "function_call", "function_call_output", "function_call",
+        "function_call_output", "message",
+    ]  # fmt: skip
+
+    async def look() -> None:
+        async with perdure.open_async(tmp_path / "agents.db") as store:
+            agent = await store.agent("c-1", Conversation)
+            assert agent.state.items == seen[-1]
+
+    asyncio.run(look())
+
+
+def test_a_conversation_of_several_runs(tmp_path):
+    model = Scripted([says("Paris")], [says("French")])
+
+    @perdure.agent(Conversation)
+    async def chat(run: perdure.AsyncRun[Conversation], text: str) -> str:
+        assistant = Agent("geographer", model=RecordedModel(run, model))
+        session = RunSession(run)
+        result = await Runner.run(assistant, text, session=session, run_config=QUIET)
+        return str(result.final_output)
+
+    async def main() -> None:
+        async with perdure.open_async(tmp_path / "agents.db", durability="os") as store:
+            for key, text, answer in (("1", "Capital?", "Paris"), ("2", "Language?", "French")):
+                assert await store.options(key=key).run(chat, "c-1", text) == answer
+        assert len(model.heard[1]) == 3
+
+    asyncio.run(main())
+
+
+def test_while_a_run_has_the_conversation_others_read_it_and_are_told_who_has_it():
+    @perdure.agent(Conversation)
+    async def chat(run: perdure.AsyncRun[Conversation]) -> str:
+        await RunSession(run).add_items([{"role": "user", "content": "mine"}])
+        await run.call(look)
+        return "done"
+
+    async def look() -> None:
+        async with PerdureSession("c-1", "memory://told") as session:
+            assert len(await session.get_items()) == 1
+            with pytest.raises(perdure.Conflict):
+                await session.add_items([{"role": "user", "content": "theirs"}])
+
+    async def main() -> None:
+        async with perdure.open_async("memory://told") as store:
+            assert await store.run(chat, "c-1") == "done"
+
+    asyncio.run(main())
+
+
+def test_popping_and_clearing_in_a_run():
+    @perdure.agent(Conversation)
+    async def edit(run: perdure.AsyncRun[Conversation]) -> list[Any]:
+        session = RunSession(run)
+        await session.add_items([{"role": "user", "content": str(n)} for n in range(4)])
+        popped = [await session.pop_item()]
+        changed: Any = await session.get_items()
+        changed[0]["content"] = "changed"
+        popped += await session.get_items(limit=2)
+        await session.clear_session()
+        popped.append(await session.pop_item())
+        return [item and item["content"] for item in popped]  # type: ignore[typeddict-item]
+
+    async def main() -> None:
+        async with perdure.open_async("memory://") as store:
+            assert await store.run(edit, "c-1") == ["3", "1", "2", None]
+            assert await store.run(edit, "c-1") == ["3", "1", "2", None]
+
+    asyncio.run(main())
+
+
+def test_what_is_recorded_of_an_answer_is_all_of_it():
+    async def main() -> None:
+        model = Scripted([thinks("hm"), calls("pay", order=7), says("done")])
+        said = await model.get_response(None, "hi")
+        plain = RESPONSE.dump_python(said, mode="json", exclude_unset=True, warnings=False)
+        again = RESPONSE.validate_python(plain)
+        assert again == said
+        assert again.to_input_items() == said.to_input_items()
+
+    asyncio.run(main())
