@@ -23,6 +23,11 @@ from bench.peers.serving import result
 from bench.registry import row
 from bench.report import Figure, Line, Target
 from bench.rows.plain import INSERT, inserting
+from bench.rows.straight import (
+    STRAIGHT,
+    replay_in_a_straight_line,
+    steps_in_a_straight_line,
+)
 from bench.workplace import Sizes, Workplace
 from perdure import AsyncRun, AsyncStore, Run, Store
 
@@ -121,7 +126,9 @@ def steps(workplace: Workplace) -> Iterator[Line]:
     A turn is one run of 200 steps with its begin and end; its wall-clock and CPU time (all threads)
     per step, medians over the turns. A tool call is two commits, its intent and its outcome; DBOS
     has steps only. The INSERT is of as many bytes as a step has in our log, one per transaction, in
-    this process. All with one fsync per commit or more.
+    this process. All with one fsync per commit or more. The straight line does to a step only what
+    this format must have done to it (see `straight`): where that misses a target, the processor
+    and the disk are too slow for it, and a tool call takes two of them.
     """
     sizes = workplace.sizes
     folder = workplace.folder()
@@ -130,15 +137,23 @@ def steps(workplace: Workplace) -> Iterator[Line]:
         step_turn()
         agent = store.agent("steps")
         data = os.urandom(agent.commit(agent.seq - 1).size)
-        with inserting(folder / "plain.db", data) as insert:
+        with (
+            inserting(folder / "plain.db", data) as insert,
+            steps_in_a_straight_line(folder / "straight.db") as straight,
+        ):
 
             def plainly() -> int:
                 for number in range(sizes.turn_steps):
                     insert(number)
                 return sizes.turn_steps
 
+            def straightly() -> int:
+                for number in range(sizes.turn_steps):
+                    straight(number)
+                return sizes.turn_steps
+
             costs = interleave_turns(
-                {OURS: step_turn, TOOLS: tool_turn, INSERT: plainly,
+                {OURS: step_turn, TOOLS: tool_turn, INSERT: plainly, STRAIGHT: straightly,
                  **{name: peer.turn("steps", count=sizes.turn_steps)
                     for name, peer in peers.items()}},
                 sizes.rounds,
@@ -154,6 +169,7 @@ def steps(workplace: Workplace) -> Iterator[Line]:
     yield from _times("durable steps, one after the other", own, costs, peers, STEPS_TIMES_MIN)
     yield from _times("tool calls, one after the other", costs[TOOLS], costs, peers,
                       TOOLS_TIMES_MIN)  # fmt: skip
+    yield from _least(costs, peers)
     for name in peers:
         theirs = costs[name].cpu
         yield Line(
@@ -163,8 +179,26 @@ def steps(workplace: Workplace) -> Iterator[Line]:
     yield Line(
         "CPU per step", Figure(own.cpu.median), Figure(costs[INSERT].cpu.median, name=INSERT),
         ratio(own.cpu, costs[INSERT].cpu), Target(STEP_CPU_MAX_S, of="ours"),
-        f"of a tool call: {Figure(costs[TOOLS].cpu.median)}",
+        f"of a tool call: {Figure(costs[TOOLS].cpu.median)}; of a step in a straight line: "
+        f"{Figure(costs[STRAIGHT].cpu.median)}",
     )  # fmt: skip
+
+
+def _least(costs: dict[str, Costs], peers: dict[str, Peer]) -> Iterator[Line]:
+    """How far the straight line comes."""
+    least = costs[STRAIGHT].wall
+    yield Line(
+        "durable steps, one after the other", Figure(1 / costs[OURS].wall.median, "/s"),
+        Figure(1 / least.median, "/s", STRAIGHT), ratio(least, costs[OURS].wall),
+        samples={STRAIGHT: least},
+    )  # fmt: skip
+    for name in peers:
+        theirs = costs[name].wall
+        for what, commits in (("a step", 1), ("a tool call: two commits", 2)):
+            yield Line(
+                f"straight line of {what}", Figure(1 / (least.median * commits), "/s"),
+                Figure(1 / theirs.median, "/s", name), theirs.median / least.median / commits,
+            )  # fmt: skip
 
 
 def _turns_of_steps(store: Store, sizes: Sizes) -> tuple[Callable[[], int], Callable[[], int]]:
@@ -322,11 +356,16 @@ def replay(workplace: Workplace) -> Iterator[Line]:
     Ours from the call of `store.run`, with finding the run, taking the lease and reading the log.
     DBOS from the moment in which it calls the workflow function, which is less: a copy of a
     finished workflow that is to go on with its last step (`fork_workflow`). No process is started.
+    The straight line reads and proves the same log and compares each step's arguments, no more.
     """
     number = workplace.sizes.run_steps
     samples: dict[str, Samples] = {}
-    with perdure.open(workplace.folder() / "ours.db") as store, _peers(workplace) as peers:
-        ways: dict[str, Callable[[], float]] = {OURS: partial(_replayed, store, number)}
+    path = workplace.folder() / "ours.db"
+    with perdure.open(path) as store, _peers(workplace) as peers:
+        ways: dict[str, Callable[[], float]] = {
+            OURS: partial(_replayed, store, number),
+            STRAIGHT: partial(_straightly_replayed, path, number),
+        }
         ways[OURS]()  # this time it makes the steps
         for name, peer in peers.items():
             peer.ask("keep", name="kept", count=number + 1)
@@ -336,15 +375,24 @@ def replay(workplace: Workplace) -> Iterator[Line]:
                 seconds = take()
                 if turn:
                     samples.setdefault(name, Samples()).values.append(seconds)
-    own = samples[OURS]
+    own, least = samples[OURS], samples[STRAIGHT]
     what = f"replay of {number:,} steps, median"
-    yield Line(what, Figure(own.median), target=Target(REPLAY_MAX_S, of="ours"),
-               note="" if peers else NOT_SET_UP, samples=samples)  # fmt: skip
+    yield Line(what, Figure(own.median), Figure(least.median, name=STRAIGHT), ratio(own, least),
+               Target(REPLAY_MAX_S, of="ours"), note="" if peers else NOT_SET_UP,
+               samples=samples)  # fmt: skip
     for name in peers:
         yield Line(
             what, Figure(own.median), Figure(samples[name].median, name=name),
             ratio(samples[name], own), Target(REPLAY_TIMES_MIN, at_least=True),
+            f"the straight line: {samples[name].median / least.median:.3g} x {name}",
         )  # fmt: skip
+
+
+def _straightly_replayed(path: Path, number: int) -> float:
+    start = time.perf_counter()
+    if replay_in_a_straight_line(path, 1, "number") != number:
+        raise AssertionError("the log holds other steps")
+    return time.perf_counter() - start
 
 
 def _replayed(store: Store, number: int) -> float:

@@ -2,7 +2,7 @@
 
 No draft, no general plan, no committer, no errors told apart: one known change, written as a commit
 that `verify` accepts. What our own commit costs beyond this is what generality costs; what this
-costs, no implementation in Python over this format and SQLite can go below.
+costs, no implementation in Python over this format and SQLite can go below. The same for reading.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
 import zstandard
 
 import perdure
+from bench.peers.serving import result
 from bench.workplace import Message, Ticket, open_ticket
 from perdure.storage.sqlite.connection import connect
 
@@ -28,52 +30,124 @@ STRAIGHT = "straight line"
 CLAIM = """UPDATE refs SET seq = ? WHERE agent_no = 1 AND name = 'main' AND kind = 'branch'
            AND deleted = 0 AND seq = ? AND held IS NULL"""
 INSERT = "INSERT INTO commits (id, header, payload) VALUES (?, ?, ?)"
+READ = "SELECT header, payload FROM commits WHERE id BETWEEN ? AND ? ORDER BY id"
+FIRST = 1 << 36
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+Append = Callable[[list[Any], list[Any], list[Any]], None]
+"""Of a delta, records and a cause, as they are encoded."""
 
 
 @contextmanager
 def in_a_straight_line(path: Path) -> Iterator[Callable[[Message], None]]:
     """Append messages to the state of a new store, each durably, and prove the log at the end."""
     with perdure.open(path) as store:
-        agent = open_ticket(store, "a")
-        live, last = agent.state, agent.commit(agent.seq)
+        live = open_ticket(store, "a").state
+    validate = Message.__pydantic_validator__.validate_python
+    with _log(path) as append:
+
+        def commit(message: Message) -> None:
+            plain = {"role": message.role, "content": message.content}
+            typed = validate(plain)
+            append([[2, ["messages"], [plain]]], [], ["edit", {"w": "user message added"}])
+            live.messages.append(typed)
+
+        yield commit
+    with perdure.open(path) as store:
+        if store.agent("a", Ticket).state != live:
+            raise AssertionError("the straight line writes something else than commits")
+
+
+@contextmanager
+def steps_in_a_straight_line(path: Path) -> Iterator[Callable[[int], str]]:
+    """Call steps and record what they give, each durably, and prove the log at the end."""
+    with perdure.open(path) as store:
+        open_ticket(store, "a")
+    made = 0
+    with _log(path) as append:
+
+        def step(number: int) -> str:
+            nonlocal made
+            made += 1
+            place = f"answer#{made}"
+            digest = sha256(_encode(number)).digest()[:8].hex()
+            given = result(number)
+            record = {
+                "t": "step", "run": "a/answering/main", "place": place,
+                "args": {"number": digest}, "preview": f"number={number!r}", "value": given,
+            }  # fmt: skip
+            append([], [record], ["step", {"r": "a/answering/main", "s": place}])
+            return given
+
+        yield step
+
+
+@contextmanager
+def _log(path: Path) -> Iterator[Append]:
+    """The log of the one agent of a store, to append to."""
+    with perdure.open(path) as store:
+        agent = store.agent("a", Ticket)
+        last = agent.commit(agent.seq)
     seq, previous, schema = last.seq, last.id, [last.schema_id, *last.schema_version]
     executor = os.urandom(6).hex()
-    encode = msgspec.msgpack.Encoder().encode
     compress = zstandard.ZstdCompressor(level=1).compress
-    validate = Message.__pydantic_validator__.validate_python
     head = struct.Struct(">2sBHB").pack(b"Pd", 1, 1, 1)
     database = connect(str(path), synchronous="FULL", create=False)
     database.set_wal_hook(lambda *_: apsw.SQLITE_OK)
     files = [str(path), f"{path}-wal"]
     identities = [os.stat(file).st_ino for file in files]
 
-    def commit(message: Message) -> None:
+    def append(delta: list[Any], records: list[Any], cause: list[Any]) -> None:
         nonlocal seq, previous
-        plain = {"role": message.role, "content": message.content}
-        typed = validate(plain)
-        body = compress(encode([[[2, ["messages"], [plain]]], []]))
-        payload = b"".join((head, os.urandom(16), body))
-        header = encode([
+        payload = b"".join((head, os.urandom(16), compress(_encode([delta, records]))))
+        header = _encode([
             1, "a", 1, seq + 1, previous, "main", (seq,), schema, time.time_ns() // 1000, executor,
-            0, ["edit", {"w": "user message added"}], os.urandom(8),
-            sha256(b"perdure.payload.v1\0" + payload).digest(),
+            0, cause, os.urandom(8), sha256(b"perdure.payload.v1\0" + payload).digest(),
         ])  # fmt: skip
         database.execute("BEGIN IMMEDIATE")
         database.execute(CLAIM, (seq + 1, seq))
         if not database.changes():
             raise AssertionError("somebody else moved the head")
-        database.execute(INSERT, ((1 << 36) | (seq + 1), header, payload))
+        database.execute(INSERT, (FIRST | (seq + 1), header, payload))
         database.execute("COMMIT")
         if [os.stat(file).st_ino for file in files] != identities:
             raise AssertionError("the files were exchanged")
         seq += 1
         previous = b"\x01" + sha256(b"perdure.commit.v1\0" + header).digest()
-        live.messages.append(typed)
 
-    yield commit
+    yield append
     database.close()
     with perdure.open(path) as store:
-        written = store.agent("a", Ticket)
-        written.verify()
-        if written.seq != seq or written.state != live:
+        agent = store.agent("a", Ticket)
+        agent.verify()
+        if agent.seq != seq:
             raise AssertionError("the straight line writes something else than commits")
+
+
+def replay_in_a_straight_line(path: Path, agent_no: int, name: str) -> int:
+    """Read the log of an agent, prove all of it, and go over the steps that it recorded, from their
+    arguments to their results: how many there were."""
+    database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="cksmvfs")
+    inflate = zstandard.ZstdDecompressor().decompress
+    first = agent_no << 36
+    previous, steps = b"", []
+    for header, payload in database.execute(READ, (first, first + FIRST - 1)):
+        fields = _decode(header)
+        if (
+            fields[4] != previous
+            or fields[13] != sha256(b"perdure.payload.v1\0" + payload).digest()
+        ):
+            raise AssertionError("the log is damaged")
+        previous = b"\x01" + sha256(b"perdure.commit.v1\0" + header).digest()
+        body = payload[22:]
+        _, records = _decode(inflate(body) if payload[4] & 1 else body)
+        steps += [record for record in records if record["t"] == "step"]
+    database.close()
+    total = 0
+    for number, record in enumerate(steps):
+        if record["args"][name] != sha256(_encode(number)).digest()[:8].hex():
+            raise AssertionError("it was called with other arguments")
+        total += len(record["value"])
+    return len(steps)

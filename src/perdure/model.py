@@ -47,7 +47,7 @@ def id_text(commit_id: bytes) -> str:
     return f"sha256:{commit_id[1:].hex()}" if commit_id[:1] == b"\x01" else commit_id.hex()
 
 
-class Cause(Struct, frozen=True):
+class Cause(Struct, frozen=True, gc=False):
     """Why a commit was made.
 
     Attributes:
@@ -73,7 +73,7 @@ class Cause(Struct, frozen=True):
     refers: tuple[int, ...] = ()
 
 
-class Commit(Struct, frozen=True):
+class Commit(Struct, frozen=True, gc=False):
     """One entry of an agent's log.
 
     Attributes:

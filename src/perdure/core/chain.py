@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from perdure.core import codec, envelope, ops
 from perdure.core.ops import Op, OpError
@@ -31,17 +30,8 @@ _DOMAIN = b"perdure.commit.v1\0"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
-_CAUSE_KEYS = {
-    "what": "w", "run": "r", "step": "s", "key": "k", "trace": "t", "group": "g",
-    "tags": "l", "refers": "x",
-}  # fmt: skip
-"""Short names of a cause's fields on the wire; absent means empty."""
 
-_CAUSE_NAMES = {short: name for name, short in _CAUSE_KEYS.items()}
-_CAUSE_SHORT = [_CAUSE_KEYS[name] for name in Cause.__struct_fields__ if name != "kind"]
-
-
-class Tail(Struct, frozen=True):
+class Tail(Struct, frozen=True, gc=False):
     """The end of an agent's log: what the next commit links to."""
 
     seq: int
@@ -52,7 +42,7 @@ class Tail(Struct, frozen=True):
 START = Tail(0, b"", 0)
 
 
-class Payload(Struct, frozen=True):
+class Payload(Struct, frozen=True, gc=False):
     """An encoded payload, ready to be linked: envelope bytes, their digest, a random id."""
 
     data: bytes
@@ -117,19 +107,31 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
 
 
 def _cause_to_wire(cause: Cause) -> list[Any]:
-    kind, *rest = astuple(cause)
-    return [kind, {short: value for short, value in zip(_CAUSE_SHORT, rest, strict=True) if value}]
+    """Its kind, and its other fields under short names; what is empty is absent."""
+    rest: dict[str, Any] = {}
+    if cause.what:
+        rest["w"] = cause.what
+    if cause.run:
+        rest["r"] = cause.run
+    if cause.step:
+        rest["s"] = cause.step
+    if cause.key or cause.trace or cause.group or cause.tags or cause.refers:
+        more = {
+            "k": cause.key, "t": cause.trace, "g": cause.group, "l": cause.tags, "x": cause.refers
+        }  # fmt: skip
+        rest |= {short: value for short, value in more.items() if value}
+    return [cause.kind, rest]
 
 
 def _cause_from_wire(wire: list[Any]) -> Cause:
     kind, rest = wire
     if type(rest) is not dict:
         raise TypeError("a cause's fields are a map")
-    fields = {_CAUSE_NAMES[short]: value for short, value in rest.items() if short in _CAUSE_NAMES}
-    for name in ("tags", "refers"):
-        if name in fields:
-            fields[name] = tuple(fields[name])
-    return Cause(kind, **fields)
+    get = rest.get  # in the order of `Cause`; what newer versions wrote beside is left out
+    return Cause(
+        kind, get("w", ""), get("r"), get("s"), get("k"), get("t"), get("g"),
+        tuple(get("l", ())), tuple(get("x", ())),
+    )  # fmt: skip
 
 
 def read_header(header: bytes, target: str) -> list[Any]:
@@ -178,8 +180,9 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
             )
         if type(at) is not int or not 0 <= at <= MICROS_MAX:
             raise Corrupt(f"names {at!r:.40} as its time", target=target, hint=HINT)
-        if not all(type(parent) is int and 0 < parent < seq for parent in parents):
-            raise Corrupt(f"names {parents} as its parents", target=target, hint=HINT)
+        for parent in parents:
+            if type(parent) is not int or not 0 < parent < seq:
+                raise Corrupt(f"names {parents} as its parents", target=target, hint=HINT)
         delta, records = read_payload(payload, payload_digest, target)
         return Commit(
             name, incarnation, seq, commit_id(header), prev, branch, tuple(parents), schema[0],
@@ -213,17 +216,13 @@ def check_link(commit: Commit, before: Commit | None) -> None:
     Raises:
         Corrupt: naming the first commit that does not follow.
     """
-    target = f"agent {commit.agent!r}, commit {commit.seq}"
     seq, prev = (before.seq, before.id) if before else (0, b"")
+    problem = ""
     if commit.seq != seq + 1:
-        raise Corrupt(f"follows commit {seq}: commits are missing", target=target, hint=HINT)
-    if commit.prev != prev:
-        raise Corrupt(
-            f"names {id_text(commit.prev)} as its predecessor, which is {id_text(prev)}",
-            target=target,
-            hint=HINT,
-        )
-    if any(parent >= commit.seq for parent in commit.parents):
-        raise Corrupt("has a parent that comes after it", target=target, hint=HINT)
-    if before and commit.at_micros <= before.at_micros:
-        raise Corrupt("is not later than the one before it", target=target, hint=HINT)
+        problem = f"follows commit {seq}: commits are missing"
+    elif commit.prev != prev:
+        problem = f"names {id_text(commit.prev)} as its predecessor, which is {id_text(prev)}"
+    elif before and commit.at_micros <= before.at_micros:
+        problem = "is not later than the one before it"
+    if problem:
+        raise Corrupt(problem, target=f"agent {commit.agent!r}, commit {commit.seq}", hint=HINT)

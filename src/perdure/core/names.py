@@ -27,7 +27,7 @@ def check_cause(cause: Cause) -> None:
         ValueError: one is no text. TypeError: one is no str.
     """
     for word in (cause.what, cause.key, cause.group, cause.trace, *cause.tags):
-        if word is None:
+        if word is None or (type(word) is str and word.isascii()):
             continue
         if not isinstance(word, str):
             raise TypeError(f"the words and labels of a commit are texts, not {word!r:.60}")

@@ -15,7 +15,7 @@ from perdure.engine.functions import spec_of
 from perdure.engine.lookup import find_run
 from perdure.engine.orders import Order
 from perdure.engine.retrying import Seconds
-from perdure.engine.values import Results, bind, digests, preview
+from perdure.engine.values import binding_of, digests, preview, results_of
 from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MISSING, Message
@@ -38,7 +38,7 @@ class Child(Generic[R]):
     def __init__(self, execution: Execution[Any], run: str, function: Callable[..., Any]) -> None:
         self._execution = execution
         self.id = run
-        self._build = Results(function).build
+        self._build = results_of(function).build
 
     @property
     def end(self) -> ChildEnd:
@@ -111,7 +111,7 @@ def started_child(
     spec = spec_of(function)
     if execution.played is not None:
         raise execution.played.no_children(spec.name, execution.id)
-    arguments = bind(function, args, kwargs, skip=1)
+    arguments = binding_of(function).bind(args, kwargs)
     # What is wrong with it is found before it has a place: nothing is recorded of that.
     order = Order.of(
         function, agent, options.key or "main", args, kwargs, queue=options.queue,

@@ -19,7 +19,7 @@ from perdure.engine.orders import Order
 from perdure.engine.playing import Played
 from perdure.engine.rerunning import made_before
 from perdure.engine.turning import Again
-from perdure.engine.values import Parameters, Results, bind, digests, is_async, preview
+from perdure.engine.values import binding_of, digests, is_async, parameters_of, preview, results_of
 from perdure.engine.waiting import Suspended
 from perdure.engine.wakeups import Wakeups
 from perdure.errors import (
@@ -115,7 +115,7 @@ class Drive:
         self.execution: Execution[Any] | None = None
         self._claim: Claim | None = None
         self._row: RunInfo
-        self._results = Results(command.function)
+        self._results = results_of(command.function)
         self._deadline = 0
 
     # -- before ------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Drive:
         spec = self._command.spec
         if old is not None and row.version != spec.version and is_async(old) == spec.is_async:
             self._function = old
-            self._results = Results(old)
+            self._results = results_of(old)
 
     def _next_execution(self) -> Execution[Any]:
         """From the begin of the run's current turn."""
@@ -315,7 +315,7 @@ class Drive:
         for record in began.records:
             if record.get("run") in aliases and record["t"] == "run-turn":
                 given = record["input"]
-                self._args, self._kwargs = Parameters(self._function, skip=1).build(*given)
+                self._args, self._kwargs = parameters_of(self._function).build(*given)
 
     def release(self) -> None:
         """Give the lease back, however it ended."""
@@ -360,8 +360,8 @@ class Drive:
         return Finished(self._results.build(plain))
 
     def _turn(self, execution: Execution[Any], again: Again) -> None:
-        arguments = bind(self._function, again.args, again.kwargs, skip=1)
-        given = Parameters(self._function, skip=1).take(again.args, again.kwargs)
+        arguments = binding_of(self._function).bind(again.args, again.kwargs)
+        given = parameters_of(self._function).take(again.args, again.kwargs)
         record = {
             "t": "run-turn", "run": self.id, "args": digests(arguments),
             "preview": preview(arguments), "input": list(given),

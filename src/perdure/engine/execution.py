@@ -6,7 +6,6 @@ performed on a thread or in an event loop, in `performing` and `performing_async
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import warnings
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from perdure.core import process
 from perdure.core.values import Plain
 from perdure.engine.current import Inside, current
 from perdure.engine.edits import Edits
@@ -73,7 +73,7 @@ class Execution(Generic[T]):
         self._deadline = deadline
         self.played = played
         self._look_at = time.monotonic() + LOOK_S
-        self._pid = os.getpid()
+        self._pid = process.pid
         self._lock = threading.RLock()
         self.writer = RunWriter(working, self.catch_up, self._failed_to_write, self._lock)
         self.edits = Edits(self)
@@ -172,6 +172,8 @@ class Execution(Generic[T]):
             RunInterrupted: the function does something else than it did before.
         """
         self.check_place(effect.name)
+        if not self.journal.replaying:
+            return None
         with self._lock, self.stopping:
             name = scope.named(effect.name)
             entry = self.journal.find(name, effect.args)
@@ -380,7 +382,7 @@ class Execution(Generic[T]):
     def check_process(self) -> None:
         """Raise PerdureError in a forked child."""
         # I4: a forked child has its parent's epoch, and could write under it.
-        if os.getpid() != self._pid:
+        if process.pid != self._pid:
             raise PerdureError(
                 "used from another process than its function's", target=f"run {self.id}",
                 hint="hand values over instead",

@@ -32,6 +32,7 @@ from perdure.engine.values import (
     digests,
     is_async,
     label,
+    per_function,
     refuse_generator,
 )
 from perdure.engine.writing import Item
@@ -148,20 +149,10 @@ class Recorded:
 def recorded_as(function: Callable[..., Any]) -> Recorded:
     """How calls of any callable are recorded: one that is not decorated is a step."""
     mark = getattr(function, MARK, None)
-    if isinstance(mark, Recorded):
-        return mark
-    try:
-        return _undecorated(function)
-    except TypeError:
-        if getattr(function, "__hash__", None) is not None:
-            raise
-        return Recorded("step", function)
+    return mark if isinstance(mark, Recorded) else _undecorated(function)
 
 
-@functools.lru_cache(256)
-def _undecorated(function: Callable[..., Any]) -> Recorded:
-    """Kept for a while: looking at a function's signature and types takes longer than a step."""
-    return Recorded("step", function)
+_undecorated = per_function(lambda function: Recorded("step", function))
 
 
 @overload

@@ -18,7 +18,7 @@ from perdure.engine.journal import Entry, Journal
 from perdure.engine.lookup import check_answer, find_run, take_any
 from perdure.engine.rerunning import Again, fork_run, refuse_unfinished, retry_run
 from perdure.engine.retrying import seconds
-from perdure.engine.values import Results
+from perdure.engine.values import results_of
 from perdure.engine.wakeups import POLL_S, Wakeups
 from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedOut
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
@@ -147,7 +147,7 @@ class RunHandle(Generic[R]):
 
     def typed(self, function: Callable[..., Any]) -> RunHandle[Any]:
         """The same, with results of the function's declared type."""
-        build = Results(function).build
+        build = results_of(function).build
         return RunHandle(self._context, self._wakeups, self._id, build)
 
     # -- messages ----------------------------------------------------------------------------

@@ -100,9 +100,7 @@ class Journal(Struct):
                 if "place" in record and (whose == run or whose in aliases):
                     journal._add(record, commit.seq)
         for entry in journal.entries.values():
-            name, args = entry.name, frozenset(entry.call.get("args", {}).items())
-            journal._by_name.setdefault(name, deque()).append(entry)
-            journal._by_args.setdefault((name, args), deque()).append(entry)
+            journal._by_name.setdefault(entry.name, deque()).append(entry)
             journal._left[entry.scope] = journal._left.get(entry.scope, 0) + 1
         journal._left_in_all = len(journal.entries)
         return journal
@@ -177,11 +175,19 @@ class Journal(Struct):
         """
         if not self.replaying:
             return None
-        if args is not None:
-            same = _first(self._by_args.get((name, frozenset(args.items()))))
-            if same is not None:
-                return same
-        return _first(self._by_name.get(name))
+        first = _first(self._by_name.get(name))
+        if first is None or args is None or first.call.get("args", {}) == args:
+            return first
+        same = _first(self._with_args().get((name, frozenset(args.items()))))
+        return same if same is not None else first
+
+    def _with_args(self) -> dict[tuple[str, frozenset[tuple[str, str]]], deque[Entry]]:
+        """The entries by name and arguments; made when calls first come in another order."""
+        if not self._by_args:
+            for entry in self.entries.values():
+                key = entry.name, frozenset(entry.call.get("args", {}).items())
+                self._by_args.setdefault(key, deque()).append(entry)
+        return self._by_args
 
     def take(self, entry: Entry) -> None:
         """The function has come to it."""

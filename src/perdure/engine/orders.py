@@ -12,7 +12,7 @@ from msgspec import Struct
 from perdure.core.names import check_name
 from perdure.core.values import Plain
 from perdure.engine.functions import spec_of
-from perdure.engine.values import Parameters, bind, digests, fitting, preview
+from perdure.engine.values import binding_of, digests, fitting, parameters_of, preview
 from perdure.errors import PerdureError
 from perdure.storage.port import Backend
 
@@ -69,11 +69,11 @@ class Order(Struct, frozen=True):
         check_name(agent, "an agent")
         check_name(key, "a run's key")
         spec = spec_of(function)
-        arguments = bind(function, args, kwargs, skip=1)
+        arguments = binding_of(function).bind(args, kwargs)
         given: tuple[list[Plain], dict[str, Plain]] | None = None
         unstorable: PerdureError | None = None
         try:
-            taken = Parameters(function, skip=1).take(args, kwargs)
+            taken = parameters_of(function).take(args, kwargs)
             fitting(list(taken), "arguments")
             given = taken
         except PerdureError as error:

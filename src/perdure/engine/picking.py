@@ -15,7 +15,7 @@ from perdure.engine.functions import of_version, spec_of
 from perdure.engine.handle import RunHandle
 from perdure.engine.orders import Order
 from perdure.engine.runner import Runner
-from perdure.engine.values import Parameters
+from perdure.engine.values import parameters_of
 from perdure.errors import Conflict, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Cause, Message, RunInfo
 from perdure.state.projections import row_text
@@ -175,7 +175,7 @@ class Picker:
         if order.input is None:
             self._callers.add(pick.run)
             raise NeedsCallerError
-        args, kwargs = Parameters(pick.function, skip=1).build(*order.input)
+        args, kwargs = parameters_of(pick.function).build(*order.input)
         return Command(pick.function, order, args, kwargs)
 
     def _order(self, pick: Pick) -> Order | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -65,6 +64,8 @@ class Retry(Struct, frozen=True):
             whole = min(seconds(self.first) * self.factor ** (attempt - 1), longest)
         except OverflowError:
             whole = longest
+        import random  # only now: it takes 2 ms, and most calls go well
+
         return whole * (1 - self.jitter * random.random())
 
 

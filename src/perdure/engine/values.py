@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from perdure.core import codec, envelope
 from perdure.core.schema import EphemeralMark, Schema
 from perdure.core.values import Plain, take
 from perdure.errors import PerdureError, Unstorable
 
+T = TypeVar("T")
+
 PREVIEW_MAX = 200
 DIGEST_SIZE = 8
 
 AS_IT_IS = frozenset({str, int, float, bool, bytes})
 """Types whose values are plain, and valid wherever exactly that type is declared."""
+
+
+def per_function(make: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
+    """What is worked out of a function's signature and types, kept for a while: looking at them
+    takes longer than a step."""
+    kept = functools.lru_cache(256)(make)
+
+    def of(function: Callable[..., Any]) -> T:
+        try:
+            hash(function)
+        except TypeError:  # an object that can be called, and has no hash
+            return make(function)
+        return kept(function)
+
+    return of
 
 
 class Results:
@@ -188,11 +206,10 @@ class Binding:
         }  # fmt: skip
 
 
-def bind(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, skip: int = 0
-) -> dict[str, Any]:
-    """Arguments by parameter name; as `Binding.bind`. `skip`: leading parameters to leave out."""
-    return Binding(function, skip=skip).bind(args, kwargs)
+# Of agent functions, whose first parameter is the run.
+results_of = per_function(Results)
+parameters_of = per_function(lambda function: Parameters(function, skip=1))
+binding_of = per_function(lambda function: Binding(function, skip=1))
 
 
 def digests(arguments: Mapping[str, Any]) -> dict[str, str]:

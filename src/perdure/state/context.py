@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from perdure.core import process
 from perdure.errors import Conflict, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.policy import SnapshotPolicy
@@ -43,8 +44,8 @@ class Context:
     @property
     def executor(self) -> str:
         """The id of this opening in this process: unique per start, in every header it writes."""
-        if self._pid != os.getpid():  # a forked child is somebody else
-            self._pid = os.getpid()
+        if self._pid != process.pid:  # a forked child is somebody else
+            self._pid = process.pid
             self._executor = os.urandom(6).hex()
         return self._executor
 

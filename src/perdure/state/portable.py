@@ -6,7 +6,6 @@ What each line holds, `perdure.cli.portable` says, which writes them.
 from __future__ import annotations
 
 import base64
-import json
 from hashlib import sha256
 from typing import Any, BinaryIO
 
@@ -67,6 +66,8 @@ def _hint(head: dict[str, Any]) -> str:
 
 
 def _parse(data: bytes, target: str, number: int, digest: Any) -> dict[str, Any]:
+    import json  # 6 ms to import, for this alone
+
     digest.update(data)
     try:
         line = json.loads(data)

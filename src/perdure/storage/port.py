@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from perdure.model import AgentInfo, Checkpoint, Lease, Message, MessageKind, RunInfo
 
 
-class StoredCommit(Struct, frozen=True):
+class StoredCommit(Struct, frozen=True, gc=False):
     """One entry of the log as bytes. `snapshotted`: whether a snapshot of its state is stored."""
 
     seq: int

@@ -21,7 +21,7 @@ from perdure.engine.journal import Entry, describe
 from perdure.engine.orders import Order, args_digest
 from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again
-from perdure.engine.values import Parameters, bind, digests, label, preview
+from perdure.engine.values import binding_of, digests, label, parameters_of, preview
 from perdure.engine.writing import Item, RunWriter
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
 from perdure.model import MISSING, Commit, RunInfo
@@ -321,7 +321,7 @@ class _ReplayDrive(Drive):
             if self.error is not None:
                 return f"raises {type(self.error).__qualname__}: {words(self.error)}"
             if isinstance(result, Again):
-                given = bind(self._function, result.args, result.kwargs, skip=1)
+                given = binding_of(self._function).bind(result.args, result.kwargs)
                 return f"run.again({preview(given)}) [{args_digest(digests(given))}]"
             return f"returns {self._results.take(result)!r}"
         except (TypeError, PerdureError) as error:
@@ -408,8 +408,8 @@ class _Replay:
                     f"kwargs=, as they were: {record.get('preview', '')}"
                 )
             return self._given
-        args, kwargs = Parameters(self._function, skip=1).build(*given)
-        bind(self._function, args, kwargs, skip=1)
+        args, kwargs = parameters_of(self._function).build(*given)
+        binding_of(self._function).bind(args, kwargs)
         return args, kwargs
 
 

@@ -77,22 +77,9 @@ class SqliteBackend:
         with self._writer.lock, self._writer.transaction() as db:
             yield db
 
-    @contextmanager
-    def _reading(self) -> Iterator[apsw.Connection]:
+    def _reading(self) -> _Reading:
         self._writer.check()
-        connection: apsw.Connection | None = self._readers.take()
-        try:
-            assert connection is not None
-            yield connection
-        except BaseException as error:
-            if connection is not None:
-                connection.close(True)
-            connection = None
-            if isinstance(error, apsw.Error):
-                raise self._writer.translate(error) from error
-            raise
-        finally:
-            self._readers.give_back(connection)
+        return _Reading(self._readers, self._writer)
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -319,6 +306,30 @@ class SqliteBackend:
         self._readers.renew()
         self._locks.forget_after_fork()
         self._sockets.forget_after_fork()
+
+
+class _Reading:
+    """Context manager: a connection to read with. One that something went wrong on is not used
+    again."""
+
+    def __init__(self, readers: Readers, writer: Writer) -> None:
+        self._readers = readers
+        self._writer = writer
+
+    def __enter__(self) -> apsw.Connection:
+        self._connection = self._readers.take()
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._readers.give_back(self._connection)
+            return
+        try:
+            self._connection.close(True)
+        finally:
+            self._readers.give_back(None)
+        if isinstance(error, apsw.Error):
+            raise self._writer.translate(error) from error
 
 
 def _info(db: apsw.Connection, row: Any) -> AgentInfo:

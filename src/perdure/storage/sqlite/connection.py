@@ -82,18 +82,15 @@ class Files(Struct):
         Raises:
             ReplacedError: another program deleted or replaced a file.
         """
-        if self.wal is not None:
-            _check(self.path + "-wal", self.wal)
-        _check(self.path, self.database)
-
-
-def _check(path: str, known: tuple[int, int]) -> None:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        raise ReplacedError(f"{os.path.basename(path)} was deleted") from None
-    if (status.st_dev, status.st_ino) != known:
-        raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+        path, known = self.path + "-wal", self.wal
+        try:
+            if known is not None and _identity(path) != known:
+                raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+            path, known = self.path, self.database
+            if _identity(path) != known:
+                raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+        except FileNotFoundError:
+            raise ReplacedError(f"{os.path.basename(path)} was deleted") from None
 
 
 def _identity(path: str) -> tuple[int, int]:
