@@ -128,6 +128,22 @@ class Agent(Generic[T]):
             self._working.drop_drift()
             return self._working.typed
 
+    def follow(self) -> list[Commit] | None:
+        """Move on to the branch's head over what others have committed, in place.
+
+        As `refresh`, but its cost depends on those commits, not on the size of the state, and
+        `state` stays the same object. For views that are kept in step with the log.
+
+        Returns:
+            Those commits, oldest first; None where the state was read anew (the first time, after
+            a rollback, far behind): then anything in it may be different.
+
+        Raises:
+            NotFound: the agent or branch was deleted. Conflict: inside an open edit.
+        """
+        with self._working.lock:
+            return self._working.follow()
+
     def edit(
         self, what: str = "", *, key: str | None = None, group: str | None = None,
         tags: Iterable[str] = (), trace: str | None = None,

@@ -99,6 +99,14 @@ class AsyncAgent(Generic[T]):
             finally:
                 await self.look()
 
+    async def follow(self) -> list[Commit] | None:
+        """As `Agent.follow`."""
+        async with self._turn:
+            try:
+                return await self._home.call(self._agent.follow)
+            finally:
+                await self.look()
+
     def edit(
         self, what: str = "", *, key: str | None = None, group: str | None = None,
         tags: Iterable[str] = (), trace: str | None = None,

@@ -23,16 +23,12 @@ from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit
 from perdure.state.context import Context
 from perdure.state.extras import NOTHING, Extras
 from perdure.state.flow import Flow, drive
+from perdure.state.following import MOVES, newer_commits
 from perdure.state.snapshotting import SinceSnapshot
 from perdure.storage.committer import Committed, Proposal
 from perdure.storage.reader import Folded, LogReader
 
 T = TypeVar("T")
-MOVES = frozenset({"rollback", "adopt", "fork", "migrate"})
-"""Commits whose state is not the one before them on their branch, changed by their delta."""
-
-FOLLOW_MAX = 1000
-"""Commits of others that are followed one by one; behind more, the state is folded anew."""
 
 
 class WorkingCopy(Generic[T]):
@@ -136,8 +132,32 @@ class WorkingCopy(Generic[T]):
                 "was deleted", target=f"agent {self.name!r}, branch {self.branch!r}",
                 hint="open the agent anew",
             )  # fmt: skip
-        if ref.seq != self._seq and not self._follow(ref.seq):
+        if ref.seq == self._seq:
+            return
+        newer = self._newer(ref.seq)
+        if newer is None:
             self._load_anew()
+        for commit in newer or ():
+            self.advance(commit)
+
+    def follow(self) -> list[Commit] | None:
+        """As `refresh`, in place, at a cost that depends on what others have committed: that, or
+        None where everything may be different now."""
+        self.refuse_inside_edit()
+        ref = self.in_memory and self._seq and self.context.backend.ref(self.reader.no, self.branch)
+        newer = self._newer(ref.seq) if ref and not ref.deleted else None
+        if newer is None or any(commit.cause.kind in MOVES for commit in newer):
+            self.refresh()
+            return None
+        for commit in newer:
+            self.advance(commit, in_place=True)
+        return newer
+
+    def _newer(self, head: int) -> list[Commit] | None:
+        stored = (self.schema.id, self.schema.version)
+        return (
+            newer_commits(self.reader, self._seq, head, stored) if self._stored == stored else None
+        )
 
     def refuse_inside_edit(self) -> None:
         """An open draft stands on the head as it was; what moved the head would tear it loose.
@@ -271,24 +291,6 @@ class WorkingCopy(Generic[T]):
             return self.schema.plan(self._typed, self._plain, delta, inverses).apply()
         except SchemaError:
             return MISSING
-
-    def _follow(self, head: int) -> bool:
-        """Apply what others committed on top of our seq; False if they did not build on it."""
-        newer: list[Commit] = []
-        for commit in self.reader.ancestors(head):
-            if commit.seq <= self._seq or len(newer) > FOLLOW_MAX:
-                if commit.seq != self._seq:
-                    return False
-                break
-            newer.append(commit)
-        stored = (self.schema.id, self.schema.version)
-        if self._stored != stored or any(
-            (commit.schema_id, commit.schema_version) != stored for commit in newer
-        ):
-            return False
-        for commit in reversed(newer):
-            self.advance(commit)
-        return True
 
     # -- moving on -------------------------------------------------------------------------
 

@@ -1,0 +1,31 @@
+"""What others have committed on a branch since a state in memory was that of its head."""
+
+from __future__ import annotations
+
+from perdure.model import Commit
+from perdure.storage.reader import LogReader
+
+MOVES = frozenset({"rollback", "adopt", "fork", "migrate"})
+"""Commits whose state is not the one before them on their branch, changed by their delta."""
+
+FOLLOW_MAX = 1000
+"""Commits of others that are followed one by one; behind more, the state is folded anew."""
+
+
+def newer_commits(
+    reader: LogReader, seq: int, head: int, schema: tuple[str, tuple[int, int]]
+) -> list[Commit] | None:
+    """The way from one commit to a branch's head, oldest first.
+
+    Returns:
+        None: the head does not build on that commit, is too far ahead of it, or something on the
+        way was written under another schema.
+    """
+    newer: list[Commit] = []
+    for commit in reader.ancestors(head):
+        if commit.seq <= seq:
+            return newer[::-1] if commit.seq == seq else None
+        if len(newer) == FOLLOW_MAX or (commit.schema_id, commit.schema_version) != schema:
+            return None
+        newer.append(commit)
+    return None
