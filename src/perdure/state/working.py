@@ -154,10 +154,8 @@ class WorkingCopy(Generic[T]):
         return newer
 
     def _newer(self, head: int) -> list[Commit] | None:
-        stored = (self.schema.id, self.schema.version)
-        return (
-            newer_commits(self.reader, self._seq, head, stored) if self._stored == stored else None
-        )
+        own = (self.schema.id, self.schema.version)
+        return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
 
     def refuse_inside_edit(self) -> None:
         """An open draft stands on the head as it was; what moved the head would tear it loose.
