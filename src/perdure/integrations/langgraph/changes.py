@@ -1,0 +1,236 @@
+"""What a checkpoint changes in the state of its thread, found in time that depends on the change.
+
+The state is ``{"values": channel values, "versions": …, "seen": …}``. LangGraph hands over all
+channel values each time, in fresh lists of mostly the same objects. So per line of a thread we
+remember which objects the stored values came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter, is_
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+
+from perdure.core.diff import diff
+from perdure.core.ops import Append, Delete, Op, Set, Splice
+from perdure.core.values import Path, Plain, same
+from perdure.integrations.langgraph.values import Coder
+
+VALUES, VERSIONS, SEEN = "values", "versions", "seen"
+_content = attrgetter("content")
+
+TAIL = 8
+"""Items at a list's end that are looked at whole each time: what programs change in place."""
+
+RECENT = 256
+"""Items at a list's end that are glanced at each time; of those before them as many, in turn."""
+
+
+class Source:
+    """The objects that a stored value came from, and how they looked then.
+
+    Who gets an object may change it in place, and hand it in again: the same object is not the
+    same value. Glanced at are the contents of messages, the attributes of other objects, the items
+    of dicts; of the last few items, everything is looked at. Looking at all of a long list would
+    cost more than storing what is new.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.items: list[Any] = list(value) if type(value) is list else []
+        self._messages = all(isinstance(item, BaseMessage) for item in self.items)
+        self._fixed = all(type(item) in _FIXED for item in self.items)
+        self._looks = self._look(self.items)
+        self._turn = 0
+
+    def _look(self, items: list[Any]) -> list[Any]:
+        if self._fixed:  # nobody changes these in place
+            return items
+        return list(map(_content if self._messages else _glance, items))
+
+    def unchanged(self, items: list[Any]) -> tuple[int, list[int]]:
+        """How many items at the front are the same, and the indexes of those among them that may
+        have been changed in place."""
+        count = min(len(items), len(self.items))
+        if not self._same(items[:count], self.items[:count]):
+            count = next(i for i in range(count) if items[i] is not self.items[i])
+        doubtful = set(range(max(0, count - TAIL), count))
+        recent = max(0, count - RECENT)
+        if self._fixed:
+            return count, []
+        for start, stop in ((recent, count), (self._turn, min(recent, self._turn + RECENT))):
+            now, then = self._look(items[start:stop]), self._looks[start:stop]
+            if now != then:
+                doubtful |= {start + i for i, (a, b) in enumerate(zip(now, then, strict=True))
+                             if a is not b and a != b}  # fmt: skip
+        return count, sorted(doubtful)
+
+    def _same(self, new: list[Any], old: list[Any]) -> bool:
+        # Comparing lists of messages looks at identity first, and does not leave C while that
+        # holds. For other items equality is not enough: 1 equals True.
+        return new == old if self._messages else all(map(is_, new, old))
+
+    def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
+        """For a list of which the first `count` items are ours."""
+        if self._messages and not all(isinstance(item, BaseMessage) for item in items[count:]):
+            return Source(items)
+        if self._fixed and not all(type(item) in _FIXED for item in items[count:]):
+            return Source(items)
+        made = Source.__new__(Source)
+        made.value, made.items = items, list(items)
+        made._messages, made._fixed = self._messages, self._fixed
+        made._looks = self._looks[:count] + made._look(items[count:])
+        for index in doubtful:
+            made._looks[index] = made._look([items[index]])[0]
+        made._turn = self._turn + RECENT if self._turn + RECENT < count - RECENT else 0
+        return made
+
+
+_FIXED = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def _glance(item: Any) -> Any:
+    if isinstance(item, BaseMessage):
+        return item.content
+    if type(item) is dict:
+        return dict(item)
+    if type(item) is list:
+        return list(item)
+    own = getattr(item, "__dict__", None)
+    return item if own is None else dict(own)
+
+
+Sources = dict[str, Source]
+
+
+def sources_of(values: Mapping[str, Any]) -> Sources:
+    """Of values that were just built or stored."""
+    return {channel: Source(value) for channel, value in values.items()}
+
+
+def advance(
+    coder: Coder, old: Plain, sources: Sources, checkpoint: Mapping[str, Any]
+) -> tuple[list[Op], Plain, Sources]:
+    """What leads from a stored state to that of a checkpoint.
+
+    Args:
+        old: the stored state; not touched, and shared by what is returned.
+        sources: of the objects that it came from, for the channels where they are known.
+
+    Raises:
+        Unstorable: a value cannot be stored; names its path.
+    """
+    ops: list[Op] = []
+    given_versions = checkpoint.get("channel_versions") or {}
+    fresh: Sources = {}
+    values = dict(old[VALUES])
+    given = checkpoint["channel_values"]
+    for channel in old[VALUES]:
+        if channel not in given:
+            ops.append(Delete((VALUES, channel)))
+            del values[channel]
+    for channel, value in given.items():
+        source = sources.get(channel) if channel in values else None
+        version = given_versions.get(channel)
+        if (
+            source is not None and source.value is value and version is not None
+            and old[VERSIONS].get(channel) == version
+        ):  # fmt: skip
+            fresh[channel] = source
+            continue
+        path = (VALUES, channel)
+        if channel not in values:
+            values[channel] = coder.encode(value, (channel,))
+            ops.append(Set(path, values[channel]))
+            fresh[channel] = Source(value)
+        elif source is not None and type(value) is list and type(values[channel]) is list:
+            values[channel], fresh[channel] = _advance_list(
+                coder, values[channel], source, value, path, ops
+            )
+        else:
+            plain = coder.encode(value, (channel,))
+            ops += diff(values[channel], plain, path)
+            values[channel], fresh[channel] = plain, Source(value)
+    seen = _advance_seen(coder, old[SEEN], checkpoint.get("versions_seen") or {}, ops)
+    versions = _advance_versions(coder, old[VERSIONS], given_versions, (VERSIONS,), ops)
+    return ops, {VALUES: values, VERSIONS: versions, SEEN: seen}, fresh
+
+
+def _advance_list(
+    coder: Coder, old: list[Plain], source: Source, items: list[Any], path: Path, ops: list[Op]
+) -> tuple[list[Plain], Source]:
+    front, doubtful = source.unchanged(items)
+    made = old[:front]
+    for index in doubtful:
+        plain = coder.encode(items[index], (*path[1:], index))
+        if not same(plain, made[index]):
+            ops += diff(made[index], plain, (*path, index))
+            made[index] = plain
+    tail = [
+        coder.encode(items[index], (*path[1:], index)) for index in range(front, len(items))
+    ]  # fmt: skip
+    for op in diff(old[front:], tail, path):
+        ops.append(_shifted(op, path, front))
+    made += tail
+    return made, source.extended(items, front, doubtful)
+
+
+def _shifted(op: Op, path: Path, by: int) -> Op:
+    """An op on a list's tail as one on the list."""
+    depth = len(path)
+    if len(op.path) > depth:
+        moved = (*path, op.path[depth] + by, *op.path[depth + 1 :])
+        return type(op)(moved, *(getattr(op, name) for name in op.__struct_fields__[1:]))
+    if isinstance(op, Splice):
+        return Splice(path, op.index + by, op.removed, op.values)
+    assert isinstance(op, Append)
+    return op
+
+
+def _advance_versions(
+    coder: Coder, old: Plain, new: Mapping[str, Any], path: Path, ops: list[Op]
+) -> Plain:
+    """Versions by name: of many, each step changes few."""
+    if old == new:
+        return old
+    made = dict(old)
+    for name in old.keys() - new.keys():
+        ops.append(Delete((*path, name)))
+        del made[name]
+    for name, version in new.items():
+        known = made.get(name)
+        if known == version and type(known) is type(version):
+            continue
+        made[name] = coder.encode(version, (name,), str(path[0]))
+        ops.append(Set((*path, name), made[name]))
+    return made
+
+
+def _advance_seen(coder: Coder, old: Plain, new: Mapping[str, Any], ops: list[Op]) -> Plain:
+    """Versions by node."""
+    if old == new:
+        return old
+    made = dict(old)
+    for node in old.keys() - new.keys():
+        ops.append(Delete((SEEN, node)))
+        del made[node]
+    for node, versions in new.items():
+        if node not in made:
+            made[node] = coder.encode(dict(versions), (node,), "versions_seen")
+            ops.append(Set((SEEN, node), made[node]))
+        elif made[node] != versions:
+            made[node] = _advance_versions(coder, made[node], versions, (SEEN, node), ops)
+    return made
+
+
+def begin(coder: Coder, checkpoint: Mapping[str, Any]) -> tuple[list[Op], Plain, Sources]:
+    """The whole state of a checkpoint that follows none, as one op that replaces what was."""
+    _, state, sources = advance(coder, nothing(), {}, checkpoint)
+    return [Set((), state)], state, sources
+
+
+def nothing() -> Plain:
+    """The state of a thread without a checkpoint."""
+    return {VALUES: {}, VERSIONS: {}, SEEN: {}}

@@ -1,0 +1,405 @@
+"""The kinds of values beyond plain data that a thread may hold, each under a name in its log.
+
+A kind takes an instance apart into fields and puts it together again, without running the class's
+own code: what was put comes back as it was. Nothing is imported by a name that was read (I10).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import pathlib
+import re
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timezone
+from enum import Enum
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from langchain_core import messages as lc
+from langchain_core.documents import Document
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.store.base import Item
+from pydantic import BaseModel
+
+TAG = "@"
+"""The key that says of what kind a stored map is; a user's own dict with that key is wrapped."""
+
+RESERVED = frozenset({"dict", "serde"})
+EMPTY: tuple[Any, ...] = (None, {}, [], "")
+
+
+class MisfitError(ValueError):
+    """Stored fields are not those that the class has now."""
+
+
+class Kind:
+    """One class: `fields` of an instance, and `build` from them. Values in fields may be rich."""
+
+    def __init__(self, tag: str, cls: type) -> None:
+        self.tag = tag
+        self.cls = cls
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        """An instance; `fields` is the caller's to give away.
+
+        Raises:
+            MisfitError: they are not those of the class.
+        """
+        raise NotImplementedError
+
+
+class PartsKind(Kind):
+    """A class with a constructor that takes what a function took out of it."""
+
+    def __init__(
+        self, tag: str, cls: type, take: Callable[[Any], dict[str, Any]],
+        build: Callable[..., Any],
+    ) -> None:  # fmt: skip
+        super().__init__(tag, cls)
+        self._take = take
+        self._build = build
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        return self._take(value)
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        return self._build(**fields)
+
+
+class ModelKind(Kind):
+    """A pydantic model. `terse`: fields that are empty, as they are by default, are left out."""
+
+    def __init__(self, tag: str, cls: type[BaseModel], *, terse: bool = False) -> None:
+        super().__init__(tag, cls)
+        self.model = cls
+        self._terse = terse
+        self._names = frozenset(cls.model_fields)
+        self._keeps_extra = cls.model_config.get("extra") == "allow"
+        self._private = bool(cls.__private_attributes__)
+        self._template: dict[str, Any] = dict.fromkeys(cls.model_fields)
+        self._required: set[str] = set()
+        self._made: list[tuple[str, Callable[[], Any]]] = []
+        self._omit: set[str] = set()
+        for name, field in cls.model_fields.items():
+            if field.is_required():
+                self._required.add(name)
+                continue
+            if field.default_factory is None and type(field.default) in _IMMUTABLE:
+                self._template[name] = field.default
+            else:
+                self._made.append((name, _maker(field)))
+            if terse and field.get_default(call_default_factory=True) in EMPTY:
+                self._omit.add(name)
+        self._fixed = self._template.get("type") if terse else None
+        self._shapes: dict[tuple[str, ...], tuple[list[Any], set[str]]] = {}
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        own = value.__dict__
+        if self._terse:
+            omit, fixed = self._omit, self._fixed
+            taken = {
+                name: item for name, item in own.items()
+                if not (name in omit and not item and item in EMPTY)
+                and not (name == "type" and item == fixed)
+            }  # fmt: skip
+            if extra := value.__pydantic_extra__:
+                taken.update(extra)
+            return taken
+        taken = dict(own)
+        if extra := value.__pydantic_extra__:
+            taken.update(extra)
+        if unset := [name for name in own if name not in value.__pydantic_fields_set__]:
+            taken["@unset"] = unset
+        if private := value.__pydantic_private__:
+            taken["@private"] = dict(private)
+        return taken
+
+    def quick(self, plain: dict[str, Any]) -> Any:
+        """An instance from its stored map, if all of its fields are scalars; else None.
+
+        The way of most messages: long threads have thousands, and somebody waits for them.
+        """
+        for item in plain.values():
+            if type(item) not in _IMMUTABLE:
+                return None
+        shape = self._shapes.get(tuple(plain))
+        if shape is None:
+            given = plain.keys() - {TAG}
+            if not self._terse or not self._required <= given <= self._names or self._private:
+                return None
+            made = [(name, make) for name, make in self._made if name not in given]
+            shape = self._shapes[tuple(plain)] = made, set(given)
+        own = self._template.copy()
+        own.update(plain)
+        del own[TAG]
+        for name, make in shape[0]:
+            own[name] = make()
+        made_one = _new(self.model)
+        _set_dict(made_one, own)
+        _set_extra(made_one, {} if self._keeps_extra else None)
+        _set_names(made_one, shape[1].copy())
+        _set_private(made_one, None)
+        return made_one
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        unset, private = fields.pop("@unset", ()), fields.pop("@private", None)
+        extra: dict[str, Any] | None = {} if self._keeps_extra else None
+        if not fields.keys() <= self._names:
+            strange = sorted(fields.keys() - self._names)
+            if extra is None:
+                raise MisfitError(f"the class has no field {strange[0]!r} any more")
+            extra.update((name, fields.pop(name)) for name in strange)
+        if not fields.keys() >= self._required:
+            absent = sorted(self._required - fields.keys())
+            raise MisfitError(f"the required field {absent[0]!r} is not stored")
+        own = self._template.copy()
+        own.update(fields)
+        for name, make in self._made:
+            if name not in fields:
+                own[name] = make()
+        made = _new(self.model)
+        _put(made, "__dict__", own)
+        _put(made, "__pydantic_extra__", extra)
+        _put(made, "__pydantic_fields_set__", set(fields).difference(unset))
+        if private is None and self._private:
+            made.model_post_init(None)
+        else:
+            _put(made, "__pydantic_private__", private)
+        return made
+
+
+_new: Callable[[type[Any]], Any] = object.__new__
+_put = object.__setattr__
+_set_dict, _set_names, _set_extra, _set_private = (
+    BaseModel.__dict__[name].__set__
+    for name in (
+        "__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__",
+    )
+)  # fmt: skip
+_IMMUTABLE = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def _maker(field: Any) -> Callable[[], Any]:
+    make = field.default_factory
+    if make in (dict, list, set):
+        return make  # type: ignore[no-any-return]
+    if make is not None and not field.default_factory_takes_validated_data:
+        return lambda: make()
+    return lambda: field.get_default(call_default_factory=True, validated_data={})
+
+
+class DataclassKind(Kind):
+    def __init__(self, tag: str, cls: type) -> None:
+        super().__init__(tag, cls)
+        self._fields = {field.name: field for field in dataclasses.fields(cls)}
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        return {name: getattr(value, name) for name in self._fields if hasattr(value, name)}
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        made: Any = object.__new__(self.cls)
+        for name, value in fields.items():
+            if name not in self._fields:
+                raise MisfitError(f"the class has no field {name!r} any more")
+            object.__setattr__(made, name, value)
+        for name, field in self._fields.items():
+            if name in fields:
+                continue
+            if field.default is not dataclasses.MISSING:
+                object.__setattr__(made, name, field.default)
+            elif field.default_factory is not dataclasses.MISSING:
+                object.__setattr__(made, name, field.default_factory())
+            else:
+                raise MisfitError(f"the required field {name!r} is not stored")
+        return made
+
+
+class EnumKind(Kind):
+    def fields(self, value: Any) -> dict[str, Any]:
+        return {"name": value.name, "value": value.value}
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        try:
+            return self.cls(fields["value"])
+        except (ValueError, KeyError) as error:
+            raise MisfitError(f"the enum has no member {fields.get('name')!r} any more") from error
+
+
+class TupleKind(Kind):
+    """A named tuple."""
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        return dict(value._asdict())
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        try:
+            return self.cls(**fields)
+        except TypeError as error:
+            raise MisfitError(str(error)) from error
+
+
+def kind_of(tag: str, cls: type) -> Kind:
+    """The kind of a class that a user registers.
+
+    Raises:
+        TypeError: it is none of those that can be taken apart.
+    """
+    if isinstance(cls, type):
+        if issubclass(cls, BaseModel):
+            return ModelKind(tag, cls)
+        if dataclasses.is_dataclass(cls):
+            return DataclassKind(tag, cls)
+        if issubclass(cls, Enum):
+            return EnumKind(tag, cls)
+        if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+            return TupleKind(tag, cls)
+    raise TypeError(
+        f"{cls!r} is no pydantic model, dataclass, enum or named tuple; for others give a "
+        "serializer: PerdureSaver(…, serde=JsonPlusSerializer(allowed_msgpack_modules=[…]))"
+    )
+
+
+def may_register(cls: type) -> bool:
+    """Whether `kind_of` takes it."""
+    try:
+        kind_of("", cls)
+    except TypeError:
+        return False
+    return True
+
+
+def own_name(cls: type) -> str:
+    """Under which a class is registered where the user gives no name."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+class Kinds:
+    """The allowlist: which classes may be stored and rebuilt, and under which names."""
+
+    def __init__(self, kinds: Iterable[Kind] = ()) -> None:
+        self.by_type: dict[type, Kind] = {}
+        self.by_tag: dict[str, Kind] = {}
+        self.quick: dict[str, Callable[[dict[str, Any]], Any]] = {}
+        for kind in kinds:
+            self._add(kind)
+
+    def _add(self, kind: Kind) -> None:
+        known = self.by_tag.get(kind.tag)
+        if kind.tag in RESERVED or (known is not None and known.cls is not kind.cls):
+            other = "" if known is None else f" (it is that of {own_name(known.cls)})"
+            raise ValueError(f"the name {kind.tag!r} of {own_name(kind.cls)} is taken{other}")
+        self.by_tag[kind.tag] = kind
+        if isinstance(kind, ModelKind):
+            self.quick[kind.tag] = kind.quick
+        self.by_type.setdefault(kind.cls, kind)
+
+    def with_types(self, types: Iterable[type] | Mapping[str, type]) -> Kinds:
+        """These and more. A mapping gives names: the first of a class is written, all are read."""
+        named = types.items() if isinstance(types, Mapping) else [(own_name(t), t) for t in types]
+        made = Kinds(self.by_tag.values())
+        made.by_type = dict(self.by_type)
+        fresh: set[type] = set()
+        for tag, cls in named:
+            kind = kind_of(tag, cls)
+            if cls not in fresh:
+                made.by_type.pop(cls, None)
+                fresh.add(cls)
+            made._add(kind)
+        return made
+
+
+def _text(value: Any) -> dict[str, Any]:
+    return {"text": str(value)}
+
+
+def _items(value: Any) -> dict[str, Any]:
+    return {"items": list(value)}
+
+
+def _pairs(value: Any) -> dict[str, Any]:
+    return {"items": [list(pair) for pair in value.items()]}
+
+
+def _standard() -> list[Kind]:
+    """Of the standard library, what LangGraph's own serializer takes."""
+    paths = {pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath}
+    texts = [*sorted(paths, key=lambda cls: cls.__name__), ipaddress.IPv4Address,
+             ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
+             ipaddress.IPv4Interface, ipaddress.IPv6Interface]  # fmt: skip
+    return [
+        *(PartsKind(cls.__name__, cls, _text, _from_text(cls)) for cls in texts),
+        PartsKind("ZoneInfo", ZoneInfo, lambda v: {"text": v.key}, lambda text: ZoneInfo(text)),
+        PartsKind(
+            "timezone", timezone, lambda v: {"arguments": list(v.__getinitargs__())},
+            lambda arguments: timezone(*arguments),
+        ),
+        PartsKind(
+            "Pattern", re.Pattern, lambda v: {"pattern": v.pattern, "flags": v.flags},
+            lambda pattern, flags: re.compile(pattern, flags),
+        ),
+        PartsKind(
+            "bytearray", bytearray, lambda v: {"data": bytes(v)}, lambda data: bytearray(data)
+        ),
+        PartsKind(
+            "deque", deque, lambda v: {"items": list(v), "length": v.maxlen},
+            lambda items, length: deque(items, length),
+        ),
+        PartsKind("OrderedDict", OrderedDict, _pairs, lambda items: OrderedDict(items)),
+        PartsKind("Counter", Counter, _pairs, lambda items: Counter(dict(items))),
+        PartsKind("set", set, _items, lambda items: set(items)),
+        PartsKind("frozenset", frozenset, _items, lambda items: frozenset(items)),
+    ]  # fmt: skip
+
+
+def _from_text(cls: Any) -> Callable[[str], Any]:
+    return lambda text: cls(text)
+
+
+def _frameworks() -> list[Kind]:
+    names = (
+        "HumanMessage", "AIMessage", "SystemMessage", "ToolMessage", "FunctionMessage",
+        "ChatMessage", "RemoveMessage", "HumanMessageChunk", "AIMessageChunk",
+        "SystemMessageChunk", "ToolMessageChunk", "FunctionMessageChunk", "ChatMessageChunk",
+    )  # fmt: skip
+    found: list[Kind] = [ModelKind(name, getattr(lc, name), terse=True) for name in names]
+    found.append(ModelKind("Document", Document, terse=True))
+    found.append(TupleKind("DeltaSnapshot", _DeltaSnapshot))
+    found.append(
+        PartsKind("Item", Item, lambda v: {n: getattr(v, n) for n in Item.__slots__},
+                  lambda **fields: Item(**fields))
+    )  # fmt: skip
+    return found + _langgraph()
+
+
+def _langgraph() -> list[Kind]:
+    """LangGraph's own; without it (only its checkpoint library is here), there are none."""
+    try:
+        from langgraph import types
+    except ImportError:
+        return []
+    found: list[Kind] = [
+        DataclassKind(name, getattr(types, name))
+        for name in ("Interrupt", "Command", "Overwrite", "TimeoutPolicy")
+        if hasattr(types, name)
+    ]
+    slots = getattr(types.Send, "__slots__", ("node", "arg"))
+
+    def send(**fields: Any) -> Any:
+        return types.Send(fields.pop("node"), fields.pop("arg"), **fields)
+
+    def parts(value: Any) -> dict[str, Any]:
+        fields = {name: getattr(value, name) for name in slots}
+        return {
+            name: item for name, item in fields.items() if name != "timeout" or item is not None
+        }
+
+    found.append(PartsKind("Send", types.Send, parts, send))
+    return found
+
+
+BUILT_IN = Kinds([*_standard(), *_frameworks()])

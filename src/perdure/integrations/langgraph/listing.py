@@ -1,0 +1,180 @@
+"""The checkpoints of a thread, newest first, a page at a time.
+
+A page's states are told together: folded at its oldest commit, then moved on commit by commit, so
+that a page costs one state and its deltas, and its tuples share the messages that they have alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple
+
+from perdure.core.ops import Append
+from perdure.core.values import Plain
+from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.reading import (
+    checkpoint_of,
+    metadata_of,
+    pending_of,
+    tuple_of,
+)  # fmt: skip
+from perdure.integrations.langgraph.requests import Found
+from perdure.integrations.langgraph.thread import Thread
+from perdure.integrations.langgraph.values import Built, Coder
+from perdure.integrations.langgraph.view import View, is_removed, parent_of, record_of
+from perdure.model import Commit
+
+PAGE = 50
+WINDOW = 32
+"""Checkpoints that writers of one moment may have put in another order than that of their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which checkpoints; None: any. `before`: with a lesser id only."""
+
+    namespace: str | None = None
+    id: str | None = None
+    before: str | None = None
+    filter: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Entry:
+    """A checkpoint that is wanted, without its state."""
+
+    thread: Thread
+    view: View
+    commit: Commit
+    namespace: str
+    id: str
+    record: Plain
+    metadata: CheckpointMetadata
+
+    def __lt__(self, other: Entry) -> bool:
+        return (self.id, self.commit.seq) > (other.id, other.commit.seq)
+
+
+def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
+    """The wanted checkpoints of a thread, by descending id."""
+    with thread.lock:
+        views = list(thread.views())
+        removals = views[0].removals() if views else {}
+        late = any(_late(view, wanted.namespace) for view in views)
+    heap: list[Entry] = []
+    told: set[tuple[str, str]] = set()
+    for view in views:
+        for commit in view.commits():
+            key = names.read_checkpoint_key(commit.cause.key)
+            if key is None or not _fits(wanted, *key) or key in told:
+                continue
+            told.add(key)
+            if is_removed(removals, view.log, key[0], commit.seq):
+                continue
+            record = record_of(commit)
+            metadata = metadata_of(coder, record)
+            if wanted.filter and not _matches(metadata, wanted.filter):
+                continue
+            heappush(heap, Entry(thread, view, commit, *key, record, metadata))
+            if len(heap) > WINDOW and not late:
+                yield heappop(heap)
+    while heap:
+        yield heappop(heap)
+
+
+def _late(view: View, namespace: str | None) -> bool:
+    """Whether checkpoints were put in another order than that of their ids."""
+    spaces = view.namespaces() if namespace is None else [namespace]
+    return any(tip.late for space in spaces for tip in view.tips(space))
+
+
+def _fits(wanted: Wanted, namespace: str, checkpoint_id: str) -> bool:
+    return (
+        (wanted.namespace is None or namespace == wanted.namespace)
+        and (wanted.id is None or checkpoint_id == wanted.id)
+        and (wanted.before is None or checkpoint_id < wanted.before)
+    )
+
+
+def _matches(metadata: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Each key is looked up as it is: it is no path, and no part of a query."""
+    return all(metadata.get(key) == value for key, value in asked.items())
+
+
+class Teller:
+    """Builds the tuples of one page. States move on in it, in place."""
+
+    def __init__(self, coder: Coder) -> None:
+        self._coder = coder
+        self._built = Built()
+        self._states: dict[tuple[int, int], Plain] = {}
+
+    def tell(self, page: list[Entry]) -> list[CheckpointTuple]:
+        """The page's tuples, in its order."""
+        told: dict[int, CheckpointTuple] = {}
+        for entry in sorted(page, key=lambda one: (id(one.view), one.commit.seq)):
+            state = self._state(entry.view, entry.commit)
+            told[id(entry)] = self._tuple(entry, state)
+        return [told[id(entry)] for entry in page]
+
+    def _tuple(self, entry: Entry, state: Plain) -> CheckpointTuple:
+        checkpoint = checkpoint_of(self._coder, entry.id, state, entry.record, self._built)
+        with entry.thread.lock:
+            found = Found(entry.view, entry.commit.seq, entry.id)
+            writes = entry.thread.writes_of(found, entry.namespace)
+        return tuple_of(
+            entry.thread.name, entry.namespace, checkpoint, entry.metadata,
+            parent_of(entry.view, entry.record), pending_of(self._coder, writes),
+        )  # fmt: skip
+
+    def _state(self, view: View, commit: Commit) -> Plain:
+        """The state at a commit: from that of a near ancestor, if we have one."""
+        no = view.log.info.no
+        path = [commit]
+        state: Plain = None
+        known = any(number == no for number, _ in self._states)
+        while known and len(path) <= PAGE:
+            state = self._states.pop((no, path[-1].parent), None)
+            if state is not None or path[-1].parent == 0:
+                break
+            path.append(view.log.commit(path[-1].parent))
+        if state is None:
+            state, path = view.log.at(commit.seq).state, []
+        for one in reversed(path):
+            for op in one.delta:
+                # What is appended to a list leaves what was built of it as it is.
+                self._forget(state, op.path[:-1] if isinstance(op, Append) else op.path)
+            state = view.log.apply(state, one)
+        self._states[no, commit.seq] = state
+        return state
+
+    def _forget(self, state: Plain, path: tuple[Any, ...]) -> None:
+        """What an op is about to change in place is not what was built from it."""
+        self._built.forget(state)
+        for key in path:
+            try:
+                state = state[key]
+            except (LookupError, TypeError):
+                return
+            self._built.forget(state)
+
+
+def pages(coder: Coder, found: Iterator[Entry], limit: int | None) -> Iterator[CheckpointTuple]:
+    """Tuples of entries, as they are asked for. No lock is held while one is looked at."""
+    left = limit
+    size = 8
+    while left is None or left > 0:
+        page: list[Entry] = []
+        for entry in found:
+            page.append(entry)
+            if len(page) == (size if left is None else min(size, left)):
+                break
+        if not page:
+            return
+        yield from Teller(coder).tell(page)
+        left = None if left is None else left - len(page)
+        size = PAGE

@@ -1,0 +1,98 @@
+"""Checkpoints as LangGraph takes them: built from a state, the commit's record, and the writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    PendingWrite,
+    writes_sort_key,
+)  # fmt: skip
+
+from perdure.core.values import Plain
+from perdure.integrations.langgraph import changes, names
+from perdure.integrations.langgraph.values import Built, Coder
+from perdure.integrations.langgraph.view import Write
+from perdure.model import from_micros, to_micros
+
+
+def checkpoint_of(
+    coder: Coder, checkpoint_id: str, state: Plain, record: Plain, built: Built | None = None
+) -> Checkpoint:
+    """A checkpoint; `state` is read only.
+
+    Raises:
+        SchemaError: a value cannot be rebuilt; names its path.
+    """
+    rest = coder.decode(record["rest"], "checkpoint")
+    checkpoint: dict[str, Any] = {
+        "v": rest.pop("v"),
+        "id": checkpoint_id,
+        "ts": unpacked_time(rest.pop("ts")),
+        "channel_values": coder.decode(state[changes.VALUES], "state", built),
+        "channel_versions": coder.decode(state[changes.VERSIONS], "channel_versions"),
+        "versions_seen": coder.decode(state[changes.SEEN], "versions_seen"),
+        **rest,
+    }
+    return cast(Checkpoint, checkpoint)
+
+
+def packed_time(text: Any) -> Any:
+    """A time as LangGraph writes it, as microseconds since 1970; what it would not be again from
+    those stays as it is."""
+    try:
+        micros = to_micros(datetime.fromisoformat(text))
+    except (TypeError, ValueError):
+        return text
+    return micros if unpacked_time(micros) == text else text
+
+
+def unpacked_time(packed: Any) -> Any:
+    return from_micros(packed).isoformat() if type(packed) is int else packed
+
+
+def metadata_of(coder: Coder, record: Plain) -> CheckpointMetadata:
+    return cast(CheckpointMetadata, coder.decode(record["metadata"], "metadata"))
+
+
+def tuple_of(
+    thread_id: str, namespace: str, checkpoint: Checkpoint, metadata: CheckpointMetadata,
+    parent: str | None, writes: list[PendingWrite],
+) -> CheckpointTuple:  # fmt: skip
+    def config(checkpoint_id: str) -> RunnableConfig:
+        return cast(RunnableConfig, names.config_of(thread_id, namespace, checkpoint_id))
+
+    return CheckpointTuple(
+        config(checkpoint["id"]), checkpoint, metadata,
+        None if parent is None else config(parent), writes,
+    )  # fmt: skip
+
+
+def settled(writes: Iterable[Write]) -> list[tuple[str, str, Plain]]:
+    """What counts of all that was written for one checkpoint, in the order in which a superstep
+    applies it.
+
+    A task's ordinary write is there once: the first counts. Of its special ones (negative indexes:
+    an error, an interrupt), the last does.
+    """
+    standing: dict[tuple[str, int], tuple[str, str, Plain]] = {}
+    for write in writes:
+        for index, channel, value in write.writes:
+            if index < 0 or (write.task, index) not in standing:
+                standing[write.task, index] = write.path, channel, value
+    ordered = sorted(standing, key=lambda key: writes_sort_key(standing[key][0], *key))
+    return [(task, *standing[task, index][1:]) for task, index in ordered]
+
+
+def pending_of(coder: Coder, writes: Iterable[Write]) -> list[PendingWrite]:
+    """Writes as LangGraph takes them."""
+    return [
+        (task, channel, coder.decode(value, f"writes of task {task}, {channel}"))
+        for task, channel, value in settled(writes)
+    ]

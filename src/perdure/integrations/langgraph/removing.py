@@ -1,0 +1,103 @@
+"""Removing single checkpoints: the log keeps them, the thread does not show them any more (I7).
+
+What is removed stands in the state of a branch of the thread's agent, so it is recorded like all
+else, and one commit removes any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from perdure.core.diff import diff
+from perdure.core.values import copy
+from perdure.errors import Conflict
+from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.reading import metadata_of
+from perdure.integrations.langgraph.requests import Found
+from perdure.integrations.langgraph.thread import TRIES_MAX, Thread
+from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.view import View, is_removed, label_of, record_of
+from perdure.model import Cause
+
+
+def keep_latest(thread: Thread) -> None:
+    """Remove all checkpoints of a thread but the latest of each namespace, in one commit."""
+    with thread.lock:
+        for _ in range(TRIES_MAX):
+            views = thread.views()
+            if not views:
+                return
+            spaces = {space for view in views for space in view.namespaces()}
+            latest = {space: thread.find(space, None) for space in spaces}
+            marks = {label_of(view.log): _all_but(view, latest) for view in views}
+            if _commit(thread, marks, "all but the latest checkpoints removed"):
+                return
+
+
+def _all_but(view: View, latest: dict[str, Found | None]) -> dict[str, Any]:
+    until = view.until or view.log.info.seq
+    end = max((head for _, head in view.log.branches()), default=until)
+    until = view.until or end
+    return {
+        space: {
+            "until": until,
+            "keep": [found.seq] if found is not None and found.view is view else [],
+            "also": [],
+        }
+        for space, found in latest.items()
+    }
+
+
+def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:
+    """Remove a thread's checkpoints that some runs put. Reads the whole log."""
+    with thread.lock:
+        for _ in range(TRIES_MAX):
+            views = thread.views()
+            if not views:
+                return
+            removals = views[0].removals()
+            marks: dict[str, dict[str, Any]] = {}
+            found = False
+            for view in views:
+                own = marks[label_of(view.log)] = copy(removals.get(label_of(view.log), {}))
+                for space, seq in _of_runs(coder, view, run_ids):
+                    if not is_removed(removals, view.log, space, seq):
+                        found = True
+                        mark = own.setdefault(space, {"until": 0, "keep": [], "also": []})
+                        mark["also"].append(seq)
+                        mark["keep"] = [one for one in mark["keep"] if one != seq]
+            if not found or _commit(thread, marks, f"{len(run_ids)} runs removed"):
+                return
+
+
+def _of_runs(coder: Coder, view: View, run_ids: Collection[str]) -> Iterable[tuple[str, int]]:
+    for commit in view.commits():
+        key = names.read_checkpoint_key(commit.cause.key)
+        if key is not None:
+            metadata = metadata_of(coder, record_of(commit))
+            if metadata.get("run_id") in run_ids:
+                yield key[0], commit.seq
+
+
+def _commit(thread: Thread, marks: dict[str, Any], what: str) -> bool:
+    """Write down what is removed; False: somebody else just did, look again."""
+    view = thread.views()[0]
+    view.forget()
+    head = view.removed_at()
+    try:
+        if head:
+            held = view.log.at(head)
+            delta = diff(held.state, marks)
+            if delta:
+                view.log.append(held, delta, marks, Cause("save", what), branch=names.REMOVED)
+        else:
+            held = view.log.begin(1)
+            delta = diff(None, marks)
+            cause = Cause("fork", names.REMOVED, refers=(1,))
+            view.log.append(held, delta, marks, cause, branch=names.REMOVED, new=True)
+    except Conflict:
+        return False
+    finally:
+        view.forget()
+    return True

@@ -1,0 +1,101 @@
+"""What is asked of a thread, where it goes, and as what it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.core.values import Plain
+from perdure.integrations.langgraph.changes import Sources
+from perdure.integrations.langgraph.view import CHECKPOINT, Tip, View, Write
+from perdure.model import Cause
+from perdure.store import Held
+
+
+@dataclass(slots=True)
+class Line:
+    """The state at the end of one branch, and the objects that it came from or was given out as."""
+
+    held: Held
+    sources: Sources
+
+
+@dataclass(slots=True)
+class Put:
+    """A checkpoint that wants in. `parent`: the id of the checkpoint that it follows."""
+
+    namespace: str
+    id: str
+    parent: str | None
+    checkpoint: Mapping[str, Any]
+    metadata: Plain
+    rest: Plain
+
+
+@dataclass(slots=True)
+class Request:
+    """Writes that want in, and what became of them."""
+
+    namespace: str
+    id: str
+    write: Write
+    done: bool = False
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Found:
+    """Where a checkpoint is."""
+
+    view: View
+    seq: int
+    id: str
+    tip: Tip | None = None
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a checkpoint goes. `base` None: behind nothing, in place of what `after` has."""
+
+    branch: str
+    new: bool
+    base: Line | None
+    after: int = 0
+    late: int = 0
+    parent: int = 0
+    """Seq of the parent checkpoint, where it is in this log."""
+
+
+def made_after(checkpoint_id: str, moment: float) -> bool:
+    """Whether an id as LangGraph makes them (UUID version 6) was made after a moment."""
+    parts = checkpoint_id.split("-")
+    if [len(part) for part in parts] != [8, 4, 4, 4, 12] or not parts[2].startswith("6"):
+        return False
+    try:
+        ticks = int(parts[0] + parts[1] + parts[2][1:], 16)
+    except ValueError:
+        return False
+    return ticks / 1e7 - 12_219_292_800 > moment
+
+
+def record_to_write(put: Put, late: int, parent: int) -> dict[str, Any]:
+    record = {
+        "t": CHECKPOINT, "parent": parent or put.parent, "rest": put.rest,
+        "metadata": put.metadata,
+    }  # fmt: skip
+    return {**record, "late": late} if late else record
+
+
+def cause_of(put: Put, key: str, kind: str, branch: str = "", base: int = 0) -> Cause:
+    source, step = put.metadata.get("source"), put.metadata.get("step")
+    words = [str(source or "checkpoint")] + ([f"step {step}"] if step is not None else [])
+    if put.namespace:
+        words.append(f"in {put.namespace}")
+    if kind == "fork":
+        return Cause(kind, printable(branch), key=key, refers=(base,))
+    return Cause(kind, printable(", ".join(words)), key=key)
+
+
+def printable(words: str) -> str:
+    return words.encode("utf-8", "replace").decode()

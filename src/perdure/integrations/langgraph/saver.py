@@ -1,0 +1,467 @@
+"""`PerdureSaver`: LangGraph's checkpointer on a Perdure store."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from heapq import merge
+from itertools import islice
+from types import TracebackType
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)  # fmt: skip
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+import perdure
+from perdure.errors import NotFound
+from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.changes import sources_of
+from perdure.integrations.langgraph.copying import copy_thread
+from perdure.integrations.langgraph.history import delta_history
+from perdure.integrations.langgraph.kinds import BUILT_IN
+from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
+from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store
+from perdure.integrations.langgraph.reading import (
+    checkpoint_of,
+    metadata_of,
+    packed_time,
+    pending_of,
+    tuple_of,
+)  # fmt: skip
+from perdure.integrations.langgraph.removing import keep_latest, remove_runs
+from perdure.integrations.langgraph.requests import Put, Request
+from perdure.integrations.langgraph.thread import OnRace, Thread
+from perdure.integrations.langgraph.values import Coder, strict
+from perdure.integrations.langgraph.versions import next_version
+from perdure.integrations.langgraph.view import Write, parent_of, record_of
+from perdure.model import Durability
+from perdure.store import Store, foreign_logs
+
+THREADS_KEPT = 64
+"""Threads of which something is in memory; the least recently used one is forgotten."""
+
+CHUNK = 16
+
+
+class PerdureSaver(BaseCheckpointSaver[Any]):
+    """Keeps the threads of LangGraph graphs in a Perdure store: ``compile(checkpointer=saver)``.
+
+    A thread is an agent of the thread's name: ``perdure log``, ``diff``, ``fork``, ``verify`` and
+    ``stats`` work on it. A `put` costs what it changes, whatever the thread holds.
+
+    Safe to share between Python's threads and between event loops; the async methods read and
+    write on the store's own threads. Several processes may have the same store open.
+
+    Args:
+        store: an open store, which stays the caller's to close; see also `from_url`.
+        types: classes besides LangChain's messages and LangGraph's own that values may be of:
+            pydantic models, dataclasses, enums, named tuples. A mapping gives them names for the
+            log (``{"ticket": Ticket}``); give a renamed class under its old name, too.
+        serde: LangGraph's serializer for values of other types; without one they are refused. What
+            it stores is opaque to `perdure diff`. Its pickle fallback must be off.
+        on_race: what a second child of one parent is, where its writer did not ask for an older
+            checkpoint: ``"branch"``, a sibling that `list` and `perdure branches` show, or
+            ``"conflict"``: its writer gets `Conflict`, and nothing is written.
+        keep: keys of `configurable` that are stored as metadata. Others never are.
+        secrets: more of what the name of a metadata key that is never stored contains.
+
+    Raises:
+        ValueError: two types have one name, or the serializer would unpickle.
+        TypeError: a type is none that can be taken apart.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        types: Iterable[type] | Mapping[str, type] = (),
+        serde: SerializerProtocol | None = None,
+        on_race: OnRace = "branch",
+        keep: Collection[str] = (),
+        secrets: Collection[str] = (),
+    ) -> None:
+        if on_race not in ("branch", "conflict"):
+            raise ValueError(f'on_race is "branch" or "conflict", not {on_race!r}')
+        exotic = strict(serde)
+        super().__init__(serde=exotic)
+        if exotic is not None:
+            exotic = self.serde
+        self.store = store
+        self._owns = False
+        self._coder = Coder(BUILT_IN.with_types(types), exotic)
+        self._on_race: OnRace = on_race
+        self._keep = tuple(keep)
+        self._secrets = (*SECRETS, *(name.lower() for name in secrets))
+        self._logs = foreign_logs(store, names.SCHEMA_ID, names.SCHEMA_VERSION)
+        self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def from_url(
+        cls, url: str | os.PathLike[str], *, durability: Durability = "sync", **more: Any
+    ) -> PerdureSaver:
+        """A saver with a store of its own, made if it is not there; close it, or use it in a
+        ``with`` or ``async with``.
+
+        Args:
+            url, durability: as for `perdure.open`.
+            more: as for `PerdureSaver`.
+
+        Raises:
+            As `perdure.open` and `PerdureSaver`.
+        """
+        store = perdure.open(url, durability=durability)
+        try:
+            saver = cls(store, **more)
+        except BaseException:
+            store.close()
+            raise
+        saver._owns = True
+        return saver
+
+    def __enter__(self) -> PerdureSaver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    async def __aenter__(self) -> PerdureSaver:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        await self.aclose()
+
+    def close(self) -> None:
+        """Close the store, if `from_url` opened it. Idempotent."""
+        if self._owns:
+            self.store.close()
+
+    async def aclose(self) -> None:
+        """As `close`; what is under way ends first."""
+        import asyncio
+
+        if self._owns:
+            await asyncio.to_thread(self.store.close)
+
+    def _thread(self, thread_id: str) -> Thread:
+        with self._mutex:
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                thread = self._threads[thread_id] = Thread(self._logs, thread_id)
+            self._threads.move_to_end(thread_id)
+            while len(self._threads) > THREADS_KEPT:
+                self._threads.popitem(last=False)
+            return thread
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:  # fmt: skip
+        """Store a checkpoint behind the one that `config` names, in one commit; durable when this
+        returns, and so are the writes for its parent that were handed in before.
+
+        Put again as it was, it changes nothing; with other values, the later one counts.
+
+        Raises:
+            Unstorable: a value is of a type that is not registered; names its path.
+            Conflict: with ``on_race="conflict"``, its parent has a child already.
+            NotFound: the thread was deleted since its parent was put.
+            ValueError: the config names no thread, or one that cannot be.
+            StoreUnavailable: see its `outcome`.
+        """
+        thread = self._thread(names.thread_id_of(config))
+        namespace = names.namespace_of(config)
+        checkpoint_id = names.checkpoint_id_of(
+            {"configurable": {"checkpoint_id": checkpoint["id"]}}
+        )
+        if checkpoint_id is None:
+            raise ValueError("the checkpoint has no id")
+        given = cast(Mapping[str, Any], checkpoint)
+        rest = {name: value for name, value in given.items() if name not in _STATE}
+        rest["ts"] = packed_time(rest.get("ts"))
+        stored = metadata_to_store(
+            cast(Mapping[str, Any], config), cast(Mapping[str, Any], metadata), keep=self._keep,
+            secrets=self._secrets,
+        )  # fmt: skip
+        put = Put(
+            namespace, checkpoint_id, names.checkpoint_id_of(config), given,
+            self._coder.encode(stored, (), "metadata"), self._coder.encode(rest, (), "checkpoint"),
+        )  # fmt: skip
+        with thread.lock:
+            thread.put(self._coder, put, self._on_race)
+        return cast(RunnableConfig, names.config_of(thread.name, namespace, checkpoint_id))
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
+        task_path: str = "",
+    ) -> None:  # fmt: skip
+        """Store what a task wrote at a checkpoint; durable when this returns.
+
+        They may come before their checkpoint. Of a task's ordinary writes the first of each place
+        counts, of its special ones (an error, an interrupt) the last.
+
+        Raises:
+            Unstorable, ValueError, StoreUnavailable: as `put`.
+            NotFound: the thread was deleted since that checkpoint.
+        """
+        thread = self._thread(names.thread_id_of(config))
+        checkpoint_id = names.checkpoint_id_of(config)
+        if checkpoint_id is None:
+            raise ValueError("writes are for a checkpoint: the config has no checkpoint_id")
+        if not writes:
+            self._logs.look(thread.name)
+            return
+        encoded = [
+            (
+                WRITES_IDX_MAP.get(channel, index), channel,
+                self._coder.encode(value, (channel,), "writes"),
+            )
+            for index, (channel, value) in enumerate(writes)
+        ]  # fmt: skip
+        namespace = names.namespace_of(config)
+        request = Request(namespace, checkpoint_id, Write(str(task_id), task_path, encoded))
+        thread.ask(request)
+        with thread.lock:
+            thread.settle(request)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names, or the latest of its thread and namespace: that with
+        the greatest id. None if there is none. O(state).
+
+        Raises:
+            SchemaError: a value cannot be rebuilt; names its path, and what to register.
+            ValueError: the config names no thread.
+            Corrupt: stored bytes are not what was written.
+        """
+        thread = self._thread(names.thread_id_of(config))
+        namespace = names.namespace_of(config)
+        with thread.lock:
+            found = thread.find(namespace, names.checkpoint_id_of(config))
+            if found is None:
+                return None
+            record = record_of(found.view.log.commit(found.seq))
+            state, given = thread.state_of(found)
+            checkpoint = checkpoint_of(self._coder, found.id, state, record)
+            given(sources_of(checkpoint["channel_values"]))
+            writes = thread.writes_of(found, namespace)
+            parent = parent_of(found.view, record)
+        return tuple_of(
+            thread.name, namespace, checkpoint, metadata_of(self._coder, record), parent,
+            pending_of(self._coder, writes),
+        )  # fmt: skip
+
+    def list(
+        self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None, limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:  # fmt: skip
+        """Checkpoints, newest first (by descending id), read as they are asked for.
+
+        Tuples of one page share the messages that they have alike: do not change these in place.
+
+        Args:
+            config: of which thread; and, where it says so, which namespace or checkpoint. None:
+                of all threads.
+            filter: metadata that each has; a key is looked up as it is.
+            before: only those with a lesser id than that of this config.
+
+        Raises:
+            As `get_tuple`.
+        """
+        wanted = Wanted(
+            names.namespace_of(config) if _has_namespace(config) else None,
+            names.checkpoint_id_of(config), names.checkpoint_id_of(before), filter,
+        )  # fmt: skip
+        found: Iterator[Entry]
+        if config is None:
+            streams = [entries(self._coder, thread, wanted) for thread in self._all()]
+            found = merge(*streams)
+        else:
+            found = entries(self._coder, self._thread(names.thread_id_of(config)), wanted)
+        return pages(self._coder, found, limit)
+
+    def _all(self) -> Iterator[Thread]:
+        for info in self._logs.all():
+            if self._logs.log(info).commit(1).schema_id == names.SCHEMA_ID:
+                yield self._thread(info.name)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What was written to each channel on the way to a checkpoint, from the nearest ancestor
+        that has a value of it on. Removed checkpoints are walked over: pruning severs nothing.
+
+        Raises:
+            As `get_tuple`.
+        """
+        thread = self._thread(names.thread_id_of(config))
+        with thread.lock:
+            return delta_history(
+                self._coder, thread, names.namespace_of(config), names.checkpoint_id_of(config),
+                channels,
+            )  # fmt: skip
+
+    # -- threads ---------------------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread: one commit, whatever it holds. No error if there is none.
+
+        No late write brings it back; a new thread of that id begins afresh. The log of the old one
+        stays in the file, for `perdure log --all` and retention.
+
+        Raises:
+            ValueError: no thread can be called that.
+            SchemaError: the agent of that name is no thread.
+        """
+        thread = self._thread(str(thread_id))
+        with thread.lock:
+            if thread.views():
+                with suppress(NotFound):  # somebody else did
+                    self.store.delete(thread.name)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints, and their writes, whose metadata names one of these runs.
+
+        One commit for each thread. Reads the logs of all threads.
+        """
+        wanted = frozenset(map(str, run_ids))
+        if wanted:
+            for thread in builtins.list(self._all()):
+                remove_runs(self._coder, thread, wanted)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """A thread with all that another holds now: one commit of a few bytes, that points there.
+
+        The first checkpoint that goes on from it stores the state whole, once.
+
+        Raises:
+            NotFound: there is no such thread to copy.
+            Conflict: the target is there already.
+        """
+        copy_thread(self._logs, self._thread(str(source_thread_id)), str(target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Remove checkpoints: ``"keep_latest"`` all but the latest of each namespace, in one commit
+        per thread, ``"delete"`` the threads. Threads that are not there are no error.
+
+        What is removed is not shown any more; the log keeps it (see `get_delta_channel_history`).
+
+        Raises:
+            ValueError: another strategy.
+        """
+        if strategy not in ("keep_latest", "delete"):
+            raise ValueError(f'a strategy is "keep_latest" or "delete", not {strategy!r}')
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+            else:
+                keep_latest(self._thread(str(thread_id)))
+
+    def get_next_version(self, current: Any, channel: Any = None) -> Any:
+        """The version after `current`, of the same type; see `versions.next_version`."""
+        return next_version(current)
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> PerdureSaver:
+        """The same saver with more types registered: those of these (module, name) that are loaded.
+
+        Nothing is imported.
+        """
+        clone = copy.copy(self)
+        if self._coder.exotic is not None:
+            clone.serde = super().with_allowlist(extra_allowlist).serde
+        clone._coder = self._coder.allowing(
+            extra_allowlist, None if self._coder.exotic is None else clone.serde
+        )
+        return clone
+
+    # -- async -----------------------------------------------------------------------------
+
+    async def aput(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:  # fmt: skip
+        """As `put`. Cancelled when it is under way, it is done before the cancellation goes on."""
+        return await self._logs.in_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
+        task_path: str = "",
+    ) -> None:  # fmt: skip
+        """As `put_writes`."""
+        await self._logs.in_thread(self.put_writes, config, writes, task_id, task_path)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """As `get_tuple`."""
+        return await self._logs.in_thread(self.get_tuple, config)
+
+    async def alist(
+        self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None, limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:  # fmt: skip
+        """As `list`, read in pages."""
+        found = await self._logs.in_thread(
+            lambda: self.list(config, filter=filter, before=before, limit=limit)
+        )
+        while page := await self._logs.in_thread(lambda: tuple(islice(found, CHUNK))):
+            for one in page:
+                yield one
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """As `get_delta_channel_history`."""
+        return await self._logs.in_thread(
+            lambda: self.get_delta_channel_history(config=config, channels=channels)
+        )
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """As `delete_thread`."""
+        await self._logs.in_thread(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """As `delete_for_runs`."""
+        await self._logs.in_thread(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """As `copy_thread`."""
+        await self._logs.in_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """As `prune`."""
+        await self._logs.in_thread(lambda: self.prune(thread_ids, strategy=strategy))
+
+
+_STATE = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
+"""What of a checkpoint is not in its record: the state, and the id, which is in the key."""
+
+
+def _has_namespace(config: RunnableConfig | None) -> bool:
+    return (
+        config is not None and (config.get("configurable") or {}).get("checkpoint_ns") is not None
+    )
+
+
+__all__ = ["PerdureSaver"]

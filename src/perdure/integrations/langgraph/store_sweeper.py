@@ -1,0 +1,58 @@
+"""The thread that takes expired items away from time to time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+
+logger = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """Calls a function in intervals, on a thread of its own, until it is stopped or forgotten."""
+
+    def __init__(self, sweep: Callable[[], int], interval_s: float) -> None:
+        self.future: Future[None] = Future()
+        self._stop = threading.Event()
+        # Only weakly: a store that nobody has any more must not live on for being swept.
+        method = weakref.WeakMethod(sweep)
+        self._thread = threading.Thread(
+            target=_run, args=(method, interval_s, self._stop, self.future), daemon=True,
+            name="perdure-ttl-sweeper",
+        )  # fmt: skip
+        self.future.add_done_callback(lambda _: self._stop.set())
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self, timeout: float | None) -> bool:
+        """End it, and wait for a sweep that is under way; False if that takes longer."""
+        self._stop.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+        return not self.alive
+
+
+def _run(
+    method: weakref.WeakMethod[Callable[[], int]], interval_s: float, stop: threading.Event,
+    future: Future[None],
+) -> None:  # fmt: skip
+    while not stop.wait(interval_s):
+        sweep = method()
+        if sweep is None:
+            break
+        try:
+            count = sweep()
+        except Exception:
+            logger.exception("taking away what has expired failed; the next sweep tries again")
+        else:
+            if count:
+                logger.info("%d expired items were taken away", count)
+        del sweep
+    if future.set_running_or_notify_cancel():
+        future.set_result(None)

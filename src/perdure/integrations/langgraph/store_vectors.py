@@ -1,0 +1,164 @@
+"""Vectors: texts to embed, how embeddings are stored, and how alike two are."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from operator import mul
+from typing import Any, Literal
+
+from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path
+
+from perdure.errors import SchemaError
+from perdure.integrations.langgraph.store_items import Entry
+
+Vector = Sequence[float]
+
+FLOAT_BYTES = 4
+
+
+class Embedding:
+    """The user's embedding function, and which fields of an item it is given."""
+
+    def __init__(self, index: IndexConfig) -> None:
+        distance = index.get("distance_type", "cosine")
+        if distance != "cosine":
+            raise ValueError(f"vectors are compared by cosine here, not by {distance!r:.60}")
+        fields: Any = index.get("fields") or ["$"]
+        self.fields = _paths([fields] if isinstance(fields, str) else fields)
+        self.dims = index.get("dims")
+        self._model = ensure_embeddings(index.get("embed"))
+
+    def texts(
+        self, value: Mapping[str, Any], index: Literal[False] | list[str] | None
+    ) -> dict[str, str]:
+        """What to embed of an item, by path; several texts at one path are numbered."""
+        if index is False:
+            return {}
+        found: dict[str, str] = {}
+        for path in self.fields if index is None else _paths(index):
+            texts = get_text_at_path(value, path)
+            for number, text in enumerate(texts):
+                found[path if len(texts) == 1 else f"{path}.{number}"] = text
+        return found
+
+    def embed(self, texts: Iterable[str], queries: Iterable[str]) -> Embedded:
+        """Embed each text once."""
+        texts, queries = list(texts), list(queries)
+        vectors = self._model.embed_documents(texts) if texts else []
+        return self._embedded(texts, vectors, queries, list(map(self._model.embed_query, queries)))
+
+    async def aembed(self, texts: Iterable[str], queries: Iterable[str]) -> Embedded:
+        """As `embed`."""
+        texts, queries = list(texts), list(queries)
+        vectors = await self._model.aembed_documents(texts) if texts else []
+        asked = await asyncio.gather(*map(self._model.aembed_query, queries))
+        return self._embedded(texts, vectors, queries, asked)
+
+    def _embedded(
+        self, texts: list[str], vectors: Sequence[Vector], queries: list[str],
+        asked: Sequence[Vector],
+    ) -> Embedded:  # fmt: skip
+        if len(texts) != len(vectors):
+            raise ValueError(
+                f"the embedding function was given {len(texts)} texts and returned "
+                f"{len(vectors)} vectors"
+            )
+        for vector in (*vectors, *asked):
+            self._check(vector)
+        packed = [struct.pack(f"<{len(vector)}f", *vector) for vector in vectors]
+        return Embedded(
+            dict(zip(texts, packed, strict=True)), dict(zip(queries, asked, strict=True))
+        )
+
+    def _check(self, vector: Vector) -> None:
+        if self.dims is not None and len(vector) != self.dims:
+            raise ValueError(
+                f"the embedding function returned a vector of {len(vector)} numbers, "
+                f"and index['dims'] is {self.dims}"
+            )
+        if not all(map(math.isfinite, vector)):
+            raise ValueError("the embedding function returned a vector with NaN or infinity in it")
+
+
+class Embedded:
+    """Vectors by what they stand for: `texts` as they are stored, `queries` as they came."""
+
+    def __init__(self, texts: Mapping[str, bytes], queries: Mapping[str, Vector]) -> None:
+        self.texts = texts
+        self.queries = queries
+
+
+NOTHING = Embedded({}, {})
+
+
+def _paths(fields: Any) -> list[str]:
+    if not isinstance(fields, list | tuple) or not all(isinstance(path, str) for path in fields):
+        raise TypeError(
+            f"fields to index are a list of paths such as 'messages[*].text', not {fields!r:.60}"
+        )
+    return list(fields)
+
+
+def scores(query: Vector, entries: Sequence[Entry]) -> list[float | None]:
+    """Of each entry how alike it is, −1 to 1: the best of its vectors; None where it has none.
+
+    Raises:
+        SchemaError: an entry's vectors are of another length than the query's.
+    """
+    numpy = _numpy()
+    for entry in entries:
+        for blob in entry.vectors.values():
+            if len(blob) != FLOAT_BYTES * len(query):
+                raise SchemaError(
+                    f"it was embedded as {len(blob) // FLOAT_BYTES} numbers, the query as "
+                    f"{len(query)}: by another model",
+                    target=f"namespace {entry.namespace!r}, key {entry.key!r}",
+                    hint="put the items again with the new embedding function",
+                )
+    length = math.sqrt(math.fsum(number * number for number in query))
+    if numpy is not None:
+        return _scores_numpy(numpy, query, length, entries)
+    return [_best(query, length, entry) for entry in entries]
+
+
+def _best(query: Vector, length: float, entry: Entry) -> float | None:
+    norms = entry.norms
+    unpacked = {
+        path: struct.unpack(f"<{len(query)}f", blob) for path, blob in entry.vectors.items()
+    }
+    if norms is None:
+        norms = entry.norms = {
+            path: math.sqrt(sum(map(mul, vector, vector))) for path, vector in unpacked.items()
+        }
+    return max(
+        (
+            sum(map(mul, query, vector)) / product if (product := length * norms[path]) else 0.0
+            for path, vector in unpacked.items()
+        ),
+        default=None,
+    )
+
+
+def _scores_numpy(
+    numpy: Any, query: Vector, length: float, entries: Sequence[Entry]
+) -> list[float | None]:
+    blobs = [blob for entry in entries for blob in entry.vectors.values()]
+    rows = numpy.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), len(query))
+    product = length * numpy.linalg.norm(rows, axis=1)
+    dots = rows @ numpy.asarray(query, dtype="<f4")
+    found = iter(numpy.divide(dots, product, out=numpy.zeros_like(dots), where=product > 0))
+    return [
+        max((float(next(found)) for _ in entry.vectors), default=None) for entry in entries
+    ]  # fmt: skip
+
+
+def _numpy() -> Any:
+    """numpy, where the user has it: it is no dependency of ours."""
+    try:
+        return importlib.import_module("numpy")
+    except ImportError:
+        return None

@@ -1,0 +1,474 @@
+"""One thread as this process knows it: what it last stored there, and how it goes on from it.
+
+A thread is an agent. Each checkpoint is a commit whose delta leads from its parent's state to its
+own; a second child of one parent begins a branch. What is in memory is used only after a look at
+the log's end, and the transaction that appends compares the head again: others may write, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Literal
+
+from perdure.core.values import Plain
+from perdure.errors import Conflict, NotFound, SchemaError
+from perdure.integrations.langgraph import changes, names
+from perdure.integrations.langgraph.changes import Sources
+from perdure.integrations.langgraph.requests import (
+    Found,
+    Line,
+    Place,
+    Put,
+    Request,
+    cause_of,
+    made_after,
+    printable,
+    record_to_write,
+)  # fmt: skip
+from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.view import (
+    WRITES,
+    Tip,
+    View,
+    Write,
+    is_removed,
+    parent_of,
+    record_of,
+    views_of,
+)  # fmt: skip
+from perdure.model import Cause
+from perdure.store import ForeignLogs, Held, KeyUsedError, moved
+
+LINES_KEPT = 4
+"""Lines of one thread whose state is in memory."""
+
+TRIES_MAX = 100
+ASKED_MAX = 256
+OnRace = Literal["branch", "conflict"]
+FORKING = ("update", "fork")
+"""Sources of checkpoints that are put beside others on purpose."""
+
+
+class Thread:
+    """Take `lock` for every use. Threads of Python that wait for it share the next commit of
+    writes."""
+
+    def __init__(self, logs: ForeignLogs, name: str) -> None:
+        self.name = name
+        self.lock = threading.RLock()
+        self._logs = logs
+        self._views: list[View] = []
+        self._end = 0
+        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._waiting: list[Request] = []
+        self._mutex = threading.Lock()
+        self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    # -- keeping in step -------------------------------------------------------------------
+
+    def views(self) -> list[View]:
+        """The thread's logs as they are now: its own first. None where it is not there."""
+        info = self._logs.look(self.name)
+        if info is None or info.deleted:
+            self._forget()
+            return []
+        if not self._views or self._views[0].log.info.no != info.no:
+            self._forget()
+            log = self._logs.log(info)
+            self._check_schema(log.commit(1).schema_id)
+            self._views = views_of(self._logs, log)
+        elif info.seq != self._end:
+            self._views[0].forget()  # somebody else was here
+        self._end = info.seq
+        return self._views
+
+    def _for_append(self, namespace: str, checkpoint_id: str | None) -> list[View]:
+        """The views as last seen, if a line ends with this checkpoint in them: then the transaction
+        that appends there says whether it still does. Else the views as they are now."""
+        if self._views and checkpoint_id is not None:
+            for tip in self._views[0].tips(namespace):
+                if tip.at and tip.id == checkpoint_id:
+                    return self._views
+        return self.views()
+
+    def _check_schema(self, found: str) -> None:
+        if found != names.SCHEMA_ID:
+            raise SchemaError(
+                f"it is no thread: its state was written under schema {found!r}",
+                target=f"agent {self.name!r}", hint="give the thread another id",
+            )  # fmt: skip
+
+    def _forget(self) -> None:
+        self._views, self._end = [], 0
+        self._lines.clear()
+        self._asked.clear()
+
+    def _line(self, view: View, tip: Tip) -> Line:
+        """The state at a line's end, from memory if that is still the one."""
+        line = self._lines.get(tip.branch)
+        if line is None or line.held.seq != tip.head or line.held.since is None:
+            line = Line(view.log.at(tip.head), {})
+        self._keep(tip.branch, line)
+        return line
+
+    def _past(self, view: View, seq: int) -> Line:
+        """The state at a commit behind which others came. Who reads it may go on from it next."""
+        name = f"@{seq}"
+        line = self._lines.get(name) or Line(view.log.at(seq), {})
+        self._keep(name, line)
+        return line
+
+    def _keep(self, branch: str, line: Line) -> None:
+        self._lines[branch] = line
+        self._lines.move_to_end(branch)
+        while len(self._lines) > LINES_KEPT:
+            self._lines.popitem(last=False)
+
+    # -- finding ---------------------------------------------------------------------------
+
+    def find(self, namespace: str, checkpoint_id: str | None) -> Found | None:
+        """A checkpoint by its id, or the latest of the namespace: the one with the greatest id."""
+        views = self.views()
+        if not views:
+            return None
+        removals = views[0].removals()
+        if checkpoint_id is None:
+            return self._latest(views, removals, namespace)
+        found = self._find_any(views, namespace, checkpoint_id)
+        if found is None or is_removed(removals, found.view.log, namespace, found.seq):
+            return None
+        tips = found.view.tips(namespace)
+        found.tip = next((tip for tip in tips if tip.at == found.seq), None)
+        if found.tip is None:  # it was asked for although there is a later one
+            self._asked[namespace, checkpoint_id] = None
+            while len(self._asked) > ASKED_MAX:
+                self._asked.popitem(last=False)
+        return found
+
+    @staticmethod
+    def _find_any(views: Iterable[View], namespace: str, checkpoint_id: str) -> Found | None:
+        for view in views:
+            seq = view.find(namespace, checkpoint_id)
+            if seq is not None:
+                return Found(view, seq, checkpoint_id)
+        return None
+
+    def _latest(
+        self, views: list[View], removals: dict[str, Any], namespace: str
+    ) -> Found | None:  # fmt: skip
+        best: Found | None = None
+        for view in views:
+            for tip in view.tips(namespace):
+                found = self._standing(view, removals, namespace, tip)
+                if found is not None and (best is None or found.id > best.id):
+                    best = found
+        return best
+
+    @staticmethod
+    def _standing(
+        view: View, removals: dict[str, Any], namespace: str, tip: Tip
+    ) -> Found | None:  # fmt: skip
+        """The last checkpoint of a line that is not removed."""
+        if tip.at and not is_removed(removals, view.log, namespace, tip.at):
+            return Found(view, tip.at, tip.id, tip)
+        seq = view.log.commit(tip.at).parent if tip.at else 0
+        while seq:
+            one = view.tip_at(namespace, tip.branch, seq)
+            if not one.at:
+                return None
+            if not is_removed(removals, view.log, namespace, one.at):
+                return Found(view, one.at, one.id)
+            seq = view.log.commit(one.at).parent
+        return None
+
+    def state_of(self, found: Found) -> tuple[Plain, Callable[[Sources], None]]:
+        """A checkpoint's state, not to be changed, and what to call with the objects that it was
+        given out as."""
+        tip = found.tip
+        if found.view is not self._views[0]:
+            return found.view.log.at(found.seq).state, lambda sources: None
+        if tip is not None and tip.pure:
+            line = self._line(found.view, tip)
+        else:
+            line = self._past(found.view, found.seq)
+
+        def given(sources: Sources) -> None:
+            line.sources = sources
+
+        return line.held.state, given
+
+    def find_hidden(self, namespace: str, checkpoint_id: str) -> Found | None:
+        """A checkpoint by its id, removed or not."""
+        return self._find_any(self._views, namespace, checkpoint_id)
+
+    def writes_of(self, found: Found, namespace: str) -> list[Write]:
+        """All writes for a checkpoint, of every view, in the order they came."""
+        writes: list[Write] = []
+        for view in reversed(self._views):
+            writes += view.writes(namespace, found.id)[0]
+        return writes
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    def put(self, coder: Coder, put: Put, on_race: OnRace) -> None:
+        """Commit a checkpoint; durable when this returns.
+
+        Raises:
+            Conflict: its parent has a child already, and `on_race` says so.
+            NotFound: the thread was deleted since its parent was put.
+        """
+        for _ in range(TRIES_MAX):
+            self._flush(put.namespace, put.parent)
+            views = self._for_append(put.namespace, put.parent)
+            if not views:
+                self._refuse_late(put.parent is not None, put.id)
+                if self._create(coder, put):
+                    return
+                continue
+            place = self._place(views, put, on_race)
+            try:
+                self._commit_at(coder, put, views[0], place)
+                return
+            except KeyUsedError:
+                self._views[0].forget()
+                if self._put_again(coder, put, views[0], on_race):
+                    return
+            except Conflict:  # somebody was faster: decide anew
+                self._views[0].forget()
+                self._lines.pop(place.branch, None)
+            except NotFound:
+                self._forget()
+        raise self._too_busy()
+
+    def _too_busy(self) -> Conflict:
+        return Conflict(
+            "could not get a commit in between those of others",
+            target=f"thread {self.name!r}", hint="make the call again",
+        )  # fmt: skip
+
+    def _refuse_late(self, late: bool, checkpoint_id: str) -> None:
+        info = self._logs.look(self.name)
+        if info is None or not late:
+            return
+        raise NotFound(
+            f"the thread was deleted, a late write for checkpoint {checkpoint_id} cannot bring it "
+            "back", target=f"thread {self.name!r}",
+            hint="begin anew: call the graph with this thread_id and no checkpoint_id",
+        )  # fmt: skip
+
+    def _create(self, coder: Coder, put: Put) -> bool:
+        """The thread with its first checkpoint, in one commit; False: decide anew."""
+        if put.namespace or put.parent is not None:
+            self._create_empty()
+            return False
+        _, state, sources = changes.begin(coder, put.checkpoint)
+        key = names.checkpoint_key("", put.id, 1)
+        try:
+            log, held = self._logs.create(
+                self.name, state, cause_of(put, key, "create"), records=[record_to_write(put, 0, 0)]
+            )
+        except Conflict:
+            return False
+        self._forget()
+        self._views, self._end = [View(log)], held.seq
+        self._views[0].put_tip("", Tip("main", held.seq, held.seq, put.id, 0, True))
+        self._keep("main", Line(held, sources))
+        return True
+
+    def _create_empty(self) -> None:
+        with suppress(Conflict):  # somebody else did
+            self._logs.create(self.name, changes.nothing(), Cause("create", "thread"))
+
+    def _place(self, views: list[View], put: Put, on_race: OnRace) -> Place:
+        """Where a checkpoint goes: behind its parent, or as a line of its own beside others."""
+        own = views[0]
+        tips = own.tips(put.namespace)
+        newest = max(tips, key=lambda tip: tip.id, default=None)
+        late = max((tip.late for tip in tips), default=0)
+        late += newest is not None and put.id < newest.id
+        tip = next((one for one in tips if one.at and one.id == put.parent), None)
+        if tip is not None:
+            return Place(tip.branch, False, self._line(own, tip), late=late, parent=tip.at)
+        branch = names.branch_of(put.namespace, len(tips) + 1)
+        first = tips[0] if tips and not tips[0].at and tips[0].head else None
+        parent = None
+        if put.parent is not None:
+            parent = self._find_any(views, put.namespace, put.parent)
+        if parent is None or parent.view is not own:
+            # Without a parent here (none at all, unknown, or in the log that it was copied from).
+            if parent is not None and any(one.at for one in tips):
+                self._check_race(put, on_race)
+            if first is not None:
+                return Place(first.branch, False, None, first.head, late)
+            return Place(branch, True, None, 1, late)
+        self._check_race(put, on_race)
+        line = self._past(own, parent.seq)
+        return Place(branch, True, line, late=late, parent=parent.seq)
+
+    def _check_race(self, put: Put, on_race: OnRace) -> None:
+        """The parent has a child. Beside it on purpose, or in ignorance of it?"""
+        asked = (put.namespace, put.parent or "") in self._asked
+        if on_race == "branch" or asked or put.metadata.get("source") in FORKING:
+            return
+        raise Conflict(
+            f"checkpoint {put.parent} has a child already: somebody else went on from it",
+            target=f"thread {self.name!r}, checkpoint {put.id}",
+            hint='read the thread again and decide anew, or let on_race="branch" keep both',
+        )
+
+    def _commit_at(self, coder: Coder, put: Put, view: View, place: Place, number: int = 1) -> None:
+        base = place.base
+        if base is None:
+            held = view.log.begin(place.after)
+            delta, state, sources = changes.begin(coder, put.checkpoint)
+        else:
+            held = base.held
+            delta, state, sources = changes.advance(coder, held.state, base.sources, put.checkpoint)
+        key = names.checkpoint_key(put.namespace, put.id, number)
+        kind = "fork" if place.new else "save"
+        record = record_to_write(put, place.late, place.parent)
+        held = view.log.append(
+            held, delta, state, cause_of(put, key, kind, place.branch, held.seq),
+            branch=place.branch, new=place.new, records=[record],
+        )  # fmt: skip
+        self._committed(view, held.seq)
+        view.put_tip(put.namespace, Tip(place.branch, held.seq, held.seq, put.id, place.late, True))
+        if number == 1:
+            view.note_written(put.namespace, put.id, 0)
+        self._keep(place.branch, Line(held, sources))
+
+    def _committed(self, view: View, seq: int) -> None:
+        """Note the log's end; where others committed in between, what we know of them is old."""
+        if seq != self._end + 1:
+            view.forget()
+        self._end = seq
+
+    def _put_again(self, coder: Coder, put: Put, view: View, on_race: OnRace) -> bool:
+        """A checkpoint of that id is there. Put once more as it was, nothing is to be done; else
+        the later one counts."""
+        known = view.find(put.namespace, put.id)
+        if known is None:
+            return False
+        _, state, _ = changes.begin(coder, put.checkpoint)
+        before = record_of(view.log.commit(known))
+        as_before = (parent_of(view, before), before["rest"], before["metadata"])
+        as_now = (put.parent, put.rest, put.metadata)
+        if as_now == as_before and view.log.at(known).state == state:
+            return True
+        parent = view.find(put.namespace, put.parent) if put.parent is not None else None
+        number = view.puts(put.namespace, put.id) + 1
+        tips = view.tips(put.namespace)
+        tip = next((one for one in tips if one.at == known), None)
+        late = max((one.late for one in tips), default=0) + 1
+        if tip is not None:
+            place = Place(
+                tip.branch, False, self._line(view, tip), late=late, parent=parent or 0
+            )  # fmt: skip
+        else:
+            branch = names.branch_of(put.namespace, len(tips) + 1)
+            line = Line(view.log.at(known), {})
+            place = Place(branch, True, line, late=late, parent=parent or 0)
+        try:
+            self._commit_at(coder, put, view, place, number)
+        except Conflict:
+            view.forget()
+            self._lines.pop(place.branch, None)
+            return False
+        return True
+
+    # -- writes ----------------------------------------------------------------------------
+
+    def ask(self, request: Request) -> None:
+        """Queue writes, without the lock; `put` takes in first what was queued before it."""
+        with self._mutex:
+            self._waiting.append(request)
+
+    def settle(self, request: Request) -> None:
+        """Commit writes, and those for the same checkpoint that wait; durable when this returns."""
+        if not request.done:
+            self._flush(request.namespace, request.id)
+        if request.error is not None:
+            raise request.error
+
+    def _flush(self, namespace: str, checkpoint_id: str | None) -> None:
+        """Commit what is queued for a checkpoint: it is durable before what depends on it."""
+        with self._mutex:
+            mine = [
+                one for one in self._waiting
+                if one.namespace == namespace and one.id == checkpoint_id
+            ]  # fmt: skip
+            self._waiting = [one for one in self._waiting if one not in mine]
+        if not mine:
+            return
+        error: BaseException | None = None
+        try:
+            self._commit_writes(namespace, mine)
+        except BaseException as problem:
+            error = problem
+        for request in mine:
+            request.done, request.error = True, error
+
+    def _commit_writes(self, namespace: str, requests: list[Request]) -> None:
+        checkpoint_id = requests[0].id
+        for _ in range(TRIES_MAX):
+            views = self._for_append(namespace, checkpoint_id)
+            if not views:
+                self._refuse_late(self._was_there(namespace, checkpoint_id), checkpoint_id)
+                self._create_empty()
+                continue
+            view = views[0]
+            tips = view.tips(namespace)
+            tip = next((one for one in tips if one.at and one.id == checkpoint_id), None)
+            if tip is None:
+                namespace_, tip = "", view.tips("")[0]
+            else:
+                namespace_ = namespace
+            number = view.written(namespace, checkpoint_id) + 1
+            try:
+                self._append_writes(view, namespace_, tip, namespace, number, requests)
+                return
+            except Conflict:
+                view.forget()
+            except NotFound:
+                self._forget()
+        raise self._too_busy()
+
+    def _append_writes(
+        self, view: View, line_of: str, tip: Tip, namespace: str, number: int,
+        requests: list[Request],
+    ) -> None:  # fmt: skip
+        line = self._lines.get(tip.branch)
+        if line is not None and line.held.seq != tip.head:
+            line = None
+        base = line.held if line is not None else Held(tip.head, None, None)
+        records: list[dict[str, Any]] = [
+            {
+                "t": WRITES, "on": tip.at, "task": one.write.task, "path": one.write.path,
+                "writes": [list(write) for write in one.write.writes],
+            }
+            for one in requests
+        ]  # fmt: skip
+        channels = {channel for one in requests for _, channel, _ in one.write.writes}
+        key = names.writes_key(namespace, requests[0].id, number)
+        what = f"writes to {', '.join(sorted(channels))}"[:200]
+        cause = Cause("save", printable(what), key=key)
+        held = view.log.append(base, (), base.state, cause, branch=tip.branch, records=records)
+        self._committed(view, held.seq)
+        later = Tip(tip.branch, held.seq, tip.at, tip.id, tip.late, tip.pure)
+        view.put_tip(line_of, later)
+        view.note_written(namespace, requests[0].id, number)
+        if line is not None:
+            line.held = moved(held, held.seq)
+
+    def _was_there(self, namespace: str, checkpoint_id: str) -> bool:
+        """Whether the thread that was deleted had this checkpoint, or is too young to know."""
+        info = self._logs.look(self.name)
+        if info is None:
+            return False
+        view = View(self._logs.log(info))
+        if view.find(namespace, checkpoint_id) is not None:
+            return True
+        return not made_after(checkpoint_id, view.log.commit(info.seq).at.timestamp())

@@ -1,0 +1,269 @@
+"""Reading one log of a thread: where its checkpoints, lines, writes and removals are.
+
+A copied thread begins with a pointer to another's log, as of a moment; it has several views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.core.values import Plain
+from perdure.integrations.langgraph import names
+from perdure.model import Commit
+from perdure.store import ForeignLog, ForeignLogs
+
+CHECKPOINT, WRITES, COPIED = "lg", "lg-writes", "lg-copied"
+"""What a record of ours is, in its `t`; short, as each checkpoint has one."""
+
+COPIES_MAX = 1000
+WRITTEN_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The end of one line: a branch of a namespace.
+
+    Attributes:
+        branch: its name; `head` is the seq of its head.
+        at, id: seq and id of its latest checkpoint; 0 and "" where it has none yet.
+        late: how many checkpoints of the namespace came after one with a greater id.
+        pure: whether only writes came after that checkpoint, so that its state is the head's.
+    """
+
+    branch: str
+    head: int
+    at: int
+    id: str
+    late: int
+    pure: bool
+
+
+@dataclass(slots=True)
+class Write:
+    """One call of `put_writes`. `writes`: index, channel and plain value of each."""
+
+    task: str
+    path: str
+    writes: list[tuple[int, str, Plain]]
+
+
+class View:
+    """One log, up to a commit (`until`; None: to its end)."""
+
+    def __init__(
+        self, log: ForeignLog, until: int | None = None, removed_at: int | None = None
+    ) -> None:
+        self.log = log
+        self.until = until
+        self._removed_at = removed_at
+        self._tips: dict[str, list[Tip]] = {}
+        self._removed: dict[str, Any] | None = None
+        self._written: dict[tuple[str, str], int] = {}
+
+    def forget(self) -> None:
+        """Drop what others may have changed."""
+        self._tips.clear()
+        self._written.clear()
+        self._removed = None
+
+    def _seen(self, seq: int | None) -> int | None:
+        return None if seq is None or (self.until is not None and seq > self.until) else seq
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    def find(self, namespace: str, checkpoint_id: str) -> int | None:
+        """Seq of the commit that put a checkpoint, the last time that it was put."""
+        found: int | None = None
+        number = 1
+        while seq := self._seen(
+            self.log.key(names.checkpoint_key(namespace, checkpoint_id, number))
+        ):
+            found, number = seq, number + 1
+        return found
+
+    def puts(self, namespace: str, checkpoint_id: str) -> int:
+        """How often a checkpoint was put."""
+        number = 1
+        while self.log.key(names.checkpoint_key(namespace, checkpoint_id, number)):
+            number += 1
+        return number - 1
+
+    def commits(self) -> Iterator[Commit]:
+        """All commits, newest first."""
+        return self.log.commits(1, self.until, newest_first=True)
+
+    # -- lines -----------------------------------------------------------------------------
+
+    def tips(self, namespace: str) -> list[Tip]:
+        """The ends of a namespace's lines, by their number."""
+        known = self._tips.get(namespace)
+        if known is None:
+            known = self._tips[namespace] = list(self._look_for_tips(namespace))
+        return known
+
+    def put_tip(self, namespace: str, tip: Tip) -> None:
+        """Note what this process committed itself."""
+        tips = self.tips(namespace)
+        for index, known in enumerate(tips):
+            if known.branch == tip.branch:
+                tips[index] = tip
+                return
+        tips.append(tip)
+
+    def tip_on(self, branch: str) -> tuple[str, Tip] | None:
+        """A tip that is in memory, with its namespace, by its branch."""
+        for namespace, tips in self._tips.items():
+            for tip in tips:
+                if tip.branch == branch:
+                    return namespace, tip
+        return None
+
+    def _look_for_tips(self, namespace: str) -> Iterator[Tip]:
+        number = 1
+        copied = self.until is not None  # then the log may have been deleted since
+        while (
+            head := self.log.head(branch := names.branch_of(namespace, number), ever=copied)
+        ) is not None:
+            number += 1
+            if self.until is not None and head > self.until:
+                head = self._head_then(branch)
+            yield self.tip_at(namespace, branch, head)
+
+    def _head_then(self, branch: str) -> int:
+        for commit in self.commits():
+            if commit.branch == branch:
+                return commit.seq
+        return 0
+
+    def tip_at(self, namespace: str, branch: str, head: int) -> Tip:
+        """The tip of a branch that has this head; 0: of one that is deleted."""
+        seq, pure = head, True
+        while seq > 0:
+            commit = self.log.commit(seq)
+            key = names.read_checkpoint_key(commit.cause.key)
+            if key is not None:
+                if key[0] != namespace:  # a line of another namespace begins where it was forked
+                    break
+                late = int(record_of(commit).get("late", 0))
+                return Tip(branch, head, seq, key[1], late, pure)
+            on = writes_on(commit)
+            if on is None:
+                pure = False
+            seq = commit.parent if on is None else on
+        return Tip(branch, head, 0, "", 0, False)
+
+    def namespaces(self) -> list[str]:
+        """All namespaces that have a checkpoint."""
+        found: dict[str, None] = {}
+        for branch, head in self.log.branches(ever=self.until is not None):
+            seq = head
+            if self.until is not None and head > self.until:
+                seq = self._head_then(branch)
+            while branch != names.REMOVED and seq > 0:
+                commit = self.log.commit(seq)
+                key = names.read_checkpoint_key(commit.cause.key)
+                if key is not None:
+                    found[key[0]] = None
+                    break
+                on = writes_on(commit)
+                seq = commit.parent if on is None else on
+        return list(found)
+
+    # -- writes ----------------------------------------------------------------------------
+
+    def writes(self, namespace: str, checkpoint_id: str) -> tuple[list[Write], int]:
+        """All writes for a checkpoint in the order they came, and the number of their commits."""
+        found: list[Write] = []
+        number = 1
+        while seq := self._seen(self.log.key(names.writes_key(namespace, checkpoint_id, number))):
+            found += read_writes(self.log.commit(seq))
+            number += 1
+        return found, number - 1
+
+    def written(self, namespace: str, checkpoint_id: str) -> int:
+        """How many commits of writes there are for a checkpoint; at least."""
+        known = self._written.get((namespace, checkpoint_id))
+        return self.writes(namespace, checkpoint_id)[1] if known is None else known
+
+    def note_written(self, namespace: str, checkpoint_id: str, count: int) -> None:
+        """Note what this process wrote itself. If it is wrong, the next key will be taken."""
+        if len(self._written) >= WRITTEN_MAX:
+            self._written.clear()
+        self._written[namespace, checkpoint_id] = count
+
+    # -- removals --------------------------------------------------------------------------
+
+    def removals(self) -> dict[str, Any]:
+        """The state of the branch that says what is removed, by the name of the log and namespace:
+        ``{"until": seq, "keep": [seqs], "also": [seqs]}``."""
+        if self._removed is None:
+            seq = self._removed_at
+            if seq is None:
+                seq = self.log.head(names.REMOVED)
+            self._removed = self.log.at(seq).state if seq else {}
+        return self._removed or {}
+
+    def removed_at(self) -> int:
+        """The commit that said last what is removed; 0: nothing ever was."""
+        return self._removed_at if self._removed_at is not None else (
+            self.log.head(names.REMOVED) or 0
+        )  # fmt: skip
+
+
+def label_of(log: ForeignLog) -> str:
+    """How removals name a log."""
+    return f"{log.info.incarnation}:{log.info.name}"
+
+
+def is_removed(removals: dict[str, Any], log: ForeignLog, namespace: str, seq: int) -> bool:
+    marks = removals.get(label_of(log), {}).get(namespace)
+    if marks is None:
+        return False
+    return seq in marks["also"] or (seq <= marks["until"] and seq not in marks["keep"])
+
+
+def record_of(commit: Commit) -> dict[str, Any]:
+    """Our record in the commit that put a checkpoint."""
+    return next((dict(one) for one in commit.records if one.get("t") == CHECKPOINT), {})
+
+
+def parent_of(view: View, record: dict[str, Any]) -> str | None:
+    """The id of a checkpoint's parent. One in the same log is stored by its seq."""
+    parent = record["parent"]
+    if not isinstance(parent, int):
+        return None if parent is None else str(parent)
+    key = names.read_checkpoint_key(view.log.commit(parent).cause.key)
+    return None if key is None else key[1]
+
+
+def writes_on(commit: Commit) -> int | None:
+    """Of a commit of writes: the checkpoint of its line; None: it is no such commit."""
+    for record in commit.records:
+        if record.get("t") == WRITES:
+            return int(record.get("on", 0))
+    return None
+
+
+def read_writes(commit: Commit) -> list[Write]:
+    return [
+        Write(record["task"], record["path"], [tuple(one) for one in record["writes"]])
+        for record in commit.records
+        if record.get("t") == WRITES
+    ]
+
+
+def views_of(logs: ForeignLogs, log: ForeignLog) -> list[View]:
+    """The views of a thread: its own log, then the one that it was copied from, and so on."""
+    found = [View(log)]
+    for _ in range(COPIES_MAX):
+        first = found[-1].log.commit(1)
+        copied = next((one for one in first.records if one.get("t") == COPIED), None)
+        if copied is None:
+            break
+        origin = logs.incarnation(copied["thread"], copied["incarnation"])
+        if origin is None:
+            break
+        found.append(View(origin, copied["seq"], copied["removed"]))
+    return found

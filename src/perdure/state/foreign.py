@@ -1,0 +1,236 @@
+"""Logs whose states somebody else works out: a framework's threads.
+
+A working copy captures what a user changes in one state. A framework hands over whole values, each
+for a commit of its choice; its adapter works out the delta by itself, and writes it here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core import chain, ops
+from perdure.core.names import check_cause, check_name
+from perdure.core.ops import Op
+from perdure.core.values import Plain
+from perdure.errors import StoreUnavailable
+from perdure.model import MAIN, AgentInfo, Cause, Commit
+from perdure.state.context import Context
+from perdure.state.snapshotting import SinceSnapshot
+from perdure.storage.committer import Committed, Proposal
+from perdure.storage.reader import LogReader
+from perdure.storage.refusals import KeyUsedError as KeyUsedError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Held(Struct, frozen=True):
+    """A state at a commit, in memory, and what its next snapshot needs to know.
+
+    Nobody changes `state`: what follows shares what stayed. `since` is None where the state is not
+    here, but only its place in the log.
+    """
+
+    seq: int
+    state: Plain
+    since: SinceSnapshot | None
+
+
+class ForeignLogs:
+    """The agents of one foreign schema in an open store. Safe to share between threads."""
+
+    def __init__(self, context: Context, schema_id: str, version: tuple[int, int]) -> None:
+        self.context = context
+        self.schema = schema_id, version
+
+    @property
+    def url(self) -> str:
+        return self.context.backend.url
+
+    def look(self, name: str) -> AgentInfo | None:
+        """The latest incarnation of a name, deleted or not, with its last seq. Costs one look-up.
+
+        Raises:
+            ValueError: it can name no agent.
+            StoreUnavailable: the store is closed.
+        """
+        self.check_open()
+        check_name(name, "an agent")
+        return self.context.backend.agent(name)
+
+    def check_open(self) -> None:
+        """Raise StoreUnavailable after close: one in memory that others have open would answer."""
+        if self.context.closed:
+            raise StoreUnavailable("the store is closed", target=self.url, hint="open it again")
+
+    def log(self, info: AgentInfo) -> ForeignLog:
+        return ForeignLog(self, info)
+
+    def incarnation(self, name: str, incarnation: int) -> ForeignLog | None:
+        """The log of one incarnation, which may be deleted."""
+        info = self.context.backend.agent(name, incarnation)
+        return None if info is None else ForeignLog(self, info)
+
+    def all(self) -> Iterator[AgentInfo]:
+        """The agents that are not deleted, by name, of whatever schema."""
+        after = ""
+        while found := self.context.backend.agents("", after, 1000):
+            yield from found
+            after = found[-1].name
+
+    def create(
+        self, name: str, state: Plain, cause: Cause, *, records: Sequence[Mapping[str, Any]] = (),
+    ) -> tuple[ForeignLog, Held]:  # fmt: skip
+        """Make an agent by its first commit, on the branch ``main``.
+
+        Raises:
+            Conflict: it was created meanwhile.
+        """
+        info = self.context.backend.agent(name)
+        number = 1 if info is None else info.incarnation + 1
+        since = SinceSnapshot()
+        payload = chain.pack_payload([ops.Set((), state)], records)
+        committed = self._submit(name, number, None, MAIN, (), None, cause, payload)
+        since.note((ops.Set((), state),), len(payload.data))
+        since.begin_ageing(committed.at_micros)
+        made = AgentInfo(name, committed.no, number, False, committed.seq)
+        return ForeignLog(self, made), Held(committed.seq, state, since)
+
+    def _submit(
+        self, name: str, incarnation: int, no: int | None, branch: str, parents: tuple[int, ...],
+        expected: int | None, cause: Cause, payload: chain.Payload,
+        finish: Callable[[Proposal], None] = lambda proposal: None,
+    ) -> Committed:  # fmt: skip
+        self.check_open()
+        check_cause(cause)
+        draft = chain.Draft(
+            name, incarnation, branch, parents, *self.schema, self.context.executor, 0, cause,
+            payload,
+        )  # fmt: skip
+        key = None if cause.key is None else (cause.key, b"")
+        proposal = Proposal(draft, no=no, expected=expected, key=key)
+        finish(proposal)
+        return self.context.submit(proposal)
+
+    async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call what blocks on one of the store's own threads; see `Context.in_thread`."""
+        return await self.context.in_thread(fn, *args, **kwargs)
+
+
+class ForeignLog:
+    """The log of one incarnation of an agent. What is read is checked, as everywhere (I11)."""
+
+    def __init__(self, logs: ForeignLogs, info: AgentInfo) -> None:
+        self._logs = logs
+        self._backend = logs.context.backend
+        self._reader = LogReader(self._backend, info)
+        self.info = info
+
+    def key(self, key: str) -> int | None:
+        """Seq of the commit that an idempotency key made."""
+        found = self._backend.key(self.info.no, key)
+        return None if found is None else found[0]
+
+    def head(self, branch: str, *, ever: bool = False) -> int | None:
+        """Seq of a branch's head; None: there is no branch of that name, 0: it was deleted.
+
+        Args:
+            ever: the last head of a deleted one, too.
+        """
+        ref = self._backend.ref(self.info.no, branch)
+        if ref is None:
+            return None
+        return 0 if (ref.deleted and not ever) or ref.kind != "branch" else ref.seq
+
+    def branches(self, *, ever: bool = False) -> list[tuple[str, int]]:
+        """Names and heads of the branches; those that are deleted only where asked for."""
+        return [
+            (ref.name, ref.seq) for ref in self._backend.refs(self.info.no)
+            if ref.kind == "branch" and (ever or not ref.deleted)
+        ]  # fmt: skip
+
+    def commit(self, seq: int) -> Commit:
+        return self._reader.commit(seq)
+
+    def commits(
+        self, first: int = 1, last: int | None = None, *, newest_first: bool = False
+    ) -> Iterator[Commit]:
+        """Commits of all branches in order, each checked against its neighbour."""
+        if last is None:
+            return self._reader.commits(first, newest_first=newest_first)
+        return self._reader.commits(first, last, newest_first=newest_first)
+
+    def at(self, seq: int) -> Held:
+        """The state at a commit, folded anew: the caller may keep and change it."""
+        folded = self._reader.fold(seq)
+        since = SinceSnapshot()
+        since.begin(folded, migrated=False)
+        return Held(seq, folded.state, since)
+
+    def apply(self, state: Plain, commit: Commit) -> Plain:
+        """Go over one more commit, in place."""
+        return self._reader.apply(state, commit)
+
+    def append(
+        self, base: Held, delta: Sequence[Op], state: Plain, cause: Cause, *, branch: str,
+        new: bool = False, records: Sequence[Mapping[str, Any]] = (),
+    ) -> Held:  # fmt: skip
+        """One commit on top of `base`, durable when this returns.
+
+        Args:
+            delta: what turns `base.state` into `state`; the tree and the ops may share values.
+            branch: its head must be `base`, unless it is `new`.
+            cause: its `key`, if it has one, must be new to the agent.
+
+        Raises:
+            Conflict: the head has moved, the name is taken, or (`KeyUsedError`) the key was used.
+            NotFound: the agent or the branch was deleted.
+            StoreUnavailable: its outcome says whether it may have been written.
+        """
+        info, since = self.info, base.since
+        if new and since is not None:
+            since = copy.deepcopy(since)  # the line that it leaves goes on with its own
+        payload = chain.pack_payload(delta, records)
+        stored: list[Callable[[int], None]] = []
+
+        def add_snapshot(proposal: Proposal) -> None:
+            if since is None:
+                return
+            since.note(delta, len(payload.data))
+            context = self._logs.context
+            if since.due(context, cause):
+                snapshot, done = since.write(state, info.name, info.incarnation, base.seq)
+                proposal.snapshot = snapshot
+                stored.append(done)
+
+        try:
+            committed = self._logs._submit(
+                info.name, info.incarnation, info.no, branch, (base.seq,),
+                None if new else base.seq, cause, payload, add_snapshot,
+            )  # fmt: skip
+        except BaseException:
+            if since is not None:
+                since.doubt()
+            raise
+        for done in stored:
+            done(committed.at_micros)
+        return Held(committed.seq, state, since)
+
+    def begin(self, seq: int) -> Held:
+        """The place of a commit, for one that replaces the whole state behind it."""
+        since = SinceSnapshot()
+        since.begin_ageing(self._backend.now())
+        return Held(seq, None, since)
+
+
+def moved(base: Held, seq: int) -> Held:
+    """The same state at a later commit, which did not change it."""
+    return replace(base, seq=seq)
+
+
+__all__ = ["ForeignLog", "ForeignLogs", "Held", "KeyUsedError", "moved"]
