@@ -7,7 +7,6 @@ Field by field in docs/format.md ("Header").
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -17,6 +16,7 @@ from msgspec import Struct
 
 from perdure.core import codec, envelope, ops
 from perdure.core.ops import Op, OpError
+from perdure.core.randomness import random_bytes
 from perdure.core.values import Plain
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit, id_text
@@ -24,7 +24,6 @@ from perdure.model import MICROS_MAX, Cause, Commit, id_text
 HEADER_VERSION = 1
 SHA256 = b"\x01"
 ID_SIZE = 33
-ID_OF_PAYLOAD_SIZE = 8
 _DOMAIN = b"perdure.commit.v1\0"
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -72,7 +71,7 @@ def commit_id(header: bytes) -> bytes:
 def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> Payload:
     """Encode a delta and records. Their values must be plain already."""
     body = codec.encode([[ops.to_wire(op) for op in delta], list(records)])
-    random = os.urandom(envelope.SALT_SIZE + ID_OF_PAYLOAD_SIZE)  # a call costs more than the bytes
+    random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])
 

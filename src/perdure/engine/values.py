@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from itertools import count
+from types import FunctionType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from perdure.core import codec, envelope
@@ -15,6 +17,7 @@ from perdure.core.values import Plain, take
 from perdure.errors import PerdureError, Unstorable
 
 T = TypeVar("T")
+_numbers = count()
 
 PREVIEW_MAX = 200
 DIGEST_SIZE = 8
@@ -24,11 +27,21 @@ AS_IT_IS = frozenset({str, int, float, bool, bytes})
 
 
 def per_function(make: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
-    """What is worked out of a function's signature and types, kept for a while: looking at them
-    takes longer than a step."""
+    """What is worked out of a function's signature and types, once: it takes longer than a step.
+
+    It is kept on the function, and goes with it: a table would keep alive what closures hold. Of
+    what is no plain function, a bound method say, the last ones are kept.
+    """
     kept = functools.lru_cache(256)(make)
+    name = f"__perdure_{next(_numbers)}__"
 
     def of(function: Callable[..., Any]) -> T:
+        if type(function) is FunctionType:
+            whose, found = function.__dict__.get(name, (None, None))
+            if whose is not function:  # `functools.wraps` copies what the wrapped one has
+                found = make(function)
+                function.__dict__[name] = function, found
+            return found  # type: ignore[no-any-return]
         try:
             hash(function)
         except TypeError:  # an object that can be called, and has no hash
@@ -136,11 +149,14 @@ class Parameters:
             return plain
 
 
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
+def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object whose call is async
     )
+
+
+is_async = per_function(_is_async)
+"""Whether calling a function gives something to await."""
 
 
 def refuse_generator(function: Callable[..., Any]) -> None:
