@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.list:
         for row in known.values():
-            print(f"{row.name:11} {row.about}")
+            print(f"{row.name:16} {row.about}")
         return 0
     if unknown := [name for name in options.rows if name not in known]:
         print(f"no such row: {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)

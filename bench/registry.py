@@ -22,6 +22,9 @@ MODULES = (
     "fork",
     "past",
     "engine",
+    "langgraph",
+    "langgraph_threads",
+    "langgraph_graphs",
 )
 """Of `bench.rows`."""
 

@@ -82,6 +82,16 @@ class Sizes:
     concurrent_steps: int
     crashes: int
     signals: int
+    langgraph_messages: int
+    langgraph_puts: int
+    langgraph_size_steps: tuple[int, int, int]
+    langgraph_reads: int
+    langgraph_forks: int
+    langgraph_listed_messages: int
+    langgraph_lists: int
+    langgraph_nodes: int
+    langgraph_graphs: int
+    langgraph_graph_messages: int
 
 
 FULL = Sizes(
@@ -90,7 +100,9 @@ FULL = Sizes(
     number_changes=1000, log_commits=100_000, forks=100,
     window_messages=WINDOW_BYTES // TEXT_SIZE, looks_back=60,
     turn_steps=200, run_steps=1000, concurrent_runs=32, concurrent_steps=100, crashes=5,
-    signals=200,
+    signals=200, langgraph_messages=5000, langgraph_puts=60, langgraph_size_steps=(200, 400, 600),
+    langgraph_reads=15, langgraph_forks=40, langgraph_listed_messages=1000, langgraph_lists=9,
+    langgraph_nodes=100, langgraph_graphs=15, langgraph_graph_messages=200,
 )  # fmt: skip
 QUICK = Sizes(
     commits=400, state_sizes=(10, 1000, 10_000), state_edits=100, writers=64, writer_commits=6,
@@ -98,14 +110,18 @@ QUICK = Sizes(
     number_changes=100, log_commits=4000, forks=30,
     window_messages=WINDOW_BYTES // TEXT_SIZE, looks_back=15,
     turn_steps=100, run_steps=1000, concurrent_runs=32, concurrent_steps=10, crashes=2,
-    signals=50,
+    signals=50, langgraph_messages=1000, langgraph_puts=15, langgraph_size_steps=(50, 100, 150),
+    langgraph_reads=5, langgraph_forks=10, langgraph_listed_messages=200, langgraph_lists=3,
+    langgraph_nodes=100, langgraph_graphs=2, langgraph_graph_messages=200,
 )  # fmt: skip
 TINY = Sizes(
     commits=6, state_sizes=(10, 20), state_edits=4, writers=3, writer_commits=2, rounds=1,
     cold_messages=20, cold_starts=1, disk_messages=20, number_changes=2, log_commits=30, forks=2,
     window_messages=10, looks_back=2,
     turn_steps=3, run_steps=6, concurrent_runs=2, concurrent_steps=2, crashes=1,
-    signals=2,
+    signals=2, langgraph_messages=12, langgraph_puts=2, langgraph_size_steps=(2, 4, 6),
+    langgraph_reads=1, langgraph_forks=2, langgraph_listed_messages=6, langgraph_lists=1,
+    langgraph_nodes=3, langgraph_graphs=1, langgraph_graph_messages=3,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from perdure.cli import (
     checking,
     failures,
     history,
+    import_langgraph,
     inspecting,
     ledger,
     moving,
@@ -125,6 +126,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("repair", checking.repair, "Rebuild page checksums, once all logs are proved."),
     ("export", transfer.export, "Write an agent's history, or a state, to a file."),
     ("import", transfer.import_, "Take in an agent that export wrote."),
+    ("import-langgraph", import_langgraph.import_langgraph, "Bring LangGraph's threads over."),
 )
 for name, function, summary in COMMANDS:
     app.command(name, short_help=summary)(function)

@@ -1,0 +1,355 @@
+"""`import-langgraph`: threads of LangGraph's own checkpointer come over, each state compared."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import perdure
+from perdure import NotFound
+from perdure.cli import plain
+from perdure.cli.failures import UsageError
+from perdure.cli.progress import Bar, bar
+from perdure.cli.session import JsonOption, Settings, StoreOption, store_url
+from perdure.cli.words import clean, count, size, stderr_console, stdout_console, table, text
+from perdure.store import Store
+
+if TYPE_CHECKING:
+    from perdure.integrations.langgraph.moving import Moved, Mover
+    from perdure.integrations.langgraph.moving_source import SourceThread
+
+LEFT = 1
+LINES_MAX = 200
+PROBLEMS_SHOWN = 5
+
+
+def import_langgraph(
+    ctx: typer.Context,
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="The database file of a SqliteSaver.")
+    ],
+    thread: Annotated[
+        list[str] | None,
+        typer.Option("--thread", "-t", metavar="ID", help="Only this one; may be said several "
+                     "times."),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="[NAME=]MODULE:CLASS", help="A class of yours that values "
+                     "are of; may be said several times. NAME is what it was called when they were "
+                     "written (__main__.Ticket), if that was another one."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Look at everything, and write nothing.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Bring the threads of LangGraph's SqliteSaver over, with their whole history.
+
+    Each checkpoint of every namespace comes with its metadata, parent and pending writes; forks
+    become branches. Then each is read back, and compared with what LangGraph's own saver gives for
+    it. A thread comes over whole, or is left and named, and the exit code is 1.
+
+    SOURCE is only read, as of one moment; it may be in use. Killed in the middle, the same command
+    goes on; what is there already and equal is skipped. The store is made if it is not there.
+
+    Nothing that only the data names is imported: classes of yours are named with --type, and given
+    to PerdureSaver(…, types=[…]) later.
+    """
+    settings = ctx.ensure_object(Settings)
+    library = _library()
+    registered = _types(types or ())
+    url = store_url(ctx)
+    with closing(_opened(library, source, registered)) as found:
+        if os.path.exists(url) and os.path.samefile(url, found.name):
+            raise UsageError("SOURCE and the store are the same file")
+        threads = found.threads(thread or ())
+        mover = _mover(library, found, registered)
+        before = _bytes_of(url)
+        with _store(url, make=not dry_run) as mover.store:
+            report = _Report(threads, dry=dry_run, quiet=settings.json)
+            report.follow(mover)
+        after = _bytes_of(url)
+        if settings.json:
+            plain.put(_json(report, found, url, before, after))
+        else:
+            report.end(f"{clean(found.name)} ({size(found.bytes)})", clean(url), before, after)
+    if report.left:
+        raise typer.Exit(LEFT)
+
+
+# -- what is needed ----------------------------------------------------------------------------
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("perdure.integrations.langgraph.moving")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("perdure"):
+            raise
+        raise UsageError(
+            f"this needs LangGraph's checkpoint library (there is no module {error.name!r}): "
+            "pip install 'perdure[langgraph]' langgraph-checkpoint-sqlite"
+        ) from error
+
+
+def _opened(library: Any, source: str, types: dict[str, type]) -> Any:
+    try:
+        return library.open_source(source, types)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "states are compared with what LangGraph's own saver gives for them, and it is not "
+            "installed: pip install 'perdure[langgraph]' langgraph-checkpoint-sqlite"
+        ) from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _mover(library: Any, source: Any, types: dict[str, type]) -> Mover:
+    try:
+        made: Mover = library.Mover(source, types)
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    return made
+
+
+@contextmanager
+def _store(url: str, *, make: bool) -> Iterator[Store | None]:
+    """The store, without an fsync for each commit: a thread is durable when it is reported, and
+    one that was cut short by a power loss is taken up again. None: not there, and not to be made.
+    """
+    try:
+        store = perdure.open(url, durability="os", create=make)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    except NotFound:
+        yield None
+        return
+    with store:
+        yield store
+
+
+def _bytes_of(url: str) -> int:
+    """What the store takes in files; 0: it is not there. Opened for it, so that what the last one
+    left in its WAL does not count twice."""
+    with _store(url, make=False) as store:
+        return 0 if store is None else store.sizes().file_bytes
+
+
+def _types(named: Sequence[str]) -> dict[str, type]:
+    """The user's classes, by the names under which their values were written."""
+    found: dict[str, type] = {}
+    for words in named:
+        name, _, place = words.rpartition("=")
+        module, _, path = place.partition(":")
+        if not module or not path.isidentifier():
+            raise UsageError(f"--type {words}: write it as module:Class, or name=module:Class")
+        cls = getattr(_module(module, words), path, None)
+        if not isinstance(cls, type):
+            raise UsageError(f"--type {words}: module {module!r} has no class {path!r}")
+        found[name or f"{cls.__module__}.{cls.__qualname__}"] = cls
+    return found
+
+
+def _module(name: str, words: str) -> Any:
+    """A module that the user names, looked for in the current directory, too."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise UsageError(
+            f"--type {words}: module {name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+# -- what is said ------------------------------------------------------------------------------
+
+
+class _Report:
+    """Follows the threads as they come over. A person at a terminal sees a bar, then a table; all
+    others a line for each thread, when it is over."""
+
+    def __init__(self, threads: Sequence[SourceThread], *, dry: bool, quiet: bool) -> None:
+        self.threads = threads
+        self.done: list[Moved] = []
+        self._dry = dry
+        self._quiet = quiet
+        self._bar = not quiet and sys.stdout.isatty()
+
+    @property
+    def left(self) -> list[Moved]:
+        return [one for one in self.done if one.problems]
+
+    def follow(self, mover: Mover) -> None:
+        total = sum(thread.checkpoints for thread in self.threads)
+        words = "looking at" if self._dry else "importing"
+        try:
+            with bar() if self._bar else _no_bar() as progress:
+                progress.begin(f"{words} {count(len(self.threads), 'thread')}", total)
+                before = 0
+                for thread in self.threads:
+                    self._move(mover, thread, progress, before)
+                    before += thread.checkpoints
+                    progress.at(before, total)
+        except KeyboardInterrupt:
+            self._print_interrupted()
+            raise
+
+    def _move(self, mover: Mover, thread: SourceThread, progress: Bar, before: int) -> None:
+        total = sum(one.checkpoints for one in self.threads)
+        moved = mover.move(
+            thread, lambda done: progress.at(before + int(done), total), dry=self._dry
+        )
+        self.done.append(moved)
+        if not self._bar and not self._quiet:
+            stdout_console().print(self._line(moved))
+            sys.stdout.flush()
+
+    def _line(self, moved: Moved) -> Any:
+        if moved.problems:
+            return text(("✗ ", "bold red"), (clean(moved.thread.name), "bold"), "  left, see below")
+        sizes = f"{size(moved.thread.bytes)}" + (
+            "" if self._dry else f" → {size(moved.bytes_after)}"
+        )
+        return text(
+            ("✓ ", "bold green"), (clean(moved.thread.name), "bold"), f"  {_counted(moved)}  ",
+            sizes,
+        )  # fmt: skip
+
+    def _print_interrupted(self) -> None:
+        over = len(self.done) - len(self.left)
+        stderr_console().print(
+            text(
+                ("interrupted: ", "bold yellow"),
+                f"{over} of {count(len(self.threads), 'thread')} came over and were compared; "
+                "the same command goes on from here",
+            )
+        )
+
+    def end(self, source: str, store: str, before: int, after: int) -> None:
+        """The table, what was left and why, and the sizes."""
+        console = stdout_console()
+        if self._bar and self.done:
+            console.print(self._table())
+        for moved in self.left:
+            _print_left(moved)
+        over = [moved for moved in self.done if not moved.problems]
+        states = sum(moved.moved + moved.there for moved in over)
+        words = f"{count(len(over), 'thread')}, {count(states, 'checkpoint')}"
+        words += " can come over" if self._dry else ", every state compared"
+        console.print(text("\n" if self.done else "", (words, "bold" if not self.left else "")))
+        if self.left:
+            left = count(len(self.left), "thread") + (" would be" if self._dry else "")
+            console.print(text((f"{left} left: ", "bold red"), ", ".join(
+                clean(moved.thread.name) for moved in self.left
+            )))  # fmt: skip
+        self._print_sizes(source, store, before, after)
+        _print_left_out(self.done)
+
+    def _table(self) -> Any:
+        last = () if self._dry else ("after",)
+        made = table("", "thread", "checkpoints", "before", *last, right=("before", "after"))
+        for moved in self.done[:LINES_MAX]:
+            name = text((clean(moved.thread.name), "bold"))
+            mark = text(("✗", "bold red") if moved.problems else ("✓", "bold green"))
+            words = "left, see below" if moved.problems else _counted(moved)
+            sizes = [size(moved.thread.bytes)]
+            if not self._dry:
+                sizes.append("" if moved.problems else size(moved.bytes_after))
+            made.add_row(mark, name, words, *sizes)
+        if len(self.done) > LINES_MAX:
+            made.add_row("", f"… {count(len(self.done) - LINES_MAX, 'thread')} more", "")
+        return made
+
+    def _print_sizes(self, source: str, store: str, before: int, after: int) -> None:
+        over = [moved for moved in self.done if not moved.problems]
+        theirs = sum(moved.thread.bytes for moved in over)
+        ours = sum(moved.bytes_after for moved in over)
+        console = stdout_console()
+        if self._dry:
+            console.print(text(f"{size(theirs)} of {source}; nothing was written"))
+            return
+        factor = f", {theirs / ours:,.0f} × less" if ours and theirs >= 2 * ours else ""
+        console.print(text(f"{size(theirs)} of {source} → {size(ours)}{factor}"))
+        grown = f"{size(before)} → {size(after)}" if before else f"new, {size(after)}"
+        console.print(text(f"store {store}: {grown}"))
+
+
+@contextmanager
+def _no_bar() -> Iterator[Bar]:
+    yield Bar(None)
+
+
+def _counted(moved: Moved) -> str:
+    words = count(moved.moved + moved.there, "checkpoint")
+    if moved.there:
+        return f"{words}, {'all' if not moved.moved else f'{moved.there:,}'} there already"
+    return words
+
+
+def _print_left(moved: Moved) -> None:
+    console = stderr_console()
+    for problem in moved.problems[:PROBLEMS_SHOWN]:
+        where = f"thread {clean(moved.thread.name)}: "
+        where += f"{clean(problem.where)}: " if problem.where else ""
+        console.print(text(("left: ", "bold red"), (where, "bold"), clean(problem.words)))
+        if problem.hint:
+            console.print(text(("  → ", "cyan"), clean(problem.hint)))
+    if len(moved.problems) > PROBLEMS_SHOWN:
+        console.print(text(f"  and {len(moved.problems) - PROBLEMS_SHOWN} more"))
+
+
+def _print_left_out(done: Sequence[Moved]) -> None:
+    """What no saver of ours shows, or none of LangGraph's does."""
+    console = stderr_console()
+    secrets = sorted(set[str]().union(*(moved.secrets for moved in done)))
+    if secrets:
+        console.print(
+            text(
+                ("! ", "bold yellow"), "left out, as their names look like those of secrets: "
+                f"metadata {', '.join(map(clean, secrets))}",
+            )
+        )  # fmt: skip
+    orphans = sum(moved.thread.orphans for moved in done)
+    if orphans:
+        console.print(
+            text(
+                ("! ", "bold yellow"), f"left out: {count(orphans, 'write')} for checkpoints that "
+                "are not in the file",
+            )
+        )  # fmt: skip
+
+
+def _json(report: _Report, source: Any, url: str, before: int, after: int) -> dict[str, Any]:
+    return {
+        "source": {"file": source.name, "bytes": source.bytes},
+        "store": {"url": url, "bytes_before": before, "bytes_after": after},
+        "threads": [
+            {
+                "thread": moved.thread.name, "checkpoints": moved.thread.checkpoints,
+                "imported": moved.moved, "there_already": moved.there,
+                "bytes_before": moved.thread.bytes, "bytes_after": moved.bytes_after,
+                "metadata_left_out": sorted(moved.secrets), "writes_left_out": moved.thread.orphans,
+            }
+            for moved in report.done if not moved.problems
+        ],
+        "left": [
+            {
+                "thread": moved.thread.name,
+                "problems": [
+                    {"where": one.where, "problem": one.words, "hint": one.hint}
+                    for one in moved.problems
+                ],
+            }
+            for moved in report.left
+        ],
+    }  # fmt: skip

@@ -1,0 +1,444 @@
+"""Moving in: threads of another checkpointer of LangGraph become threads of a Perdure store.
+
+A thread comes over whole, with every checkpoint, or not at all; each checkpoint is then read back
+and compared with what LangGraph's own saver gives for it. Begun again after a crash it goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+
+from perdure.core.values import format_path
+from perdure.errors import Corrupt, PerdureError, StoreUnavailable, Unstorable
+from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.kinds import BUILT_IN
+from perdure.integrations.langgraph.metadata import SECRETS, is_secret
+from perdure.integrations.langgraph.moving_compare import Comparison
+from perdure.integrations.langgraph.moving_serde import Unread, found_unread
+from perdure.integrations.langgraph.moving_source import Address, Source, SourceThread, WriteKey
+from perdure.integrations.langgraph.saver import PerdureSaver
+from perdure.integrations.langgraph.values import Coder
+from perdure.store import Store
+
+STATE = ("v", "ts", "id", "channel_values", "channel_versions", "versions_seen")
+PROBLEMS_MAX = 20
+PASSES = 3
+"""Looking at each checkpoint, putting it, comparing it."""
+
+At = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a thread was left. `where`: checkpoint and path, as far as known."""
+
+    where: str
+    words: str
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Moved:
+    """What became of one thread.
+
+    Attributes:
+        moved: checkpoints that came over now; in a dry run, that would.
+        there: those that were there already, and are equal.
+        bytes_after: what the store keeps for the thread, in bytes; 0: it has none.
+        problems: why it was left; empty: it is over, and every state was compared.
+        secrets: keys of metadata that `PerdureSaver` never stores, and that were left out.
+    """
+
+    thread: SourceThread
+    moved: int = 0
+    there: int = 0
+    bytes_after: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    secrets: set[str] = field(default_factory=set)
+
+
+class StopMovingError(Exception):
+    """This thread cannot come over."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(problems[0].words)
+        self.problems = list(problems)
+
+
+def open_source(words: str, types: Mapping[str, type]) -> Source:
+    """The database that somebody names: the file of a `SqliteSaver`.
+
+    Args:
+        types: the user's own classes, by the name under which they were written.
+
+    Raises:
+        ValueError: it is a URL of a kind that cannot be read.
+        ModuleNotFoundError: what reads it is not installed.
+        NotFound, NotAStore, Corrupt, StoreUnavailable: as they say.
+    """
+    scheme, found, path = words.partition("://")
+    if found and scheme in ("postgres", "postgresql"):
+        raise ValueError(
+            "PostgresSaver's tables cannot be read yet; import-langgraph takes the file of a "
+            "SqliteSaver"
+        )
+    if found and scheme != "sqlite":
+        raise ValueError(f"{scheme}:// is no source; import-langgraph takes a file")
+    from perdure.integrations.langgraph.moving_sqlite import SqliteSource
+
+    return SqliteSource(path.removeprefix("/") if found else words, types)
+
+
+class Mover:
+    """Moves threads one after the other. Each is compared before it counts as moved.
+
+    Args:
+        types: the user's own classes, by the names they have in the source, and get in the log.
+
+    Attributes:
+        store: to be set; None: there is none, for a dry run.
+
+    Raises:
+        TypeError, ValueError: a type cannot be registered.
+    """
+
+    store: Store | None = None
+
+    def __init__(self, source: Source, types: Mapping[str, type]) -> None:
+        self.source = source
+        self._types = types
+        self._coder = Coder(BUILT_IN.with_types(types))
+
+    def move(self, thread: SourceThread, at: At = lambda done: None, dry: bool = False) -> Moved:
+        """Bring one thread over; durable when this returns. What is in its way is in the answer.
+
+        Args:
+            at: called with how many of its checkpoints are done, parts of one for parts of it.
+            dry: only look, and say what would be done.
+
+        Raises:
+            StoreUnavailable: either database does not answer.
+        """
+        moved = Moved(thread)
+        try:
+            _Move(self, moved, at).run(dry=dry)
+        except StopMovingError as error:
+            moved.problems = error.problems
+        except StoreUnavailable:
+            raise
+        except PerdureError as error:
+            moved.problems = [Problem(error.target, error.problem, error.hint)]
+        except ValueError as error:  # e.g. a name that no agent can have
+            moved.problems = [Problem("", str(error))]
+        if self.store is not None:
+            moved.bytes_after = self._kept(thread.name)
+        return moved
+
+    def _kept(self, name: str) -> int:
+        assert self.store is not None
+        try:
+            sizes = self.store.sizes(name)
+        except (PerdureError, ValueError):
+            return 0
+        return sizes.header_bytes + sizes.payload_bytes + sizes.snapshot_bytes + sizes.leaf_bytes
+
+    def saver(self) -> PerdureSaver | None:
+        """One that remembers nothing: what it gives comes from the store."""
+        return None if self.store is None else PerdureSaver(self.store, types=self._types)
+
+
+class _Move:
+    """One thread on its way."""
+
+    def __init__(self, mover: Mover, moved: Moved, at: At) -> None:
+        self._mover = mover
+        self._source = mover.source
+        self._moved = moved
+        self._name = moved.thread.name
+        self._at = at
+        self._passed = 0.0
+        self._comparison = Comparison()
+        self._seen: dict[int, Any] = {}
+
+    def _pass(self, passes: int = 1) -> None:
+        self._passed += passes / PASSES
+        self._at(self._passed)
+
+    def run(self, *, dry: bool) -> None:
+        every = self._source.checkpoints(self._name)
+        by_key = {(one.namespace, one.id): one for one in every}
+        there, partly = self._look(by_key)
+        self._moved.there = len(there)
+        left = [one for one in every if (one.namespace, one.id) not in there]
+        self._check(left)
+        self._moved.moved = len(left)
+        if dry or not left:
+            return
+        saver = self._mover.saver()
+        assert saver is not None and self._mover.store is not None
+        for address in left:
+            self._put(saver, address, partly.get((address.namespace, address.id)))
+            self._pass()
+        self._mover.store.flush()
+        self._read_back({(one.namespace, one.id): one for one in left})
+
+    # -- what is there ---------------------------------------------------------------------
+
+    def _look(
+        self, wanted: Mapping[tuple[str, str], Address]
+    ) -> tuple[set[tuple[str, str]], dict[tuple[str, str], list[Any]]]:
+        """Which checkpoints are there already and equal; and of those that lack writes only, for
+        which they were put in vain before a crash, or that were made since: those they have.
+
+        Raises:
+            StopMovingError: one is there that differs.
+        """
+        there: set[tuple[str, str]] = set()
+        partly: dict[tuple[str, str], list[Any]] = {}
+        for key, ours in self._theirs(wanted):
+            theirs = self._read(wanted[key])
+            problem = self._comparison.of(theirs, ours)
+            standing = list(ours.pending_writes or ())
+            if problem is None and self._comparison.writes(_pending(theirs), standing):
+                problem = self._lacks_only(_pending(theirs), standing)
+                if problem is None:
+                    partly[key] = standing
+                    continue
+            if problem is not None:
+                raise StopMovingError([self._differs(wanted[key], problem)])
+            there.add(key)
+            self._pass(PASSES)
+        return there, partly
+
+    def _theirs(
+        self, wanted: Mapping[tuple[str, str], Address]
+    ) -> Iterator[tuple[tuple[str, str], CheckpointTuple]]:
+        """Those of the wanted checkpoints that the store has."""
+        saver = self._mover.saver()
+        if saver is None:
+            return
+        config = cast(RunnableConfig, {"configurable": {"thread_id": self._name}})
+        for found in saver.list(config):
+            at = found.config["configurable"]
+            key = at["checkpoint_ns"], at["checkpoint_id"]
+            if key in wanted:
+                yield key, found
+
+    def _lacks_only(self, theirs: list[Any], ours: list[Any]) -> str | None:
+        """None if all that is here is there, in that order; else the first difference."""
+        rest = iter(theirs)
+        for one in ours:
+            if all(self._comparison.writes([other], [one]) is not None for other in rest):
+                return self._comparison.writes(theirs, ours)
+        return None
+
+    @staticmethod
+    def _differs(address: Address, problem: str) -> Problem:
+        return Problem(
+            str(address), f"is in the store already, and differs: {problem}",
+            "it came from another database, or was changed; import into another store, or delete "
+            "the thread there first",
+        )  # fmt: skip
+
+    # -- looking at what comes -------------------------------------------------------------
+
+    def _check(self, addresses: Sequence[Address]) -> None:
+        """Before anything of the thread is written: whether all of it can be.
+
+        Raises:
+            StopMovingError: with each kind of problem once.
+        """
+        found: dict[str, Problem] = {}
+        for address in addresses:
+            for problem in self._problems_of(address):
+                known = found.get(problem.words)
+                if known is None or (_in_writes(known) and not _in_writes(problem)):
+                    found[problem.words] = problem
+            if len(found) >= PROBLEMS_MAX:
+                break
+            self._pass()
+        if found:
+            raise StopMovingError(list(found.values()))
+
+    def _problems_of(self, address: Address) -> Iterator[Problem]:
+        theirs = self._source.read(self._name, address)
+        self._secrets_of(theirs)
+        lost = list(_lost(theirs)) if self._source.unread else []
+        if lost:
+            yield from (Problem(f"{address}, {at}", *_said_of(one)) for at, one in lost)
+            return
+        checkpoint = cast(dict[str, Any], theirs.checkpoint)
+        absent = [name for name in STATE if name not in checkpoint]
+        if absent:
+            yield Problem(str(address), f"is none that LangGraph can go on from: no {absent[0]!r}")
+            return
+        if checkpoint["id"] != address.id:
+            yield Problem(str(address), f"says that it is checkpoint {checkpoint['id']!r}")
+        parts = [("state", checkpoint["channel_values"]), ("metadata", theirs.metadata)]
+        parts += [("checkpoint", {k: v for k, v in checkpoint.items() if k not in STATE[3:]})]
+        parts += [(_root_of(write), {write[1]: write[2]}) for write in _pending(theirs)]
+        for root, values in parts:
+            for path, value in values.items():
+                try:
+                    self._encode(value, (path,), root)
+                except Unstorable as error:
+                    words = error.problem
+                    yield Problem(f"{address}, {error.target}", words, _hint(error))
+
+    def _encode(self, value: Any, at: tuple[Any, ...], root: str) -> None:
+        """As the saver will. What many checkpoints have alike is one object, and tried once."""
+        if type(value) is not list:
+            self._mover._coder.encode(value, at, root)
+            return
+        for index, item in enumerate(value):
+            if type(item) is str or id(item) in self._seen:
+                continue
+            self._mover._coder.encode(item, (*at, index), root)
+            if type(item) not in (list, dict, tuple):
+                self._seen[id(item)] = item  # kept, so that its id stays its own
+
+    # -- putting it ------------------------------------------------------------------------
+
+    def _read(self, address: Address) -> CheckpointTuple:
+        """A checkpoint of the source, without the metadata that no saver of ours stores.
+
+        Raises:
+            StopMovingError: something of it cannot be read.
+        """
+        theirs = self._source.read(self._name, address)
+        if self._source.unread and (lost := list(_lost(theirs))):
+            raise StopMovingError([Problem(f"{address}, {at}", *_said_of(x)) for at, x in lost])
+        secrets = self._secrets_of(theirs)
+        kept = {key: item for key, item in theirs.metadata.items() if key not in secrets}
+        return theirs._replace(metadata=cast(Any, kept))
+
+    def _secrets_of(self, theirs: CheckpointTuple) -> set[str]:
+        given = cast(Mapping[str, Any], theirs.metadata)
+        found = {key for key, value in given.items() if is_secret(key, value, SECRETS)}
+        self._moved.secrets |= found
+        return found
+
+    def _put(self, saver: PerdureSaver, address: Address, standing: list[Any] | None) -> None:
+        theirs = self._read(address)
+        if standing is None:
+            parent = names.config_of(self._name, address.namespace, address.parent or "")
+            saver.put(cast(RunnableConfig, parent), theirs.checkpoint, theirs.metadata, {})
+        keys = self._source.write_keys(self._name, address)
+        pending = _pending(theirs)
+        if [(key.task, key.channel) for key in keys] != [one[:2] for one in pending]:
+            raise Corrupt(
+                "its pending writes cannot be told apart", target=f"{self._name}, {address}"
+            )
+        calls: dict[tuple[str, str], list[tuple[WriteKey, Any]]] = {}
+        for key, (_, _, value) in zip(keys, pending, strict=True):
+            calls.setdefault((key.task, key.path), []).append((key, value))
+        config = cast(RunnableConfig, names.config_of(self._name, address.namespace, address.id))
+        for (task, path), writes in calls.items():
+            if standing and self._has(standing, task, writes):
+                continue
+            saver.put_writes(config, in_call(writes), task, path)
+
+    def _has(self, standing: list[Any], task: str, writes: list[tuple[WriteKey, Any]]) -> bool:
+        wanted = [(task, key.channel, value) for key, value in writes]
+        return self._comparison.writes(wanted, [one for one in standing if one[0] == task]) is None
+
+    # -- reading it back -------------------------------------------------------------------
+
+    def _read_back(self, left: dict[tuple[str, str], Address]) -> None:
+        """Compare what came over, as the store has it.
+
+        Raises:
+            StopMovingError: a checkpoint is not what it was.
+        """
+        for key, ours in self._theirs(left):
+            address = left.pop(key)
+            theirs = self._read(address)
+            problem = self._comparison.of(theirs, ours) or self._comparison.writes(
+                _pending(theirs), list(ours.pending_writes or ())
+            )
+            if problem is not None:
+                raise StopMovingError([_wrong(address, f"did not come over as it was: {problem}")])
+            self._pass()
+        for address in left.values():
+            raise StopMovingError(
+                [_wrong(address, "did not come over: the store does not have it")]
+            )
+
+
+def _wrong(address: Address, words: str) -> Problem:
+    return Problem(
+        str(address), words,
+        "do not use this thread there; keep the old database, and report it with the line above",
+    )  # fmt: skip
+
+
+def in_call(writes: Sequence[tuple[WriteKey, Any]]) -> list[tuple[str, Any]]:
+    """Writes of one task as `put_writes` takes them, so that each gets the index it had.
+
+    Special ones (an interrupt) have fixed indexes wherever they stand, so they go where an ordinary
+    write has none before it; once more, if there are too few (of two in one call the last counts).
+    """
+    special = [(key.channel, value) for key, value in writes if key.index < 0]
+    ordinary = sorted((item for item in writes if item[0].index >= 0), key=lambda w: w[0].index)
+    made: list[tuple[str, Any]] = []
+    used = 0
+    for key, value in ordinary:
+        while special and len(made) < key.index:
+            made.append(special[min(used, len(special) - 1)])
+            used += 1
+        made.append((key.channel, value))
+    return made + special[used:]
+
+
+def _pending(found: CheckpointTuple) -> list[Any]:
+    return list(found.pending_writes or ())
+
+
+def _in_writes(problem: Problem) -> bool:
+    """A state's path says more to people than that of the write that it came from."""
+    return " writes of task" in problem.where
+
+
+def _root_of(write: Any) -> str:
+    return f"writes of task {write[0]}"
+
+
+def _lost(found: CheckpointTuple) -> Iterator[tuple[str, Unread]]:
+    """What could not be read of a checkpoint, by its path."""
+    for path, one in found_unread(found.checkpoint):
+        if path[:1] == ("channel_values",):
+            yield format_path(path[1:], "state"), one
+        else:
+            yield format_path(path, "checkpoint"), one
+    for write in _pending(found):
+        for path, one in found_unread(write[2]):
+            yield format_path((write[1], *path), _root_of(write)), one
+
+
+def _said_of(lost: Unread) -> tuple[str, str]:
+    return lost.problem, _registering(lost.type) if lost.type else ""
+
+
+def _registering(name: str) -> str:
+    module, _, cls = name.rpartition(".")
+    if module == "__main__":
+        return (
+            f"a script wrote it; --type {name}=module:{cls} registers it, with the module it is in"
+        )
+    return f"--type {module}:{cls} registers it"
+
+
+def _hint(error: Unstorable) -> str:
+    found = re.match(r"a (\S+) cannot be stored: its type is not registered", error.problem)
+    if found is None:
+        return error.hint
+    return (
+        f"{_registering(found[1])}, if it is a pydantic model, dataclass, enum or named tuple; "
+        "others cannot be imported yet"
+    )

@@ -1,0 +1,102 @@
+"""What a database of another checkpointer is, for whoever moves its threads. A file per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from langgraph.checkpoint.base import CheckpointTuple
+
+
+@dataclass(frozen=True, slots=True)
+class SourceThread:
+    """A thread as its database counts it. `bytes`: of its checkpoints, metadata and writes."""
+
+    name: str
+    checkpoints: int
+    bytes: int
+    orphans: int = 0
+    """Writes for checkpoints that are not there, which no saver ever shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a checkpoint of a thread is, and the id of its parent in the same namespace."""
+
+    namespace: str
+    id: str
+    parent: str | None
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.id}" + (f" of {self.namespace}" if self.namespace else "")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteKey:
+    """One pending write without its value. `index`: its place in the call that wrote it; those of
+    errors, interrupts and their like are negative."""
+
+    task: str
+    path: str
+    index: int
+    channel: str
+
+
+class Source(Protocol):
+    """A database as of one moment: all that is read belongs together. For one thread of Python."""
+
+    name: str
+    """For people; no passwords in it."""
+
+    bytes: int
+    """What it takes where it is stored, with all that is not a thread's."""
+
+    def threads(self, only: Sequence[str] = ()) -> list[SourceThread]:
+        """Its threads by name; `only`: those of them that are there.
+
+        Raises:
+            NotFound: one of `only` is not there.
+        """
+
+    def checkpoints(self, thread: str) -> list[Address]:
+        """A thread's checkpoints in all namespaces, parents before children, else by their ids."""
+
+    def read(self, thread: str, address: Address) -> CheckpointTuple:
+        """A checkpoint as LangGraph's own saver gives it. In place of each value that cannot be
+        had without running what the data names, there is an `Unread`."""
+
+    @property
+    def unread(self) -> bool:
+        """Whether an `Unread` was in what was read; asked for, it is False again."""
+
+    def write_keys(self, thread: str, address: Address) -> list[WriteKey]:
+        """What the tuple's `pending_writes` are, one by one."""
+
+    def close(self) -> None: ...
+
+
+def in_order(found: Sequence[Address]) -> list[Address]:
+    """Parents before their children; else by id, which is the order in which they were made.
+
+    A parent that is not there (it was pruned) is waited for by none; of a loop (a checkpoint put
+    again behind its descendant) the one with the least id comes first.
+    """
+    ordered = sorted(found, key=lambda one: (one.id, one.namespace))
+    there = {(one.namespace, one.id): one for one in ordered}
+    placed: dict[tuple[str, str], Address] = {}
+    for one in ordered:
+        ancestors: dict[tuple[str, str], Address] = {}
+        at: Address | None = one
+        while at is not None:
+            key = at.namespace, at.id
+            if key in placed or key in ancestors:
+                break
+            ancestors[key] = at
+            at = None if at.parent is None else there.get((at.namespace, at.parent))
+        line = list(ancestors.items())
+        if at is not None and (at.namespace, at.id) in ancestors:  # a loop
+            placed[one.namespace, one.id] = one
+            line = line[1:]
+        placed.update(reversed(line))
+    return list(placed.values())
