@@ -41,6 +41,10 @@ class Held(Struct, frozen=True):
     since: SinceSnapshot | None
 
 
+Step = tuple[Sequence[Op], Plain, Cause, Sequence[Mapping[str, Any]]]
+"""One commit to append: its delta, the state that this leads to, why, and records."""
+
+
 class ForeignLogs:
     """The agents of one foreign schema in an open store. Safe to share between threads."""
 
@@ -107,15 +111,21 @@ class ForeignLogs:
         finish: Callable[[Proposal], None] = lambda proposal: None,
     ) -> Committed:  # fmt: skip
         self.check_open()
+        proposal = self._propose(name, incarnation, no, branch, parents, expected, cause, payload)
+        finish(proposal)
+        return self.context.submit(proposal)
+
+    def _propose(
+        self, name: str, incarnation: int, no: int | None, branch: str, parents: tuple[int, ...],
+        expected: int | None, cause: Cause, payload: chain.Payload,
+    ) -> Proposal:  # fmt: skip
         check_cause(cause)
         draft = chain.Draft(
             name, incarnation, branch, parents, *self.schema, self.context.executor, 0, cause,
             payload,
         )  # fmt: skip
         key = None if cause.key is None else (cause.key, b"")
-        proposal = Proposal(draft, no=no, expected=expected, key=key)
-        finish(proposal)
-        return self.context.submit(proposal)
+        return Proposal(draft, no=no, expected=expected, key=key)
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call what blocks on one of the store's own threads; see `Context.in_thread`."""
@@ -221,6 +231,55 @@ class ForeignLog:
             done(committed.at_micros)
         return Held(committed.seq, state, since)
 
+    def append_two(
+        self, base: Held, first: Step, second: Step, *, branch: str
+    ) -> tuple[Held | Exception, Held | Exception]:
+        """Two commits on top of `base`, one behind the other, in one transaction and fsync; durable
+        when this returns. The second never gets in without the first.
+
+        Args:
+            base, branch: as for `append`; its state is in memory, and the branch is there.
+
+        Returns:
+            Of each, where it is, or what `append` would raise for it.
+
+        Raises:
+            StoreUnavailable: the store is closed.
+        """
+        since = base.since
+        assert since is not None
+        self._logs.check_open()
+        front, size = self._propose(base, first, branch)
+        since.note(first[0], size)
+        stored: Callable[[int], None] | None = None
+        if since.due(self._logs.context, first[2]):
+            info = self.info
+            front.snapshot, stored = since.write(first[1], info.name, info.incarnation, base.seq)
+        # A snapshot names the commit before its own. What is in front of the second is not written
+        # yet: one that falls due with it comes along with the commit after it.
+        back, size = self._propose(base, second, branch)
+        try:
+            self._logs.context.committer.submit_together(front, back)
+        except BaseException:
+            since.doubt()
+            raise
+        if front.committed is not None and stored is not None:
+            stored(front.committed.at_micros)
+        if back.committed is not None:
+            since.note(second[0], size)
+        else:
+            since.doubt()
+        return _made(front, first[1], since), _made(back, second[1], since)
+
+    def _propose(self, base: Held, step: Step, branch: str) -> tuple[Proposal, int]:
+        """The proposal, and the bytes of its payload."""
+        delta, _, cause, records = step
+        info, payload = self.info, chain.pack_payload(delta, records)
+        proposal = self._logs._propose(
+            info.name, info.incarnation, info.no, branch, (base.seq,), base.seq, cause, payload
+        )
+        return proposal, len(payload.data)
+
     def begin(self, seq: int) -> Held:
         """The place of a commit, for one that replaces the whole state behind it."""
         since = SinceSnapshot()
@@ -228,9 +287,16 @@ class ForeignLog:
         return Held(seq, None, since)
 
 
+def _made(proposal: Proposal, state: Plain, since: SinceSnapshot) -> Held | Exception:
+    try:
+        return Held(proposal.outcome().seq, state, since)
+    except Exception as error:
+        return error
+
+
 def moved(base: Held, seq: int) -> Held:
     """The same state at a later commit, which did not change it."""
     return replace(base, seq=seq)
 
 
-__all__ = ["ForeignLog", "ForeignLogs", "Held", "KeyUsedError", "moved"]
+__all__ = ["ForeignLog", "ForeignLogs", "Held", "KeyUsedError", "Step", "moved"]

@@ -199,7 +199,7 @@ def test_writes_are_durable_before_the_checkpoint_that_depends_on_them(saver: Pe
     with thread.lock:  # the writes are on their way, and cannot get in yet
         writer = threading.Thread(target=saver.put_writes, args=(root, [("out", 1)], "task"))
         writer.start()
-        while not thread._waiting:
+        while not thread.queue.holds("", id_of(root)):
             pass
         put(saver, {"n": 1}, root, 2)
     writer.join()
@@ -213,10 +213,11 @@ def test_secrets_and_configurable_are_not_stored(place: Place) -> None:
     at = config()
     at["configurable"] |= {"openai_api_key": "sk-1", "user_id": "u-1", "model": "m", "temp": "x9"}
     at["metadata"] = {"tenant": "acme", "temp": "x9", "Auth-Token": "tk-1", "Badge": "b-1"}
-    made = {"source": "loop", "step": 1, "parents": {}, "password": "pw-1"}
+    made = {"source": "loop", "step": 1, "parents": {}, "password": "pw-1", "total_tokens": 17}
     saver.put(at, checkpoint({"n": 1}), made, {})  # type: ignore[arg-type]
     assert get(saver).metadata == {
         "source": "loop", "step": 1, "parents": {}, "tenant": "acme", "user_id": "u-1",
+        "total_tokens": 17,
     }  # fmt: skip
     if place.url.endswith(".db"):
         saver.close()

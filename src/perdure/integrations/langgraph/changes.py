@@ -8,7 +8,8 @@ remember which objects the stored values came from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import attrgetter, is_
+from itertools import compress, repeat
+from operator import attrgetter, is_, is_not, ne
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -20,6 +21,7 @@ from perdure.integrations.langgraph.values import Coder
 
 VALUES, VERSIONS, SEEN = "values", "versions", "seen"
 _content = attrgetter("content")
+_ABSENT = object()
 
 TAIL = 8
 """Items at a list's end that are looked at whole each time: what programs change in place."""
@@ -40,8 +42,7 @@ class Source:
     def __init__(self, value: Any) -> None:
         self.value = value
         self.items: list[Any] = list(value) if type(value) is list else []
-        self._messages = all(isinstance(item, BaseMessage) for item in self.items)
-        self._fixed = all(type(item) in _FIXED for item in self.items)
+        self._messages, self._fixed = _sorts(self.items)
         self._looks = self._look(self.items)
         self._turn = 0
 
@@ -74,9 +75,8 @@ class Source:
 
     def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
         """For a list of which the first `count` items are ours."""
-        if self._messages and not all(isinstance(item, BaseMessage) for item in items[count:]):
-            return Source(items)
-        if self._fixed and not all(type(item) in _FIXED for item in items[count:]):
+        messages, fixed = _sorts(items[count:])
+        if (self._messages and not messages) or (self._fixed and not fixed):
             return Source(items)
         made = Source.__new__(Source)
         made.value, made.items = items, list(items)
@@ -89,6 +89,12 @@ class Source:
 
 
 _FIXED = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def _sorts(items: list[Any]) -> tuple[bool, bool]:
+    """Whether all are messages, and whether all are values that nobody changes in place."""
+    kinds = set(map(type, items))  # few: thousands of messages are asked about by their classes
+    return all(issubclass(kind, BaseMessage) for kind in kinds), kinds <= _FIXED
 
 
 def _glance(item: Any) -> Any:
@@ -193,15 +199,18 @@ def _advance_versions(
     coder: Coder, old: Plain, new: Mapping[str, Any], path: Path, ops: list[Op]
 ) -> Plain:
     """Versions by name: of many, each step changes few."""
-    if old == new:
-        return old
     made = dict(old)
-    for name in old.keys() - new.keys():
-        ops.append(Delete((*path, name)))
-        del made[name]
-    for name, version in new.items():
-        known = made.get(name)
+    if not old.keys() <= new.keys():
+        for name in old.keys() - new.keys():
+            ops.append(Delete((*path, name)))
+            del made[name]
+    # Of hundreds, all but a few are the very objects of the step before: found without a loop here.
+    for name in compress(new, map(is_not, map(old.get, new, repeat(_ABSENT)), new.values())):
+        version = new[name]
+        known = made.get(name, _ABSENT)
         if known == version and type(known) is type(version):
+            if type(version) in _FIXED:
+                made[name] = version
             continue
         made[name] = coder.encode(version, (name,), str(path[0]))
         ops.append(Set((*path, name), made[name]))
@@ -213,14 +222,16 @@ def _advance_seen(coder: Coder, old: Plain, new: Mapping[str, Any], ops: list[Op
     if old == new:
         return old
     made = dict(old)
-    for node in old.keys() - new.keys():
-        ops.append(Delete((SEEN, node)))
-        del made[node]
-    for node, versions in new.items():
+    if not old.keys() <= new.keys():
+        for node in old.keys() - new.keys():
+            ops.append(Delete((SEEN, node)))
+            del made[node]
+    for node in compress(new, map(ne, map(old.get, new), new.values())):
+        versions = new[node]
         if node not in made:
             made[node] = coder.encode(dict(versions), (node,), "versions_seen")
             ops.append(Set((SEEN, node), made[node]))
-        elif made[node] != versions:
+        else:
             made[node] = _advance_versions(coder, made[node], versions, (SEEN, node), ops)
     return made
 

@@ -10,10 +10,11 @@ from perdure.core.ops import Delete, Op, Set
 from perdure.core.values import Plain
 from perdure.integrations.langgraph.changes import VALUES
 from perdure.integrations.langgraph.reading import settled
+from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Coder
-from perdure.integrations.langgraph.view import parent_of, record_of
+from perdure.integrations.langgraph.view import parent_of
 
 
 def delta_history(

@@ -22,10 +22,11 @@ from perdure.integrations.langgraph.reading import (
     pending_of,
     tuple_of,
 )  # fmt: skip
+from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Built, Coder
-from perdure.integrations.langgraph.view import View, is_removed, parent_of, record_of
+from perdure.integrations.langgraph.view import View, is_removed, parent_of
 from perdure.model import Commit
 
 PAGE = 50

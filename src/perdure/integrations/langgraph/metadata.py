@@ -29,7 +29,7 @@ def metadata_to_store(
         keep: keys of `configurable` that are to be metadata, too.
         secrets: what the name of a secret contains, in lower case.
     """
-    stored = {key: value for key, value in metadata.items() if not is_secret(key, secrets)}
+    stored = {key: value for key, value in metadata.items() if not is_secret(key, value, secrets)}
     configurable = config.get("configurable") or {}
     for key, value in (config.get("metadata") or {}).items():
         if key not in configurable and _may_add(key, value, stored, secrets):
@@ -46,10 +46,12 @@ def _may_add(key: str, value: Any, stored: Mapping[str, Any], secrets: Collectio
         and key not in EXCLUDED_METADATA_KEYS
         and not key.startswith("__")
         and isinstance(value, _SCALARS)
-        and not is_secret(key, secrets)
+        and not is_secret(key, value, secrets)
     )
 
 
-def is_secret(key: str, secrets: Collection[str]) -> bool:
+def is_secret(key: str, value: Any, secrets: Collection[str]) -> bool:
     name = key.lower().replace("-", "_")
+    if name.endswith("tokens") and type(value) in (int, float):
+        return False  # how many a model took
     return any(secret in name for secret in secrets)

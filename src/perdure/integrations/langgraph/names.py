@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import string
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, unquote
+from uuid import UUID
 
 from perdure.model import MAIN
 
@@ -15,6 +19,13 @@ REMOVED = "@removed"
 """The branch whose state says which checkpoints are removed."""
 
 BRANCH_MAX = 180
+
+_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CHECKPOINT_KEY = re.compile("c[0-9]*:([^:]*):([-0-9A-Z_a-z]{22}|=.+)", re.DOTALL)
+_BASE64 = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
+_SORTED = bytes(sorted((string.ascii_letters + string.digits + "-_").encode()))
+_IN_ORDER = bytes.maketrans(_BASE64, _SORTED)
+_USUAL = bytes.maketrans(_SORTED, _BASE64)
 
 
 def branch_of(namespace: str, number: int) -> str:
@@ -31,20 +42,38 @@ def branch_of(namespace: str, number: int) -> str:
 
 def checkpoint_key(namespace: str, checkpoint_id: str, number: int) -> str:
     """The key of the commit that put a checkpoint for the n-th time."""
-    return f"c:{number}:{quote(namespace, safe='|/')}:{checkpoint_id}"
+    return _key("c", namespace, checkpoint_id, number)
 
 
 def writes_key(namespace: str, checkpoint_id: str, number: int) -> str:
     """The key of the n-th commit of writes for a checkpoint."""
-    return f"w:{number}:{quote(namespace, safe='|/')}:{checkpoint_id}"
+    return _key("w", namespace, checkpoint_id, number)
+
+
+def _key(kind: str, namespace: str, checkpoint_id: str, number: int) -> str:
+    space = quote(namespace, safe="|/") if namespace else ""
+    return f"{kind}{number if number > 1 else ''}:{space}:{_pack_id(checkpoint_id)}"
+
+
+def _pack_id(checkpoint_id: str) -> str:
+    """An id for a key, which is stored twice: 22 letters for the 36 of a UUID. They are in the
+    order of the bytes, so that keys of later checkpoints come behind those of earlier ones."""
+    if _UUID.fullmatch(checkpoint_id):
+        data = bytes.fromhex(checkpoint_id.replace("-", ""))
+        return b2a_base64(data, newline=False)[:22].translate(_IN_ORDER).decode()
+    return "=" + checkpoint_id
+
+
+def _unpack_id(packed: str) -> str:
+    if packed.startswith("="):
+        return packed[1:]
+    return str(UUID(bytes=a2b_base64(packed.encode().translate(_USUAL) + b"==")))
 
 
 def read_checkpoint_key(key: str | None) -> tuple[str, str] | None:
     """Namespace and id of the checkpoint that a commit with this key put, if it put one."""
-    if key is None or not key.startswith("c:"):
-        return None
-    _, _, namespace, checkpoint_id = key.split(":", 3)
-    return unquote(namespace), checkpoint_id
+    found = _CHECKPOINT_KEY.fullmatch(key) if key is not None else None
+    return None if found is None else (unquote(found[1]), _unpack_id(found[2]))
 
 
 def _configurable(config: Mapping[str, Any] | None) -> Mapping[str, Any]:

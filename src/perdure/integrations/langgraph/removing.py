@@ -14,10 +14,11 @@ from perdure.core.values import copy
 from perdure.errors import Conflict
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.reading import metadata_of
+from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import TRIES_MAX, Thread
 from perdure.integrations.langgraph.values import Coder
-from perdure.integrations.langgraph.view import View, is_removed, label_of, record_of
+from perdure.integrations.langgraph.view import View, is_removed, label_of
 from perdure.model import Cause
 
 

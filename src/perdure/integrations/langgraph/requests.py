@@ -8,8 +8,7 @@ from typing import Any
 
 from perdure.core.values import Plain
 from perdure.integrations.langgraph.changes import Sources
-from perdure.integrations.langgraph.view import CHECKPOINT, Tip, View, Write
-from perdure.model import Cause
+from perdure.integrations.langgraph.view import Tip, View
 from perdure.store import Held
 
 
@@ -31,17 +30,6 @@ class Put:
     checkpoint: Mapping[str, Any]
     metadata: Plain
     rest: Plain
-
-
-@dataclass(slots=True)
-class Request:
-    """Writes that want in, and what became of them."""
-
-    namespace: str
-    id: str
-    write: Write
-    done: bool = False
-    error: BaseException | None = None
 
 
 @dataclass(slots=True)
@@ -77,25 +65,3 @@ def made_after(checkpoint_id: str, moment: float) -> bool:
     except ValueError:
         return False
     return ticks / 1e7 - 12_219_292_800 > moment
-
-
-def record_to_write(put: Put, late: int, parent: int) -> dict[str, Any]:
-    record = {
-        "t": CHECKPOINT, "parent": parent or put.parent, "rest": put.rest,
-        "metadata": put.metadata,
-    }  # fmt: skip
-    return {**record, "late": late} if late else record
-
-
-def cause_of(put: Put, key: str, kind: str, branch: str = "", base: int = 0) -> Cause:
-    source, step = put.metadata.get("source"), put.metadata.get("step")
-    words = [str(source or "checkpoint")] + ([f"step {step}"] if step is not None else [])
-    if put.namespace:
-        words.append(f"in {put.namespace}")
-    if kind == "fork":
-        return Cause(kind, printable(branch), key=key, refers=(base,))
-    return Cause(kind, printable(", ".join(words)), key=key)
-
-
-def printable(words: str) -> str:
-    return words.encode("utf-8", "replace").decode()

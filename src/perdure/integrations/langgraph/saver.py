@@ -29,12 +29,14 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 import perdure
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.calm import Calm
 from perdure.integrations.langgraph.changes import sources_of
 from perdure.integrations.langgraph.copying import copy_thread
 from perdure.integrations.langgraph.history import delta_history
 from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
 from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store
+from perdure.integrations.langgraph.queued import Request
 from perdure.integrations.langgraph.reading import (
     checkpoint_of,
     metadata_of,
@@ -42,12 +44,13 @@ from perdure.integrations.langgraph.reading import (
     pending_of,
     tuple_of,
 )  # fmt: skip
+from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.removing import keep_latest, remove_runs
-from perdure.integrations.langgraph.requests import Put, Request
+from perdure.integrations.langgraph.requests import Put
 from perdure.integrations.langgraph.thread import OnRace, Thread
 from perdure.integrations.langgraph.values import Coder, strict
 from perdure.integrations.langgraph.versions import next_version
-from perdure.integrations.langgraph.view import Write, parent_of, record_of
+from perdure.integrations.langgraph.view import Write, parent_of
 from perdure.model import Durability
 from perdure.store import Store, foreign_logs
 
@@ -209,6 +212,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             namespace, checkpoint_id, names.checkpoint_id_of(config), given,
             self._coder.encode(stored, (), "metadata"), self._coder.encode(rest, (), "checkpoint"),
         )  # fmt: skip
+        thread.queue.note_checkpoint(namespace, put.parent)
         with thread.lock:
             thread.put(self._coder, put, self._on_race)
         return cast(RunnableConfig, names.config_of(thread.name, namespace, checkpoint_id))
@@ -242,9 +246,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         ]  # fmt: skip
         namespace = names.namespace_of(config)
         request = Request(namespace, checkpoint_id, Write(str(task_id), task_path, encoded))
-        thread.ask(request)
-        with thread.lock:
-            thread.settle(request)
+        thread.settle(request)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -259,7 +261,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         """
         thread = self._thread(names.thread_id_of(config))
         namespace = names.namespace_of(config)
-        with thread.lock:
+        with thread.lock, Calm():
             found = thread.find(namespace, names.checkpoint_id_of(config))
             if found is None:
                 return None

@@ -15,28 +15,24 @@ from typing import Any, Literal
 
 from perdure.core.values import Plain
 from perdure.errors import Conflict, NotFound, SchemaError
-from perdure.integrations.langgraph import changes, names
+from perdure.integrations.langgraph import changes, names, steps
 from perdure.integrations.langgraph.changes import Sources
+from perdure.integrations.langgraph.queued import Queue, Request
+from perdure.integrations.langgraph.record import pack, record_of
 from perdure.integrations.langgraph.requests import (
     Found,
     Line,
     Place,
     Put,
-    Request,
-    cause_of,
     made_after,
-    printable,
-    record_to_write,
 )  # fmt: skip
 from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import (
-    WRITES,
     Tip,
     View,
     Write,
     is_removed,
     parent_of,
-    record_of,
     views_of,
 )  # fmt: skip
 from perdure.model import Cause
@@ -53,7 +49,7 @@ FORKING = ("update", "fork")
 
 
 class Thread:
-    """Take `lock` for every use. Threads of Python that wait for it share the next commit of
+    """Take `lock` for every use but `settle`. Writes that wait for it share the next commit of
     writes."""
 
     def __init__(self, logs: ForeignLogs, name: str) -> None:
@@ -63,8 +59,7 @@ class Thread:
         self._views: list[View] = []
         self._end = 0
         self._lines: OrderedDict[str, Line] = OrderedDict()
-        self._waiting: list[Request] = []
-        self._mutex = threading.Lock()
+        self.queue = Queue()
         self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     # -- keeping in step -------------------------------------------------------------------
@@ -156,9 +151,7 @@ class Thread:
                 return Found(view, seq, checkpoint_id)
         return None
 
-    def _latest(
-        self, views: list[View], removals: dict[str, Any], namespace: str
-    ) -> Found | None:  # fmt: skip
+    def _latest(self, views: list[View], removals: dict[str, Any], namespace: str) -> Found | None:
         best: Found | None = None
         for view in views:
             for tip in view.tips(namespace):
@@ -168,9 +161,7 @@ class Thread:
         return best
 
     @staticmethod
-    def _standing(
-        view: View, removals: dict[str, Any], namespace: str, tip: Tip
-    ) -> Found | None:  # fmt: skip
+    def _standing(view: View, removals: dict[str, Any], namespace: str, tip: Tip) -> Found | None:
         """The last checkpoint of a line that is not removed."""
         if tip.at and not is_removed(removals, view.log, namespace, tip.at):
             return Found(view, tip.at, tip.id, tip)
@@ -220,6 +211,9 @@ class Thread:
             Conflict: its parent has a child already, and `on_race` says so.
             NotFound: the thread was deleted since its parent was put.
         """
+        waits = bool(self._views) and self.queue.holds(put.namespace, put.parent)
+        if waits and self._put_with_writes(coder, put):
+            return
         for _ in range(TRIES_MAX):
             self._flush(put.namespace, put.parent)
             views = self._for_append(put.namespace, put.parent)
@@ -264,11 +258,14 @@ class Thread:
         if put.namespace or put.parent is not None:
             self._create_empty()
             return False
-        _, state, sources = changes.begin(coder, put.checkpoint)
+        delta, state, sources = changes.begin(coder, put.checkpoint)
         key = names.checkpoint_key("", put.id, 1)
         try:
             log, held = self._logs.create(
-                self.name, state, cause_of(put, key, "create"), records=[record_to_write(put, 0, 0)]
+                self.name,
+                state,
+                steps.cause_of(put, key, "create"),
+                records=[pack(put.rest, put.metadata, None, 0, delta)],
             )
         except Conflict:
             return False
@@ -286,9 +283,7 @@ class Thread:
         """Where a checkpoint goes: behind its parent, or as a line of its own beside others."""
         own = views[0]
         tips = own.tips(put.namespace)
-        newest = max(tips, key=lambda tip: tip.id, default=None)
-        late = max((tip.late for tip in tips), default=0)
-        late += newest is not None and put.id < newest.id
+        late = steps.late(tips, put.id)
         tip = next((one for one in tips if one.at and one.id == put.parent), None)
         if tip is not None:
             return Place(tip.branch, False, self._line(own, tip), late=late, parent=tip.at)
@@ -319,21 +314,56 @@ class Thread:
             hint='read the thread again and decide anew, or let on_race="branch" keep both',
         )
 
-    def _commit_at(self, coder: Coder, put: Put, view: View, place: Place, number: int = 1) -> None:
-        base = place.base
-        if base is None:
-            held = view.log.begin(place.after)
-            delta, state, sources = changes.begin(coder, put.checkpoint)
+    def _put_with_writes(self, coder: Coder, put: Put) -> bool:
+        """Commit a checkpoint and the queued writes for its parent in one transaction, the writes
+        first. Only at a line's end that is in memory: else, or where one is refused, False, and the
+        caller goes step by step."""
+        view = self._views[0]
+        tips = view.tips(put.namespace)
+        tip = next((one for one in tips if one.at and one.id == put.parent), None)
+        line = self._lines.get(tip.branch) if tip is not None else None
+        if tip is None or line is None or line.held.seq != tip.head or line.held.since is None:
+            return False
+        place = Place(tip.branch, False, line, late=steps.late(tips, put.id), parent=tip.at)
+        second, sources = steps.of_checkpoint(coder, put, place, 1)
+        mine = self.queue.take(put.namespace, put.parent)
+        if not mine:  # somebody else was faster
+            return False
+        number = view.written(put.namespace, mine[0].id) + 1
+        try:
+            first = steps.of_writes(tip, put.namespace, number, mine, line.held.state)
+            wrote, saved = view.log.append_two(line.held, first, second, branch=tip.branch)
+        except BaseException:
+            self.queue.put_back(mine)
+            self._lines.pop(tip.branch, None)
+            view.forget()
+            raise
+        if isinstance(wrote, Held):
+            self._wrote(view, put.namespace, tip, put.namespace, number, mine, wrote)
+            line.held = wrote
+        if isinstance(wrote, Held) and isinstance(saved, Held):
+            self._saved(view, put, place, 1, saved, sources)
         else:
-            held = base.held
-            delta, state, sources = changes.advance(coder, held.state, base.sources, put.checkpoint)
-        key = names.checkpoint_key(put.namespace, put.id, number)
-        kind = "fork" if place.new else "save"
-        record = record_to_write(put, place.late, place.parent)
+            self._lines.pop(tip.branch, None)
+            view.forget()
+        if isinstance(wrote, Conflict | NotFound):  # others were here: decide anew
+            self.queue.put_back(mine)
+            return False
+        for request in mine:
+            request.settle(wrote if isinstance(wrote, Exception) else None)
+        return isinstance(saved, Held)
+
+    def _commit_at(self, coder: Coder, put: Put, view: View, place: Place, number: int = 1) -> None:
+        (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, number)
+        held = view.log.begin(place.after) if place.base is None else place.base.held
         held = view.log.append(
-            held, delta, state, cause_of(put, key, kind, place.branch, held.seq),
-            branch=place.branch, new=place.new, records=[record],
-        )  # fmt: skip
+            held, delta, state, cause, branch=place.branch, new=place.new, records=records
+        )
+        self._saved(view, put, place, number, held, sources)
+
+    def _saved(
+        self, view: View, put: Put, place: Place, number: int, held: Held, sources: Sources
+    ) -> None:
         self._committed(view, held.seq)
         view.put_tip(put.namespace, Tip(place.branch, held.seq, held.seq, put.id, place.late, True))
         if number == 1:
@@ -381,26 +411,24 @@ class Thread:
 
     # -- writes ----------------------------------------------------------------------------
 
-    def ask(self, request: Request) -> None:
-        """Queue writes, without the lock; `put` takes in first what was queued before it."""
-        with self._mutex:
-            self._waiting.append(request)
-
     def settle(self, request: Request) -> None:
-        """Commit writes, and those for the same checkpoint that wait; durable when this returns."""
-        if not request.done:
-            self._flush(request.namespace, request.id)
+        """Commit writes, and those for the same checkpoint that wait; durable when this returns.
+        Takes `lock` by itself."""
+        self.queue.ask(request)
+        try:
+            self.queue.wait(request)
+            if not request.done:
+                with self.lock:
+                    if not request.done:
+                        self._flush(request.namespace, request.id)
+        finally:
+            self.queue.close(request)
         if request.error is not None:
             raise request.error
 
     def _flush(self, namespace: str, checkpoint_id: str | None) -> None:
         """Commit what is queued for a checkpoint: it is durable before what depends on it."""
-        with self._mutex:
-            mine = [
-                one for one in self._waiting
-                if one.namespace == namespace and one.id == checkpoint_id
-            ]  # fmt: skip
-            self._waiting = [one for one in self._waiting if one not in mine]
+        mine = self.queue.take(namespace, checkpoint_id)
         if not mine:
             return
         error: BaseException | None = None
@@ -409,7 +437,7 @@ class Thread:
         except BaseException as problem:
             error = problem
         for request in mine:
-            request.done, request.error = True, error
+            request.settle(error)
 
     def _commit_writes(self, namespace: str, requests: list[Request]) -> None:
         checkpoint_id = requests[0].id
@@ -444,24 +472,20 @@ class Thread:
         if line is not None and line.held.seq != tip.head:
             line = None
         base = line.held if line is not None else Held(tip.head, None, None)
-        records: list[dict[str, Any]] = [
-            {
-                "t": WRITES, "on": tip.at, "task": one.write.task, "path": one.write.path,
-                "writes": [list(write) for write in one.write.writes],
-            }
-            for one in requests
-        ]  # fmt: skip
-        channels = {channel for one in requests for _, channel, _ in one.write.writes}
-        key = names.writes_key(namespace, requests[0].id, number)
-        what = f"writes to {', '.join(sorted(channels))}"[:200]
-        cause = Cause("save", printable(what), key=key)
-        held = view.log.append(base, (), base.state, cause, branch=tip.branch, records=records)
+        delta, state, cause, records = steps.of_writes(tip, namespace, number, requests, base.state)
+        held = view.log.append(base, delta, state, cause, branch=tip.branch, records=records)
+        self._wrote(view, line_of, tip, namespace, number, requests, held)
+        if line is not None:
+            line.held = moved(held, held.seq)
+
+    def _wrote(
+        self, view: View, line_of: str, tip: Tip, namespace: str, number: int,
+        requests: list[Request], held: Held,
+    ) -> None:  # fmt: skip
         self._committed(view, held.seq)
         later = Tip(tip.branch, held.seq, tip.at, tip.id, tip.late, tip.pure)
         view.put_tip(line_of, later)
         view.note_written(namespace, requests[0].id, number)
-        if line is not None:
-            line.held = moved(held, held.seq)
 
     def _was_there(self, namespace: str, checkpoint_id: str) -> bool:
         """Whether the thread that was deleted had this checkpoint, or is too young to know."""

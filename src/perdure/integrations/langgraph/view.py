@@ -9,20 +9,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from perdure.core.values import Plain
 from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.record import record_of
 from perdure.model import Commit
 from perdure.store import ForeignLog, ForeignLogs
 
-CHECKPOINT, WRITES, COPIED = "lg", "lg-writes", "lg-copied"
-"""What a record of ours is, in its `t`; short, as each checkpoint has one."""
+WRITES, COPIED = "lg-writes", "lg-copied"
+"""What a record of ours is, in its `t`, beside those of checkpoints."""
 
 COPIES_MAX = 1000
 WRITTEN_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Tip:
+class Tip(Struct, frozen=True):
     """The end of one line: a branch of a namespace.
 
     Attributes:
@@ -222,11 +224,6 @@ def is_removed(removals: dict[str, Any], log: ForeignLog, namespace: str, seq: i
     if marks is None:
         return False
     return seq in marks["also"] or (seq <= marks["until"] and seq not in marks["keep"])
-
-
-def record_of(commit: Commit) -> dict[str, Any]:
-    """Our record in the commit that put a checkpoint."""
-    return next((dict(one) for one in commit.records if one.get("t") == CHECKPOINT), {})
 
 
 def parent_of(view: View, record: dict[str, Any]) -> str | None:

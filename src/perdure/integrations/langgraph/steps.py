@@ -1,0 +1,79 @@
+"""What a checkpoint, and what writes are as a commit: delta, state, cause, records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from perdure.core.ops import Op
+from perdure.core.values import Plain
+from perdure.integrations.langgraph import changes, names
+from perdure.integrations.langgraph.changes import Sources
+from perdure.integrations.langgraph.queued import Request
+from perdure.integrations.langgraph.record import pack
+from perdure.integrations.langgraph.requests import Place, Put
+from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.view import WRITES, Tip
+from perdure.model import Cause
+
+Step = tuple[Sequence[Op], Plain, Cause, list[dict[str, Any]]]
+
+
+def of_checkpoint(coder: Coder, put: Put, place: Place, number: int) -> tuple[Step, Sources]:
+    """A checkpoint that is put for the n-th time, and the objects that its state came from.
+
+    Raises:
+        Unstorable: a value cannot be stored; names its path.
+    """
+    base = place.base
+    if base is None:
+        delta, state, sources = changes.begin(coder, put.checkpoint)
+    else:
+        delta, state, sources = changes.advance(
+            coder, base.held.state, base.sources, put.checkpoint
+        )
+    key = names.checkpoint_key(put.namespace, put.id, number)
+    kind = "fork" if place.new else "save"
+    record = pack(put.rest, put.metadata, place.parent or put.parent, place.late, delta)
+    seq = place.after if base is None else base.held.seq
+    return (delta, state, cause_of(put, key, kind, place.branch, seq), [record]), sources
+
+
+def of_writes(
+    tip: Tip, namespace: str, number: int, requests: Sequence[Request], state: Plain
+) -> Step:
+    """The n-th writes for a checkpoint, on the line that ends with `tip`; they change no state."""
+    records: list[dict[str, Any]] = [
+        {
+            "t": WRITES, "on": tip.at, "task": one.write.task, "path": one.write.path,
+            "writes": [list(write) for write in one.write.writes],
+        }
+        for one in requests
+    ]  # fmt: skip
+    channels = {channel for one in requests for _, channel, _ in one.write.writes}
+    key = names.writes_key(namespace, requests[0].id, number)
+    what = f"writes to {', '.join(sorted(channels))}"[:200]
+    return (), state, Cause("save", printable(what), key=key), records
+
+
+def late(tips: Iterable[Tip], checkpoint_id: str) -> int:
+    """How many checkpoints, this one included, came after one with a greater id."""
+    most, newer = 0, False
+    for tip in tips:
+        most = max(most, tip.late)
+        newer = newer or checkpoint_id < tip.id
+    return most + newer
+
+
+def cause_of(put: Put, key: str, kind: str, branch: str = "", base: int = 0) -> Cause:
+    source, step = put.metadata.get("source"), put.metadata.get("step")
+    words = [str(source or "checkpoint")] + ([f"step {step}"] if step is not None else [])
+    if put.namespace:
+        words.append(f"in {put.namespace}")
+    if kind == "fork":
+        return Cause(kind, printable(branch), key=key, refers=(base,))
+    return Cause(kind, printable(", ".join(words)), key=key)
+
+
+def printable(words: str) -> str:
+    return words.encode("utf-8", "replace").decode()

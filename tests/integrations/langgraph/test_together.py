@@ -1,0 +1,251 @@
+"""A checkpoint and the writes for its parent in one transaction, and checkpoints' small records."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+
+import perdure
+from perdure.integrations.langgraph import PerdureSaver, names, queued
+from perdure.integrations.langgraph.queued import Queue, Request
+from perdure.integrations.langgraph.view import Write
+from perdure.state.policy import SnapshotPolicy
+from tests.integrations.langgraph.checkpoints import (
+    checkpoint,
+    config,
+    get,
+    id_of,
+    put,
+    values_of,
+)  # fmt: skip
+from tests.integrations.langgraph.conftest import Place
+
+
+def put_with_writes(
+    saver: PerdureSaver, values: dict[str, Any], at: RunnableConfig, version: int,
+    id: str | None = None,
+) -> RunnableConfig:  # fmt: skip
+    """As LangGraph does it: the writes are under way as their step's checkpoint comes."""
+    thread = saver._thread("t")
+    with thread.lock:
+        writer = threading.Thread(target=saver.put_writes, args=(at, [("out", version)], "task"))
+        writer.start()
+        while not thread.queue.holds("", id_of(at)):
+            pass
+        made = put(saver, values, at, version, id)
+    writer.join()
+    return made
+
+
+def agent_of(saver: PerdureSaver) -> Any:
+    return saver.store.agent_of(saver.store.find("t"))  # type: ignore[arg-type]
+
+
+def kinds_of(saver: PerdureSaver) -> list[str]:
+    keys = [one.cause.key for one in agent_of(saver).log()]
+    return [key[:1] for key in keys if key]
+
+
+def batches_of(saver: PerdureSaver) -> list[int]:
+    """How many commits each transaction from now on has."""
+    backend = saver._logs.context.backend
+    sizes: list[int] = []
+    append = backend.append
+
+    def counting(batch: Any) -> Any:
+        sizes.append(len(batch))
+        return append(batch)
+
+    backend.append = counting  # type: ignore[method-assign]
+    return sizes
+
+
+def test_they_share_a_transaction_and_are_there_in_order(place: Place) -> None:
+    saver = place.open()
+    at = root = put(saver, {"n": 0})
+    sizes = batches_of(saver)
+    for version in range(1, 6):
+        at = put_with_writes(saver, {"n": version}, at, version + 1)
+    assert sizes == [2] * 5
+    assert kinds_of(saver) == ["c"] + ["w", "c"] * 5
+    other = place.open()
+    assert values_of(other, at) == {"n": 5}
+    assert get(other, root).pending_writes == [("task", "out", 2)]
+    assert [one.checkpoint["channel_values"]["n"] for one in other.list(config())] == [
+        5, 4, 3, 2, 1, 0
+    ]  # fmt: skip
+
+
+def test_another_process_put_in_between(place: Place) -> None:
+    """What was in memory is old: all is decided anew, and nothing is lost or there twice."""
+    saver, other = place.open(), place.open()
+    root = put(saver, {"n": 0})
+    other.put_writes(root, [("theirs", 1)], "other")
+    theirs = put(other, {"n": 7}, root, 2)
+    mine = put_with_writes(saver, {"n": 1}, root, 3)
+    assert values_of(saver, theirs) == {"n": 7}
+    assert values_of(saver, mine) == {"n": 1}
+    assert get(saver, mine).parent_config == root
+    assert get(saver, root).pending_writes == [("other", "theirs", 1), ("task", "out", 3)]
+
+
+def test_the_checkpoint_alone_is_refused(place: Place) -> None:
+    """Its id is there already, with other values: the writes stand, and the later values count."""
+    saver = place.open()
+    first = put(saver, {"n": 0}, id="x")
+    parent = put(saver, {"n": 1}, first, 2)
+    made = put_with_writes(saver, {"n": 2}, parent, 3, id="x")
+    assert kinds_of(saver) == ["c", "c", "w"]  # on its line; the checkpoint is beside it
+    assert values_of(saver, made) == {"n": 2}
+    assert get(saver, parent).pending_writes == [("task", "out", 3)]
+
+
+def test_a_deleted_thread_takes_neither(place: Place) -> None:
+    saver = place.open()
+    root = put(saver, {"n": 0})
+    place.open().delete_thread("t")
+    thread = saver._thread("t")
+    request = Request("", id_of(root), Write("task", "", [(0, "out", 1)]))
+    thread.queue.ask(request)
+    with pytest.raises(perdure.NotFound):
+        put(saver, {"n": 1}, root, 2)
+    assert isinstance(request.error, perdure.NotFound)
+    assert saver.get_tuple(config()) is None
+
+
+KILLED = """
+import os, sys, threading
+from perdure.integrations.langgraph import PerdureSaver
+from tests.integrations.langgraph.checkpoints import put, config
+from tests.integrations.langgraph.test_together import put_with_writes
+saver = PerdureSaver.from_url(sys.argv[1])
+root = put(saver, {"n": 0}, id="root")
+backend = saver._logs.context.backend
+append = backend.append
+def die(batch):
+    if sys.argv[2] == "after":
+        append(batch)
+    os._exit(9)
+backend.append = die
+put_with_writes(saver, {"n": 1}, root, 2, id="next")
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_leaves_both_or_neither(tmp_path: Path, when: str) -> None:
+    path = str(tmp_path / "killed.db")
+    done = subprocess.run([sys.executable, "-c", KILLED, path, when], check=False, timeout=60)
+    assert done.returncode == 9
+    with PerdureSaver.from_url(path) as saver:
+        writes = get(saver, config(checkpoint_id="root")).pending_writes
+        assert (values_of(saver), writes) == (
+            ({"n": 0}, []) if when == "before" else ({"n": 1}, [("task", "out", 2)])
+        )
+        agent_of(saver).verify()
+
+
+def test_snapshots_fall_due_within_a_pair(place: Place) -> None:
+    """A snapshot that came with the writes did not know that the checkpoint cut its list short."""
+    store = perdure.open(place.url, durability="os", snapshots=SnapshotPolicy(every_commits=3))
+    with store:
+        saver = PerdureSaver(store)
+        log = [f"{number}" * 50 for number in range(3000)]
+        at = put(saver, {"log": log})
+        for version in range(2, 40):
+            log = [*log[200:], "x" * 500, "y" * 500] if version % 3 else [*log, "z" * 900]
+            at = put_with_writes(saver, {"log": log}, at, version)
+            assert values_of(place.open(), at) == {"log": log}
+    place.close()
+
+
+def test_who_calls_one_after_the_other_never_waits(
+    saver: PerdureSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(Request, "wait", lambda self, seconds: waits.append(seconds))
+    at = put(saver, {"n": 0})
+    for version in range(1, 5):
+        saver.put_writes(at, [("out", version)], "task")
+        at = put(saver, {"n": version}, at, version + 1)
+    assert waits == []
+
+
+def test_patience_begins_with_an_overlap_and_ends_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queued, "PATIENCE_S", 0.001)
+    queue = Queue()
+    request = Request("", "x", Write("task", "", []))
+    queue.ask(request)
+    queue.note_checkpoint("", "y")
+    assert not queue._pays
+    queue.note_checkpoint("", "x")
+    assert queue._pays
+    queue.wait(request)  # in vain
+    assert not queue._pays
+    queue.close(request)
+    queue.note_checkpoint("", "x")
+    assert not queue._pays
+
+
+# -- small records -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [
+    {"v": 1}, {"v": True}, {"updated_channels": None}, {"updated_channels": ["b", "a"]},
+    {"updated_channels": []}, {"pending_sends": [1]}, {"ts": "yesterday"}, {"r": 1, "u": 2},
+])  # fmt: skip
+def test_what_a_checkpoint_says_comes_back_as_it_was(place: Place, more: dict[str, Any]) -> None:
+    saver = place.open()
+    root = put(saver, {"a": 1, "b": 2})
+    made: Any = {**checkpoint({"a": 2, "b": 2, "c": None}, 2), **more}
+    at = saver.put(root, made, {"source": "loop", "step": 1, "parents": {}}, {})
+    assert get(place.open(), at).checkpoint == made
+    del made["updated_channels"]
+    made["id"] = "other"
+    at = saver.put(at, made, {"source": "loop", "step": 2, "parents": {}}, {})
+    assert get(place.open(), at).checkpoint == made
+
+
+@pytest.mark.parametrize("metadata", [
+    {}, {"source": "loop"}, {"source": "loop", "step": 3}, {"parents": {}},
+    {"source": "loop", "step": 3, "parents": {"": "x"}}, {"source": None, "step": None,
+    "parents": {}}, {"source": "loop", "step": 3, "parents": {}, "run_id": "r", "x": {"y": [1]}},
+    {"source": "loop", "step": 3, "parents": {}, "@": 1},
+])  # fmt: skip
+def test_metadata_come_back_as_they_were(place: Place, metadata: Any) -> None:
+    at = place.open().put(config(), checkpoint({"n": 1}), metadata, {})
+    assert get(place.open(), at).metadata == metadata
+
+
+@pytest.mark.parametrize("id", [
+    "1f1e5c6a-5b12-68ef-8000-106f33b819b6", "1F1E5C6A-5b12-68ef-8000-106f33b819b6", "a", "a:b",
+    "1f1e5c6a-5b12-68ef-8000-106f33b819b6\n", "=", "é", "0" * 36,
+])  # fmt: skip
+def test_keys_give_back_namespace_and_id(id: str) -> None:
+    for namespace in ("", "a:b|c/d", "é\n"):
+        for number in (1, 2, 30):
+            key = names.checkpoint_key(namespace, id, number)
+            assert names.read_checkpoint_key(key) == (namespace, id)
+            assert names.read_checkpoint_key(names.writes_key(namespace, id, number)) is None
+
+
+@pytest.mark.parametrize("key", [None, "", "charge", "c:x", "c::short", "c1:a:b:c"])
+def test_keys_of_others_are_no_checkpoints(key: str | None) -> None:
+    assert names.read_checkpoint_key(key) is None
+
+
+def test_versions_that_are_equal_but_of_another_type(place: Place) -> None:
+    saver = place.open()
+    at = put(saver, {"n": 0, "m": 0})
+    for versions in ({"n": True, "m": 1}, {"n": 1.0, "m": 1, "none": None}, {"m": 1}):
+        made = {**checkpoint({"n": 0, "m": 0}, 2), "channel_versions": versions}
+        at = saver.put(at, made, {"source": "loop"}, {})  # type: ignore[arg-type]
+        found = get(place.open(), at).checkpoint["channel_versions"]
+        assert {name: (type(one), one) for name, one in found.items()} == {
+            name: (type(one), one) for name, one in versions.items()
+        }
