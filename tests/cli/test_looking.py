@@ -230,7 +230,7 @@ def test_every_command_answers_in_json(operator: Operator) -> None:
         "verify": [], "repair": [],
         "export": ["ticket-42", "-o", str(operator.path.with_name("out.jsonl"))],
     }  # fmt: skip
-    assert {name for name, *_ in COMMANDS} == {*asked, "import", "worker"}
+    assert {name for name, *_ in COMMANDS} == {*asked, "import", "import-langgraph", "worker"}
     for command, words in asked.items():
         result = operator.type(command, *words, "--json")
         assert result.exit_code == 0, result.output

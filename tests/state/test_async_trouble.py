@@ -412,7 +412,8 @@ def test_closed_with_work_under_way(place):
         assert [commit.seq if commit else 0 for commit in done] == [3] * 6
         with pytest.raises(StoreUnavailable, match="closed"):
             await agents[0].update(add)
-        assert not [t for t in threading.enumerate() if t.name.startswith("perdure-committer")]
+        thread = disk.committer._thread
+        assert thread is not None and not thread.is_alive()
 
     asyncio.run(main())
     with perdure.open(place.url) as store:

@@ -7,11 +7,11 @@ that a page costs one state and its deltas, and its tuples share the messages th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
 from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple
+from msgspec import Struct
 
 from perdure.core.ops import Append
 from perdure.core.values import Plain
@@ -34,8 +34,7 @@ WINDOW = 32
 """Checkpoints that writers of one moment may have put in another order than that of their ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which checkpoints; None: any. `before`: with a lesser id only."""
 
     namespace: str | None = None
@@ -44,8 +43,7 @@ class Wanted:
     filter: Mapping[str, Any] | None = None
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """A checkpoint that is wanted, without its state."""
 
     thread: Thread

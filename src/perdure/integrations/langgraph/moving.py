@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
+from msgspec import Struct, field
 
 from perdure.core.values import format_path
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable, Unstorable
@@ -34,8 +34,7 @@ PASSES = 3
 At = Callable[[float], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Why a thread was left. `where`: checkpoint and path, as far as known."""
 
     where: str
@@ -43,8 +42,7 @@ class Problem:
     hint: str = ""
 
 
-@dataclass(slots=True)
-class Moved:
+class Moved(Struct):
     """What became of one thread.
 
     Attributes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from langgraph.checkpoint.base import CheckpointTuple
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class SourceThread:
+class SourceThread(Struct, frozen=True):
     """A thread as its database counts it. `bytes`: of its checkpoints, metadata and writes."""
 
     name: str
@@ -20,8 +19,7 @@ class SourceThread:
     """Writes for checkpoints that are not there, which no saver ever shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where a checkpoint of a thread is, and the id of its parent in the same namespace."""
 
     namespace: str
@@ -32,8 +30,7 @@ class Address:
         return f"checkpoint {self.id}" + (f" of {self.namespace}" if self.namespace else "")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteKey:
+class WriteKey(Struct, frozen=True):
     """One pending write without its value. `index`: its place in the call that wrote it; those of
     errors, interrupts and their like are negative."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.core.values import Plain
 from perdure.integrations.langgraph.changes import Sources
@@ -12,16 +13,14 @@ from perdure.integrations.langgraph.view import Tip, View
 from perdure.store import Held
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct):
     """The state at the end of one branch, and the objects that it came from or was given out as."""
 
     held: Held
     sources: Sources
 
 
-@dataclass(slots=True)
-class Put:
+class Put(Struct):
     """A checkpoint that wants in. `parent`: the id of the checkpoint that it follows."""
 
     namespace: str
@@ -32,8 +31,7 @@ class Put:
     rest: Plain
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """Where a checkpoint is."""
 
     view: View
@@ -42,8 +40,7 @@ class Found:
     tip: Tip | None = None
 
 
-@dataclass(slots=True)
-class Place:
+class Place(Struct):
     """Where a checkpoint goes. `base` None: behind nothing, in place of what `after` has."""
 
     branch: str

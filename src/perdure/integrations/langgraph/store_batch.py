@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -22,6 +21,7 @@ from langgraph.store.base import (
     SearchOp,
     validate_op_namespace,
 )
+from msgspec import Struct, field
 
 from perdure.core.values import copy
 from perdure.integrations.langgraph.store_filters import Test, compile_filter, matches
@@ -34,16 +34,14 @@ REFRESH_SHARE = 0.01
 that is read all the time is not to fill the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """How a store treats time: whether reads let items live on, and whether expired ones show."""
 
     refresh: bool
     omit_expired: bool
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct):
     """What was asked for, with nothing in it that could be refused later.
 
     Attributes:

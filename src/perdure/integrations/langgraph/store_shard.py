@@ -11,9 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.agent import Agent
 from perdure.core.names import is_text
@@ -40,8 +41,7 @@ COMBINED_MAX = 256
 """Waiting writes that share a commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """Put an item, in its stored form without `created`."""
 
     namespace: Namespace
@@ -49,8 +49,7 @@ class Put:
     item: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     """Take an item away; with `expired_at`, only if it has expired by then."""
 
     namespace: Namespace
@@ -58,8 +57,7 @@ class Remove:
     expired_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refresh:
+class Refresh(Struct, frozen=True):
     """Let an item live for its ttl from `now` on, if that version of it is still there."""
 
     namespace: Namespace

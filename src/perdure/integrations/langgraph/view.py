@@ -6,7 +6,6 @@ A copied thread begins with a pointer to another's log, as of a moment; it has s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -42,8 +41,7 @@ class Tip(Struct, frozen=True):
     pure: bool
 
 
-@dataclass(slots=True)
-class Write:
+class Write(Struct):
     """One call of `put_writes`. `writes`: index, channel and plain value of each."""
 
     task: str
