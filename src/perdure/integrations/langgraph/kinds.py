@@ -84,7 +84,7 @@ class ModelKind(Kind):
         self._template: dict[str, Any] = dict.fromkeys(cls.model_fields)
         self._required: set[str] = set()
         self._made: list[tuple[str, Callable[[], Any]]] = []
-        self._omit: set[str] = set()
+        self._omit: dict[str, Any] = {}
         for name, field in cls.model_fields.items():
             if field.is_required():
                 self._required.add(name)
@@ -93,31 +93,41 @@ class ModelKind(Kind):
                 self._template[name] = field.default
             else:
                 self._made.append((name, _maker(field)))
-            if terse and field.get_default(call_default_factory=True) in EMPTY:
-                self._omit.add(name)
+            default = field.get_default(call_default_factory=True)
+            if terse and default in EMPTY:
+                self._omit[name] = default
         self._fixed = self._template.get("type") if terse else None
         self._shapes: dict[tuple[str, ...], tuple[list[Any], set[str]]] = {}
 
     def fields(self, value: Any) -> dict[str, Any]:
-        own = value.__dict__
+        own, names = value.__dict__, self._names  # what is cached beside fields is made anew
         if self._terse:
-            omit, fixed = self._omit, self._fixed
+            fixed = self._fixed
             taken = {
                 name: item for name, item in own.items()
-                if not (name in omit and not item and item in EMPTY)
+                if name in names and (item or not self._may_omit(name, item))
                 and not (name == "type" and item == fixed)
             }  # fmt: skip
             if extra := value.__pydantic_extra__:
                 taken.update(extra)
             return taken
-        taken = dict(own)
+        taken = {name: item for name, item in own.items() if name in names}
         if extra := value.__pydantic_extra__:
             taken.update(extra)
-        if unset := [name for name in own if name not in value.__pydantic_fields_set__]:
+        if unset := [
+            name for name in taken if name in names and name not in value.__pydantic_fields_set__
+        ]:
             taken["@unset"] = unset
         if private := value.__pydantic_private__:
             taken["@private"] = dict(private)
         return taken
+
+    def _may_omit(self, name: str, item: Any) -> bool:
+        """Whether a value that is empty is just what it is by default."""
+        if name not in self._omit:
+            return False
+        default = self._omit[name]
+        return type(item) is type(default) and bool(item == default)
 
     def quick(self, plain: dict[str, Any]) -> Any:
         """An instance from its stored map, if all of its fields are scalars; else None.

@@ -26,7 +26,7 @@ from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Built, Coder
-from perdure.integrations.langgraph.view import View, is_removed, parent_of
+from perdure.integrations.langgraph.view import View, is_removed, parent_of, removals_of
 from perdure.model import Commit
 
 PAGE = 50
@@ -62,7 +62,7 @@ def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
     """The wanted checkpoints of a thread, by descending id."""
     with thread.lock:
         views = list(thread.views())
-        removals = views[0].removals() if views else {}
+        removals = removals_of(views)
         late = any(_late(view, wanted.namespace) for view in views)
     heap: list[Entry] = []
     told: set[tuple[str, str]] = set()

@@ -34,7 +34,7 @@ def branch_of(namespace: str, number: int) -> str:
     if namespace == "":
         name = MAIN
     else:
-        name = "ns:" + quote(namespace, safe=":|/@ ,()[]=")
+        name = "ns:" + quote(namespace, safe=":|/@ ,()[]=").replace("~", "%7E")
         if len(name) > BRANCH_MAX:
             name = f"{name[:120]}…{sha256(namespace.encode()).hexdigest()[:32]}"
     return name if number == 1 else f"{name}~{number}"

@@ -80,6 +80,8 @@ class Queue:
         """Its caller goes away."""
         with self._mutex:
             self._open.remove(request)
+            if request in self._waiting:  # it was interrupted, and told that nothing was done
+                self._waiting.remove(request)
 
     def note_checkpoint(self, namespace: str, parent: str | None) -> None:
         """A checkpoint comes: see whether writes for its parent are under way."""

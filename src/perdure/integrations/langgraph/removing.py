@@ -18,7 +18,7 @@ from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import TRIES_MAX, Thread
 from perdure.integrations.langgraph.values import Coder
-from perdure.integrations.langgraph.view import View, is_removed, label_of
+from perdure.integrations.langgraph.view import View, is_removed, label_of, removals_of
 from perdure.model import Cause
 
 
@@ -57,7 +57,7 @@ def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:
             views = thread.views()
             if not views:
                 return
-            removals = views[0].removals()
+            removals = removals_of(views)
             marks: dict[str, dict[str, Any]] = {}
             found = False
             for view in views:
@@ -77,7 +77,7 @@ def _of_runs(coder: Coder, view: View, run_ids: Collection[str]) -> Iterable[tup
         key = names.read_checkpoint_key(commit.cause.key)
         if key is not None:
             metadata = metadata_of(coder, record_of(commit))
-            if metadata.get("run_id") in run_ids:
+            if str(metadata.get("run_id") or "") in run_ids:
                 yield key[0], commit.seq
 
 

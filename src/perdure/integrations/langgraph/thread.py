@@ -13,19 +13,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Literal
 
-from perdure.core.values import Plain
+from perdure.core.values import Plain, same
 from perdure.errors import Conflict, NotFound, SchemaError
 from perdure.integrations.langgraph import changes, names, steps
 from perdure.integrations.langgraph.changes import Sources
 from perdure.integrations.langgraph.queued import Queue, Request
 from perdure.integrations.langgraph.record import pack, record_of
-from perdure.integrations.langgraph.requests import (
-    Found,
-    Line,
-    Place,
-    Put,
-    made_after,
-)  # fmt: skip
+from perdure.integrations.langgraph.requests import Found, Line, Place, Put, made_after
 from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import (
     Tip,
@@ -33,8 +27,10 @@ from perdure.integrations.langgraph.view import (
     Write,
     is_removed,
     parent_of,
+    removals_of,
     views_of,
-)  # fmt: skip
+    was_deleted,
+)
 from perdure.model import Cause
 from perdure.store import ForeignLogs, Held, KeyUsedError, moved
 
@@ -129,7 +125,7 @@ class Thread:
         views = self.views()
         if not views:
             return None
-        removals = views[0].removals()
+        removals = removals_of(views)
         if checkpoint_id is None:
             return self._latest(views, removals, namespace)
         found = self._find_any(views, namespace, checkpoint_id)
@@ -292,6 +288,8 @@ class Thread:
         parent = None
         if put.parent is not None:
             parent = self._find_any(views, put.namespace, put.parent)
+            if parent is None and was_deleted(self._logs, own, put.namespace, put.parent):
+                self._refuse_late(True, put.id)
         if parent is None or parent.view is not own:
             # Without a parent here (none at all, unknown, or in the log that it was copied from).
             if parent is not None and any(one.at for one in tips):
@@ -384,9 +382,9 @@ class Thread:
             return False
         _, state, _ = changes.begin(coder, put.checkpoint)
         before = record_of(view.log.commit(known))
-        as_before = (parent_of(view, before), before["rest"], before["metadata"])
-        as_now = (put.parent, put.rest, put.metadata)
-        if as_now == as_before and view.log.at(known).state == state:
+        as_before = [parent_of(view, before), before["rest"], before["metadata"]]
+        as_now = [put.parent, put.rest, put.metadata]
+        if same(as_now, as_before) and same(view.log.at(known).state, state):
             return True
         parent = view.find(put.namespace, put.parent) if put.parent is not None else None
         number = view.puts(put.namespace, put.id) + 1
@@ -451,6 +449,9 @@ class Thread:
             tips = view.tips(namespace)
             tip = next((one for one in tips if one.at and one.id == checkpoint_id), None)
             if tip is None:
+                found = self._find_any(views, namespace, checkpoint_id)
+                late = found is None and was_deleted(self._logs, view, namespace, checkpoint_id)
+                self._refuse_late(late, checkpoint_id)
                 namespace_, tip = "", view.tips("")[0]
             else:
                 namespace_ = namespace

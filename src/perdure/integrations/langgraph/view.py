@@ -5,7 +5,7 @@ A copied thread begins with a pointer to another's log, as of a moment; it has s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -210,6 +210,25 @@ class View:
         return self._removed_at if self._removed_at is not None else (
             self.log.head(names.REMOVED) or 0
         )  # fmt: skip
+
+
+def removals_of(views: Iterable[View]) -> dict[str, Any]:
+    """What is removed of a thread: what its own log says, before what those said that it is a copy
+    of."""
+    found: dict[str, Any] = {}
+    for view in views:
+        found = {**view.removals(), **found}
+    return found
+
+
+def was_deleted(logs: ForeignLogs, view: View, namespace: str, checkpoint_id: str) -> bool:
+    """Whether a checkpoint belongs to a thread of that id that was deleted before this one."""
+    info = view.log.info
+    for number in range(info.incarnation - 1, 0, -1):
+        log = logs.incarnation(info.name, number)
+        if log is not None and View(log).find(namespace, checkpoint_id) is not None:
+            return True
+    return False
 
 
 def label_of(log: ForeignLog) -> str:
