@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from perdure.core import process
 from perdure.state.context import Context
 
 POLL_S = 0.5
@@ -35,8 +35,8 @@ class Wakeups:
         watch = Watch(self, run, wake)
         with self._lock:
             self._watches.setdefault(run, []).append(watch)
-            if self._pid != os.getpid():
-                self._pid = os.getpid()
+            if self._pid != process.pid:
+                self._pid = process.pid
                 self._stop = self._context.backend.listen(self._context.executor, self.ring)
         return watch
 
@@ -70,7 +70,7 @@ class Wakeups:
     def close(self) -> None:
         with self._lock:
             stop, self._stop = self._stop, None
-            own, self._pid = self._pid == os.getpid(), 0
+            own, self._pid = self._pid == process.pid, 0
         if stop is not None and own:
             stop()
 

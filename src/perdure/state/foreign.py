@@ -21,7 +21,7 @@ from perdure.errors import StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Cause, Commit
 from perdure.state.context import Context
 from perdure.state.snapshotting import SinceSnapshot
-from perdure.storage.committer import Committed, Proposal
+from perdure.storage.committer import Proposal
 from perdure.storage.reader import LogReader
 from perdure.storage.refusals import KeyUsedError as KeyUsedError
 
@@ -98,22 +98,14 @@ class ForeignLogs:
         info = self.context.backend.agent(name)
         number = 1 if info is None else info.incarnation + 1
         since = SinceSnapshot()
+        self.check_open()
         payload = chain.pack_payload([ops.Set((), state)], records)
-        committed = self._submit(name, number, None, MAIN, (), None, cause, payload)
+        proposal = self._propose(name, number, None, MAIN, (), None, cause, payload)
+        committed = self.context.submit(proposal)
         since.note((ops.Set((), state),), len(payload.data))
         since.begin_ageing(committed.at_micros)
         made = AgentInfo(name, committed.no, number, False, committed.seq)
         return ForeignLog(self, made), Held(committed.seq, state, since)
-
-    def _submit(
-        self, name: str, incarnation: int, no: int | None, branch: str, parents: tuple[int, ...],
-        expected: int | None, cause: Cause, payload: chain.Payload,
-        finish: Callable[[Proposal], None] = lambda proposal: None,
-    ) -> Committed:  # fmt: skip
-        self.check_open()
-        proposal = self._propose(name, incarnation, no, branch, parents, expected, cause, payload)
-        finish(proposal)
-        return self.context.submit(proposal)
 
     def _propose(
         self, name: str, incarnation: int, no: int | None, branch: str, parents: tuple[int, ...],
@@ -202,33 +194,23 @@ class ForeignLog:
             NotFound: the agent or the branch was deleted.
             StoreUnavailable: its outcome says whether it may have been written.
         """
-        info, since = self.info, base.since
+        since = base.since
         if new and since is not None:
             since = copy.deepcopy(since)  # the line that it leaves goes on with its own
-        payload = chain.pack_payload(delta, records)
-        stored: list[Callable[[int], None]] = []
-
-        def add_snapshot(proposal: Proposal) -> None:
-            if since is None:
-                return
-            since.note(delta, len(payload.data))
-            context = self._logs.context
-            if since.due(context, cause):
-                snapshot, done = since.write(state, info.name, info.incarnation, base.seq)
-                proposal.snapshot = snapshot
-                stored.append(done)
-
+        self._logs.check_open()
+        step = (delta, state, cause, records)
+        proposal, size = self._propose(base, step, branch, new=new)
+        stored: Callable[[int], None] | None = None
         try:
-            committed = self._logs._submit(
-                info.name, info.incarnation, info.no, branch, (base.seq,),
-                None if new else base.seq, cause, payload, add_snapshot,
-            )  # fmt: skip
+            if since is not None:
+                stored = self._note(proposal, since, base.seq, step, size)
+            committed = self._logs.context.submit(proposal)
         except BaseException:
             if since is not None:
                 since.doubt()
             raise
-        for done in stored:
-            done(committed.at_micros)
+        if stored is not None:
+            stored(committed.at_micros)
         return Held(committed.seq, state, since)
 
     def append_two(
@@ -250,11 +232,7 @@ class ForeignLog:
         assert since is not None
         self._logs.check_open()
         front, size = self._propose(base, first, branch)
-        since.note(first[0], size)
-        stored: Callable[[int], None] | None = None
-        if since.due(self._logs.context, first[2]):
-            info = self.info
-            front.snapshot, stored = since.write(first[1], info.name, info.incarnation, base.seq)
+        stored = self._note(front, since, base.seq, first, size)
         # A snapshot names the commit before its own. What is in front of the second is not written
         # yet: one that falls due with it comes along with the commit after it.
         back, size = self._propose(base, second, branch)
@@ -271,14 +249,30 @@ class ForeignLog:
             since.doubt()
         return _made(front, first[1], since), _made(back, second[1], since)
 
-    def _propose(self, base: Held, step: Step, branch: str) -> tuple[Proposal, int]:
+    def _propose(
+        self, base: Held, step: Step, branch: str, *, new: bool = False
+    ) -> tuple[Proposal, int]:
         """The proposal, and the bytes of its payload."""
         delta, _, cause, records = step
         info, payload = self.info, chain.pack_payload(delta, records)
         proposal = self._logs._propose(
-            info.name, info.incarnation, info.no, branch, (base.seq,), base.seq, cause, payload
-        )
+            info.name, info.incarnation, info.no, branch, (base.seq,),
+            None if new else base.seq, cause, payload,
+        )  # fmt: skip
         return proposal, len(payload.data)
+
+    def _note(
+        self, proposal: Proposal, since: SinceSnapshot, parent: int, step: Step, size: int
+    ) -> Callable[[int], None] | None:
+        """Note one more commit, with the snapshot that it is to carry if one is due; gives what to
+        call, with its time, once that is stored."""
+        delta, state, cause, _ = step
+        since.note(delta, size)
+        if not since.due(self._logs.context, cause):
+            return None
+        info = self.info
+        proposal.snapshot, stored = since.write(state, info.name, info.incarnation, parent)
+        return stored
 
     def begin(self, seq: int) -> Held:
         """The place of a commit, for one that replaces the whole state behind it."""

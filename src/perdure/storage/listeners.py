@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
+
+from perdure.core import process
 
 _log = logging.getLogger("perdure.storage")
 
@@ -27,7 +28,7 @@ class LocalListeners:
     """
 
     def __init__(self) -> None:
-        self._pid = os.getpid()
+        self._pid = process.pid
         self._queues: dict[str, SimpleQueue[str | None]] = {}
 
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
@@ -57,8 +58,8 @@ class LocalListeners:
             self._queues.pop(executor, None)
 
     def _forget_after_fork(self) -> None:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
+        if self._pid != process.pid:
+            self._pid = process.pid
             self._queues = {}
 
 
