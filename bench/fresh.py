@@ -42,16 +42,26 @@ def fresh(task: str, argument: str, bytecode: Path) -> dict[str, object]:
     return answer
 
 
+def _use(name: str) -> None:
+    """Import a module; of `perdure.open`, say, the package, and ask it for the name."""
+    package, _, attribute = name.partition(".")
+    if package == "perdure" and attribute and "." not in attribute:
+        getattr(__import__(package), attribute)
+    else:
+        __import__(name)
+
+
 def _import(names: str) -> dict[str, object]:
     cpu, start = time.process_time(), time.perf_counter()
     for name in names.split(", "):
-        __import__(name)
+        _use(name)
     return {"s": time.perf_counter() - start, "cpu": time.process_time() - cpu}
 
 
-def _modules(name: str) -> dict[str, object]:
+def _modules(names: str) -> dict[str, object]:
     before = set(sys.modules)
-    __import__(name)
+    for name in names.split(", "):
+        _use(name)
     return {"modules": " ".join(sorted(set(sys.modules) - before))}
 
 

@@ -10,25 +10,6 @@ Start with README.md; the architecture is in the folder tree.
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.agent import Agent, Past
-from perdure.core.draft import increment, move
-from perdure.core.drift import Drift
-from perdure.core.schema import Ephemeral, Schema, invariant, transitions
-from perdure.engine.functions import (
-    agent,
-    fencing_token,
-    heartbeat,
-    idempotency_key,
-    saved,
-    step,
-    tool,
-    unrecorded,
-)
-from perdure.engine.handle import EffectInfo, Question, RunHandle
-from perdure.engine.replay import NOT_DONE
-from perdure.engine.retrying import Retry
-from perdure.engine.run import Run
-from perdure.engine.waiting import Ask, Selected, Signal, Timer
 from perdure.errors import (
     Alias,
     CallFailed,
@@ -51,27 +32,46 @@ from perdure.errors import (
     Unstorable,
     UnsupportedFormat,
 )
-from perdure.model import (
-    MISSING,
-    AgentInfo,
-    Branch,
-    Cause,
-    Change,
-    Checkpoint,
-    Commit,
-    Message,
-    RunInfo,
-)
-from perdure.state.moves import Moved
-from perdure.state.policy import SnapshotPolicy
-from perdure.store import Store, open, repair
 
 if TYPE_CHECKING:
+    from perdure.agents import Agent, Past
     from perdure.aio import AsyncAgent, AsyncRunHandle, AsyncStore, open_async
+    from perdure.core.draft import increment, move
+    from perdure.core.drift import Drift
+    from perdure.core.schema import Ephemeral, Schema, invariant, transitions
     from perdure.engine.async_run import AsyncRun
+    from perdure.engine.functions import (
+        agent,
+        fencing_token,
+        heartbeat,
+        idempotency_key,
+        saved,
+        step,
+        tool,
+        unrecorded,
+    )
+    from perdure.engine.handle import EffectInfo, Question, RunHandle
+    from perdure.engine.replay import NOT_DONE
     from perdure.engine.report import RunReport
+    from perdure.engine.retrying import Retry
+    from perdure.engine.run import Run
+    from perdure.engine.waiting import Ask, Selected, Signal, Timer
     from perdure.engine.why import Explanation, Way
     from perdure.engine.worker import Worker, WorkerEvent
+    from perdure.model import (
+        MISSING,
+        AgentInfo,
+        Branch,
+        Cause,
+        Change,
+        Checkpoint,
+        Commit,
+        Message,
+        RunInfo,
+    )
+    from perdure.state.moves import Moved
+    from perdure.state.policy import SnapshotPolicy
+    from perdure.store import Store, open, repair
 
 __version__ = "0.1.0"
 
@@ -149,22 +149,43 @@ __all__ = [
     "unrecorded",
 ]
 
+# Where each name lives. A program loads what it uses: one that looks at a state needs no engine,
+# one without coroutines no asyncio.
+_ROOMS = {
+    "agents": "Agent Past",
+    "aio": "AsyncAgent AsyncRunHandle AsyncStore open_async",
+    "core.draft": "increment move",
+    "core.drift": "Drift",
+    "core.schema": "Ephemeral Schema invariant transitions",
+    "engine.async_run": "AsyncRun",
+    "engine.functions": "agent fencing_token heartbeat idempotency_key saved step tool unrecorded",
+    "engine.handle": "EffectInfo Question RunHandle",
+    "engine.replay": "NOT_DONE",
+    "engine.report": "RunReport",
+    "engine.retrying": "Retry",
+    "engine.run": "Run",
+    "engine.waiting": "Ask Selected Signal Timer",
+    "engine.why": "Explanation Way",
+    "engine.worker": "Worker WorkerEvent",
+    "model": "AgentInfo Branch Cause Change Checkpoint Commit MISSING Message RunInfo",
+    "state.moves": "Moved",
+    "state.policy": "SnapshotPolicy",
+    "store": "Store open repair",
+}
 
-_LATER = {
-    "AsyncAgent": "perdure.aio", "AsyncRun": "perdure.engine.async_run",
-    "AsyncRunHandle": "perdure.aio", "AsyncStore": "perdure.aio", "open_async": "perdure.aio",
-    "Explanation": "perdure.engine.why", "RunReport": "perdure.engine.report",
-    "Way": "perdure.engine.why",
-    "Worker": "perdure.engine.worker", "WorkerEvent": "perdure.engine.worker",
-}  # fmt: skip
+_HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    """What not everybody uses. The async face imports asyncio, which costs as much as all the
-    rest."""
-    module = _LATER.get(name)
-    if module is None:
+    """A public name, from the room that it lives in, once it is first asked for."""
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(module), name)
+    found = getattr(importlib.import_module(f"perdure.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

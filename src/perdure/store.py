@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from msgspec.structs import replace
 
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.core.names import check_name
 from perdure.core.schema import Schema
 from perdure.engine.drives import Command

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.storage import locate
 from perdure.store import Store
 

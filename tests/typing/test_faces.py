@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.aio import (
     AsyncAgent,
     AsyncEdit,

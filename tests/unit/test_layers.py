@@ -16,7 +16,7 @@ LAYERS = (
     ("storage",),
     ("state",),
     ("engine",),
-    ("agent",),  # with store.py the public sync API; the store hands out agents
+    ("agents",),  # with store.py the public sync API; the store hands out agents
     ("store",),
     ("aio",),
     ("",),  # perdure/__init__.py, the public names
@@ -101,8 +101,8 @@ def tree(folder: Path, **files: str) -> dict[str, Module]:
         ("core__codec", "from perdure.testing.clock import Clock", "testing__clock"),
         ("errors", "from perdure.model import Commit", "model"),
         ("model", "from . import core", "core/__init__"),
-        ("engine__run", "from perdure.agent import Agent", "agent"),
-        ("agent", "from perdure.store import Store", "store"),
+        ("engine__run", "from perdure.agents import Agent", "agents"),
+        ("agents", "from perdure.store import Store", "store"),
         ("store", "from perdure.aio import AsyncStore", "aio"),
         ("store", "from perdure import open", "__init__"),
         ("cli__main", "from perdure.storage.port import Storage", "storage__port"),
@@ -120,8 +120,8 @@ def test_right_imports_pass(tmp_path: Path) -> None:
     modules = tree(
         tmp_path,
         __init__="from perdure.store import Store",
-        store="from .agent import Agent\nimport perdure.engine.run",
-        agent="from perdure.core.codec import encode\nfrom perdure.core import ops",
+        store="from .agents import Agent\nimport perdure.engine.run",
+        agents="from perdure.core.codec import encode\nfrom perdure.core import ops",
         engine__run="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import perdure.store",
         core__codec="import json\nfrom perdure.errors import Corrupt",
         core__ops="from . import codec",

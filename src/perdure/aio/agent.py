@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from perdure.agent import UPDATES_MAX, Agent, Past, Where
+from perdure.agents import UPDATES_MAX, Agent, Past, Where
 from perdure.aio.loops import Home, Turn
 from perdure.core.drift import Drift
 from perdure.errors import Conflict, PerdureError

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perdure import Branch, EffectInfo, Explanation, RunInfo, Way
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.session import Session
 from perdure.cli.words import STATUS_STYLES, clean, text

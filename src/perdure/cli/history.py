@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from perdure import Commit
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import print_ways_out
 from perdure.cli.overview import heads_of

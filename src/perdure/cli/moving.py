@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from perdure import Conflict, Moved
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import holder
 from perdure.cli.failures import HELD

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure import AgentInfo, Commit, RunInfo
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import (
     ALONE,

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 import perdure
 from perdure import AgentInfo, Conflict, NotFound
-from perdure.agent import Agent, Where
+from perdure.agents import Agent, Where
 from perdure.cli.failures import MOVED, UsageError, command_line, in_the_shell
 from perdure.store import Store
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -153,8 +152,14 @@ def _wire_str(value: str) -> Any:
 def _zone(zone: dt.tzinfo | None) -> Any:
     if zone is None:
         return None
-    if isinstance(zone, ZoneInfo):
-        return zone.key
+    if isinstance(zone, dt.timezone):
+        return _offset(zone)
+    from zoneinfo import ZoneInfo  # 5 ms to import, for this alone
+
+    return zone.key if isinstance(zone, ZoneInfo) else _offset(zone)
+
+
+def _offset(zone: dt.tzinfo) -> Any:
     offset = zone.utcoffset(None)
     if offset is None:
         raise TypeError(f"a time zone without an offset: {zone!r}")
@@ -167,6 +172,8 @@ def _read_zone(zone: Any) -> dt.tzinfo | None:
     if zone is None:
         return None
     if isinstance(zone, str):
+        from zoneinfo import ZoneInfo
+
         return ZoneInfo(zone)
     days, seconds, microseconds, *name = zone
     return dt.timezone(dt.timedelta(days, seconds, microseconds), *name)

@@ -6,7 +6,6 @@ import builtins
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from perdure.core import codec
@@ -86,6 +85,8 @@ def _again(record: Mapping[str, Any], target: str) -> Exception | None:
         found = getattr(found, part, None)
     if not isinstance(found, type) or not issubclass(found, Exception):
         return None
+    from pathlib import Path  # 5 ms to import, for errors alone
+
     try:
         if "validation" in record:
             return _validation_error(found, record["validation"])
@@ -160,6 +161,8 @@ def _attributes(error: BaseException, nested: dict[str, Plain]) -> dict[str, Pla
 
 
 def _members(error: BaseException) -> dict[str, Plain]:
+    from pathlib import Path
+
     found: dict[str, Plain] = {}
     for name in MEMBERS if isinstance(error, _WITH_MEMBERS) else ():
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,8 +17,6 @@ from perdure.storage.refusals import HeldError
 
 LEASE_TTL = timedelta(seconds=10)
 """How long after its last heartbeat an executor counts as alive, where its lock does not tell."""
-
-_log = logging.getLogger("perdure.engine")
 
 
 class Claim(Struct, eq=False):
@@ -70,7 +67,7 @@ class Liveness:
                 self._say(executor)
             except PerdureError as error:
                 # Not fatal here: if it lasts, others take over, and our appends are fenced.
-                _log.warning("heartbeat: %s", error)
+                _warn("heartbeat: %s", error)
             self.settle()
 
     def _say(self, executor: str) -> None:
@@ -108,7 +105,7 @@ class Liveness:
             try:
                 self._say(self._executor)
             except PerdureError as error:
-                _log.warning("heartbeat: %s", error)
+                _warn("heartbeat: %s", error)
 
     def beat(self, more: timedelta) -> None:
         """Live for so much longer than usual, before a test's clock is moved by that."""
@@ -171,7 +168,7 @@ class Liveness:
                 try:
                     self._give_back(claim)
                 except PerdureError as error:
-                    _log.warning("giving back the lease of %s: %s", claim.branch, error)
+                    _warn("giving back the lease of %s: %s", claim.branch, error)
                     return
                 self._owed.pop(0)
 
@@ -195,4 +192,10 @@ class Liveness:
             try:
                 self._context.backend.heartbeat(self._executor, None)
             except PerdureError as error:
-                _log.warning("ending the executor: %s", error)
+                _warn("ending the executor: %s", error)
+
+
+def _warn(text: str, *parts: object) -> None:
+    import logging  # 6 ms to import, for a bad day alone
+
+    logging.getLogger("perdure.engine").warning(text, *parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -382,6 +381,8 @@ def settle_hint(call: Call) -> str:
 
 
 def _settle_command(call: Call) -> str:
+    import shlex
+
     return shlex.join(("perdure", "settle", unquote(call.run.split("/")[0]), call.place))
 
 

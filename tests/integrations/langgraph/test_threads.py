@@ -6,7 +6,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.errors import Conflict, NotFound
 from perdure.integrations.langgraph import PerdureSaver
 from tests.integrations.langgraph.checkpoints import (

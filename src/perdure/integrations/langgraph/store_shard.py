@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.agent import Agent
+from perdure.agents import Agent
 from perdure.core.names import is_text
 from perdure.core.schema import Schema
 from perdure.errors import Conflict, NotFound

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agents import SessionSettings, TResponseInputItem
 
-from perdure.agent import Where
+from perdure.agents import Where
 from perdure.aio import AsyncAgent
 from perdure.core.names import check_name
 from perdure.integrations.openai_agents import conversation
