@@ -152,25 +152,27 @@ __all__ = [
 # Where each name lives. A program loads what it uses: one that looks at a state needs no engine,
 # one without coroutines no asyncio.
 _ROOMS = {
-    "agents": "Agent Past",
-    "aio": "AsyncAgent AsyncRunHandle AsyncStore open_async",
-    "core.draft": "increment move",
-    "core.drift": "Drift",
-    "core.schema": "Ephemeral Schema invariant transitions",
-    "engine.async_run": "AsyncRun",
-    "engine.functions": "agent fencing_token heartbeat idempotency_key saved step tool unrecorded",
-    "engine.handle": "EffectInfo Question RunHandle",
-    "engine.replay": "NOT_DONE",
-    "engine.report": "RunReport",
-    "engine.retrying": "Retry",
-    "engine.run": "Run",
-    "engine.waiting": "Ask Selected Signal Timer",
-    "engine.why": "Explanation Way",
-    "engine.worker": "Worker WorkerEvent",
-    "model": "AgentInfo Branch Cause Change Checkpoint Commit MISSING Message RunInfo",
-    "state.moves": "Moved",
-    "state.policy": "SnapshotPolicy",
-    "store": "Store open repair",
+    "perdure.agents": "Agent Past",
+    "perdure.aio": "AsyncAgent AsyncRunHandle AsyncStore open_async",
+    "perdure.core.draft": "increment move",
+    "perdure.core.drift": "Drift",
+    "perdure.core.schema": "Ephemeral Schema invariant transitions",
+    "perdure.engine.async_run": "AsyncRun",
+    "perdure.engine.functions": (
+        "agent fencing_token heartbeat idempotency_key saved step tool unrecorded"
+    ),
+    "perdure.engine.handle": "EffectInfo Question RunHandle",
+    "perdure.engine.replay": "NOT_DONE",
+    "perdure.engine.report": "RunReport",
+    "perdure.engine.retrying": "Retry",
+    "perdure.engine.run": "Run",
+    "perdure.engine.waiting": "Ask Selected Signal Timer",
+    "perdure.engine.why": "Explanation Way",
+    "perdure.engine.worker": "Worker WorkerEvent",
+    "perdure.model": "AgentInfo Branch Cause Change Checkpoint Commit MISSING Message RunInfo",
+    "perdure.state.moves": "Moved",
+    "perdure.state.policy": "SnapshotPolicy",
+    "perdure.store": "Store open repair",
 }
 
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
@@ -182,7 +184,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    found = getattr(importlib.import_module(f"perdure.{_HOME[name]}"), name)
+    found = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = found
     return found
 

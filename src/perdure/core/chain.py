@@ -122,11 +122,16 @@ def _cause_to_wire(cause: Cause) -> list[Any]:
     return [cause.kind, rest]
 
 
+_USUAL = frozenset("wrs")
+
+
 def _cause_from_wire(wire: list[Any]) -> Cause:
     kind, rest = wire
     if type(rest) is not dict:
         raise TypeError("a cause's fields are a map")
     get = rest.get  # in the order of `Cause`; what newer versions wrote beside is left out
+    if rest.keys() <= _USUAL:
+        return Cause(kind, get("w", ""), get("r"), get("s"))
     return Cause(
         kind, get("w", ""), get("r"), get("s"), get("k"), get("t"), get("g"),
         tuple(get("l", ())), tuple(get("x", ())),
@@ -204,7 +209,7 @@ def read_payload(
         )
     try:
         delta, records = codec.decode(envelope.open_envelope(data, target))
-        return tuple(ops.from_wire(wire) for wire in delta), tuple(records)
+        return tuple(map(ops.from_wire, delta)), tuple(records)
     except (codec.UndecodableError, OpError, ValueError, TypeError) as error:
         raise Corrupt("its payload is malformed", target=target, hint=HINT) from error
 

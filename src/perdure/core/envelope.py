@@ -29,6 +29,7 @@ MSGPACK = 1
 SALT_SIZE = 16
 _HEAD = struct.Struct(">2sBHB")  # magic, version, features, codec
 _HEADS = {features: _HEAD.pack(MAGIC, VERSION, features, MSGPACK) for features in (0, ZSTD)}
+_FEATURES = {head: features for features, head in _HEADS.items()}
 OVERHEAD = _HEAD.size + SALT_SIZE
 
 COMPRESS_MIN = 128
@@ -76,6 +77,15 @@ def open_envelope(data: bytes, target: str) -> bytes:
         Corrupt: these bytes are no envelope, or their compressed body is broken.
         UnsupportedFormat: it needs a feature that this version has not.
     """
+    features = _FEATURES.get(data[: _HEAD.size])
+    if features is None or len(data) < OVERHEAD:
+        features = _unusual(data, target)
+    body = data[OVERHEAD:]
+    return _inflate(body, target) if features & ZSTD else body
+
+
+def _unusual(data: bytes, target: str) -> int:
+    """The features of a head that is not one of those that we write."""
     if len(data) < OVERHEAD or data[:2] != MAGIC:
         raise Corrupt("stored bytes are no envelope", target=target, hint=RESTORE_HINT)
     _, version, features, codec = _HEAD.unpack_from(data)
@@ -85,8 +95,7 @@ def open_envelope(data: bytes, target: str) -> bytes:
             target=target,
             hint="read it with a newer perdure",
         )
-    body = data[OVERHEAD:]
-    return _inflate(body, target) if features & ZSTD else body
+    return int(features)
 
 
 def _inflate(body: bytes, target: str) -> bytes:

@@ -131,7 +131,7 @@ class AsyncRun(Generic[T]):
         if execution.inside() in ("step", "tool") and recorded.kind == "step":
             result = function(*args, **kwargs)  # a step inside a step is plain
             return await result if is_async(function) else result
-        return await execution.async_performer.call(recorded.effects(execution, args, kwargs))
+        return await execution.async_performer.make(recorded.call(execution, args, kwargs))
 
     def edit(self, what: str = "") -> AsyncRunEdit[T]:
         """``async with run.edit("why") as draft``: like `Agent.edit`, recorded at its place in the

@@ -23,7 +23,7 @@ class Arrive(Struct, frozen=True):
     what is not recorded begins when everything recorded was released."""
 
     name: str
-    kind: Literal["step", "tool", "wait"]
+    kind: Literal["step", "tool", "wait", "edit"]
     args: Mapping[str, str]
     preview: Callable[[], str]
     keyed: bool = True

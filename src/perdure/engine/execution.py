@@ -24,6 +24,7 @@ from perdure.engine.journal import Entry, Journal, OthersFirstError, changed, de
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
 from perdure.engine.playing import Played
+from perdure.engine.replay import Call
 from perdure.engine.scopes import Scope
 from perdure.engine.turns import Turns
 from perdure.engine.wakeups import Wakeups
@@ -186,6 +187,27 @@ class Execution(Generic[T]):
             self.journal.take(entry)
             return entry
 
+    def next_recorded(self, call: Call) -> Entry | None:
+        """What most of a replay is: the function's own thread comes to just the call whose outcome
+        is the log's next. It is taken and released at once. None: an `Arrive` must find out."""
+        entry, frame = self.turns.next_entry, current()
+        if (
+            entry is None or entry.scope or entry.outcome is None or entry.cancelled
+            or entry.kind != call.kind or entry.call.get("args") != call.digests
+            or entry.outcome.get("not_done") or self._interrupted is not None
+            or frame is None or frame.run is not self or frame.inside != "function"
+            or frame.scope not in (None, self.root) or threading.get_ident() != self.root.home
+        ):  # fmt: skip
+            return None
+        with self._lock:
+            if self.journal.find(self.root.named(call.name)) is not entry:
+                return None
+            self.check_process()
+            self.journal.take(entry)
+        self.catch_up(entry.seq)
+        self.turns.release(entry)
+        return entry
+
     def _let_others(self, entry: Entry | None, effect: Arrive, scope: Scope) -> None:
         if entry is not None:
             other = dict(entry.call.get("args", {})) != dict(effect.args)
@@ -196,16 +218,7 @@ class Execution(Generic[T]):
 
     def find_edit(self, name: str, scope: Scope) -> Entry | None:
         """The entry of an edit that the function has come to; it is taken."""
-        self.check_place(name)
-        with self._lock, self.stopping:
-            entry = self.journal.find(scope.named(name))
-            if entry is None:
-                self.journal.check_new(scope.named(name), scope.path)
-                return None
-            if entry.kind != "edit":
-                self.journal.check_call(entry, "edit", {}, str)
-            self.journal.take(entry)
-            return entry
+        return self.find(Arrive(name, "edit", {}, str), scope)
 
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
         """Its turn has come: what is recorded is released, what is not begins."""

@@ -22,9 +22,8 @@ from msgspec import Struct
 from perdure.core.schema import Schema
 from perdure.core.values import take
 from perdure.engine.current import Frame, current, driving, inside
-from perdure.engine.effects import Effects
 from perdure.engine.execution import Execution
-from perdure.engine.replay import Call, CrashPolicy, recorded_call
+from perdure.engine.replay import Call, CrashPolicy
 from perdure.engine.retrying import NO_LIMITS, Limits, Retry, Seconds
 from perdure.engine.values import (
     Binding,
@@ -80,20 +79,19 @@ class Recorded:
         self._results: Results | None = None
         self._binding = Binding(function)
 
-    def effects(
+    def call(
         self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Effects:
-        """One call, from where the function comes to it to its result."""
+    ) -> Call:
+        """One call, as the function comes to it."""
         if self._results is None:  # only now: annotations may name classes that come later
             self._results = Results(self.function, self._returns)
         arguments = self._binding.bind(args, kwargs)
-        call = Call(
+        return Call(
             execution.id, self.name, self.kind,
             execution.fakes.get(self.decorated, self.function), args, kwargs, digests(arguments),
             arguments, self._results, self._policy, execution.fakes.get(self._probe, self._probe),
             self._limits,
         )  # fmt: skip
-        return recorded_call(call)
 
     def recorder(self) -> Execution[Any] | None:
         """The run that a call made here is to be recorded in; None: it is just the function.
@@ -127,7 +125,7 @@ class Recorded:
                 run = self.recorder()
                 if run is None:
                     return await function(*args, **kwargs)
-                return await run.async_performer.call(self.effects(run, args, kwargs))
+                return await run.async_performer.make(self.call(run, args, kwargs))
 
             call: Any = call_async
         else:
@@ -138,7 +136,7 @@ class Recorded:
                 if run is None:
                     return function(*args, **kwargs)
                 run.warn_if_blocking(self.name)
-                return run.performer.call(self.effects(run, args, kwargs))
+                return run.performer.make(self.call(run, args, kwargs))
 
             call = call_sync
         self.decorated = call

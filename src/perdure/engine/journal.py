@@ -99,9 +99,6 @@ class Journal(Struct):
                 whose = record.get("run")
                 if "place" in record and (whose == run or whose in aliases):
                     journal._add(record, commit.seq)
-        for entry in journal.entries.values():
-            journal._by_name.setdefault(entry.name, deque()).append(entry)
-            journal._left[entry.scope] = journal._left.get(entry.scope, 0) + 1
         journal._left_in_all = len(journal.entries)
         return journal
 
@@ -109,6 +106,11 @@ class Journal(Struct):
         place = str(record["place"])
         entry = self.entries.get(place)
         match record["t"]:
+            case "step" | "edit" | "value" | "patch" as kind:
+                entry = entry or self._open(Entry(place, kind, seq, record))
+                entry.call, entry.outcome = record, record
+                entry.cancelled_after_s = _cancelled_after_s(record)
+                self._settle(entry, seq)
             case "intent":
                 entry = entry or self._open(Entry(place, "tool", seq, record))
                 entry.attempts += 1
@@ -119,7 +121,9 @@ class Journal(Struct):
                 entry.cancelled_after_s = _cancelled_after_s(record)
                 self._settle(entry, seq)
             case "wait-began":
-                self._open(Entry(place, "wait", seq, record))
+                entry = entry or self._open(Entry(place, "wait", seq, record))
+                entry.seq, entry.call, entry.outcome = seq, record, None
+                self._unsettle(entry)
             case "wait-ended" if entry is not None:
                 entry.outcome = record
                 self._settle(entry, seq)
@@ -137,15 +141,16 @@ class Journal(Struct):
                 if entry.outcome is None:
                     entry.outcome, entry.in_doubt = {**record, "cancelled": True}, False
                     self._settle(entry, seq)
-            case "step" | "edit" | "value" | "patch" as kind:
-                entry = entry or self._open(Entry(place, kind, seq, record))
-                entry.call, entry.outcome = record, record
-                entry.cancelled_after_s = _cancelled_after_s(record)
-                self._settle(entry, seq)
 
     def _open(self, entry: Entry) -> Entry:
-        entry.scope = scope_of(entry.place)
+        scope = entry.scope = scope_of(entry.place)
         self.entries[entry.place] = entry
+        self._left[scope] = self._left.get(scope, 0) + 1
+        named = self._by_name.get(entry.name)
+        if named is None:
+            self._by_name[entry.name] = deque((entry,))
+        else:
+            named.append(entry)
         return entry
 
     def _settle(self, entry: Entry, seq: int) -> None:

@@ -27,7 +27,7 @@ from perdure.engine.effects import (
     first_timer,
 )
 from perdure.engine.journal import Entry, OthersFirstError, changed
-from perdure.engine.replay import AttemptTimedOut
+from perdure.engine.replay import AttemptTimedOut, Call, outcome_of, recorded_call
 from perdure.engine.scopes import Scope
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.writing import Item
@@ -43,8 +43,16 @@ class Performer:
     def __init__(self, execution: Execution[Any]) -> None:
         self._execution = execution
 
+    def make(self, call: Call) -> Any:
+        """Make a call of a recorded function, or take what it gave before."""
+        entry = self._execution.next_recorded(call)
+        if entry is None:
+            return self.call(recorded_call(call))
+        with self._execution.stopping:
+            return outcome_of(call, entry)
+
     def call(self, effects: Effects) -> Any:
-        """Drive a recorded call to its result."""
+        """Drive effects to their result."""
         with self._execution.stopping:
             return drive(effects, self.perform)
 

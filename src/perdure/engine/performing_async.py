@@ -31,7 +31,7 @@ from perdure.engine.failures import CallCancelled, error_record
 from perdure.engine.journal import Entry, OthersFirstError, changed
 from perdure.engine.pacing import Pace
 from perdure.engine.performing import CallThread, Clock, frame_of, pausing, waiting
-from perdure.engine.replay import CancelledInside
+from perdure.engine.replay import Call, CancelledInside, recorded_call
 from perdure.engine.scopes import Scope
 from perdure.engine.tasks import RunTasks
 from perdure.engine.values import is_async
@@ -88,8 +88,12 @@ class AsyncPerformer:
         self.edit_lock = asyncio.Lock()
         self.pace = Pace()
 
+    async def make(self, call: Call) -> Any:
+        """Make a call of a recorded function, or take what it gave before."""
+        return await self.call(recorded_call(call))
+
     async def call(self, effects: Effects) -> Any:
-        """Drive a recorded call to its result."""
+        """Drive effects to their result."""
         execution = self._execution
         calling = _Calling()
         try:

@@ -386,6 +386,13 @@ def _settle_command(call: Call) -> str:
     return shlex.join(("perdure", "settle", unquote(call.run.split("/")[0]), call.place))
 
 
+def outcome_of(call: Call, entry: Entry) -> Any:
+    """What a call gave that is recorded there, and settled."""
+    assert entry.outcome is not None
+    call.place = entry.place
+    return _outcome(call, entry.outcome)
+
+
 def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
     """What a recorded call gave: its value, rebuilt, or its error, raised again."""
     if "error" in outcome:

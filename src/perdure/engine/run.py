@@ -85,7 +85,7 @@ class Run(Generic[T]):
         execution = self._execution
         if execution.inside() in ("step", "tool") and recorded.kind == "step":
             return function(*args, **kwargs)  # a step inside a step is plain
-        return execution.performer.call(recorded.effects(execution, args, kwargs))  # type: ignore[no-any-return]
+        return execution.performer.make(recorded.call(execution, args, kwargs))  # type: ignore[no-any-return]
 
     def edit(self, what: str = "") -> RunEdit[T]:
         """Like `Agent.edit`, recorded at its place in the run.

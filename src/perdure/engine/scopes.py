@@ -54,5 +54,7 @@ class Scope:
 
 def scope_of(place: str) -> str:
     """The path of the scope that a place is in."""
+    if "/" not in place:
+        return ""
     found = _SCOPE.match(place)
     return found.group() if found else ""

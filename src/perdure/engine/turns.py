@@ -43,6 +43,12 @@ class Turns:
             self._waiters.append((entry, scope, wake))
             return False
 
+    @property
+    def next_entry(self) -> Entry | None:
+        """The first in the order of the log that was not released; None: all were."""
+        order, place = self._journal.order, self._next
+        return order[place] if place < len(order) else None
+
     def is_ready(self, entry: Entry | None, scope: str) -> bool:
         """Whether it is this one's turn."""
         if self._next >= len(self._journal.order):
@@ -63,7 +69,9 @@ class Turns:
     def release(self, entry: Entry) -> None:
         """Its outcome is being handed over."""
         with self._lock:
-            if entry.order >= 0:
+            if entry.order == self._next:
+                self._next += 1
+            elif entry.order >= 0:
                 self._released.add(entry.order)
             while self._next in self._released:
                 self._released.discard(self._next)

@@ -19,6 +19,7 @@ from perdure.engine.failures import words
 from perdure.engine.functions import spec_of
 from perdure.engine.journal import Entry, describe
 from perdure.engine.orders import Order, args_digest
+from perdure.engine.replay import Call
 from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, digests, label, parameters_of, preview
@@ -192,9 +193,13 @@ class _ReplayExecution(Execution[Any]):
         with self.noting(same or self._left(scope), lambda: _said(effect)):
             return super().find(effect, scope, patient=patient)
 
+    def next_recorded(self, call: Call) -> Entry | None:
+        entry = super().next_recorded(call)
+        self.matched += entry is not None
+        return entry
+
     def find_edit(self, name: str, scope: Scope) -> Entry | None:
-        with self.noting(self._left(scope), lambda: name):
-            entry = super().find_edit(name, scope)
+        entry = super().find_edit(name, scope)
         if entry is None:
             raise self.interrupt(WouldGoOn(name))
         self.matched += 1
@@ -238,6 +243,8 @@ class _ReplayExecution(Execution[Any]):
 
 
 def _said(effect: Arrive) -> str:
+    if effect.kind == "edit":
+        return effect.name
     return f"{effect.kind} {effect.name}({effect.preview()})"
 
 
