@@ -25,6 +25,7 @@ MODULES = (
     "langgraph",
     "langgraph_threads",
     "langgraph_graphs",
+    "postgres",
 )
 """Of `bench.rows`."""
 

@@ -92,6 +92,7 @@ class Sizes:
     langgraph_nodes: int
     langgraph_graphs: int
     langgraph_graph_messages: int
+    waiting_runs: int
 
 
 FULL = Sizes(
@@ -102,7 +103,7 @@ FULL = Sizes(
     turn_steps=200, run_steps=1000, concurrent_runs=32, concurrent_steps=100, crashes=5,
     signals=200, langgraph_messages=5000, langgraph_puts=60, langgraph_size_steps=(200, 400, 600),
     langgraph_reads=15, langgraph_forks=40, langgraph_listed_messages=1000, langgraph_lists=9,
-    langgraph_nodes=100, langgraph_graphs=15, langgraph_graph_messages=200,
+    langgraph_nodes=100, langgraph_graphs=15, langgraph_graph_messages=200, waiting_runs=1_000_000,
 )  # fmt: skip
 QUICK = Sizes(
     commits=400, state_sizes=(10, 1000, 10_000), state_edits=100, writers=64, writer_commits=6,
@@ -112,7 +113,7 @@ QUICK = Sizes(
     turn_steps=100, run_steps=1000, concurrent_runs=32, concurrent_steps=10, crashes=2,
     signals=50, langgraph_messages=1000, langgraph_puts=15, langgraph_size_steps=(50, 100, 150),
     langgraph_reads=5, langgraph_forks=10, langgraph_listed_messages=200, langgraph_lists=3,
-    langgraph_nodes=100, langgraph_graphs=2, langgraph_graph_messages=200,
+    langgraph_nodes=100, langgraph_graphs=2, langgraph_graph_messages=200, waiting_runs=100_000,
 )  # fmt: skip
 TINY = Sizes(
     commits=6, state_sizes=(10, 20), state_edits=4, writers=3, writer_commits=2, rounds=1,
@@ -121,7 +122,7 @@ TINY = Sizes(
     turn_steps=3, run_steps=6, concurrent_runs=2, concurrent_steps=2, crashes=1,
     signals=2, langgraph_messages=12, langgraph_puts=2, langgraph_size_steps=(2, 4, 6),
     langgraph_reads=1, langgraph_forks=2, langgraph_listed_messages=6, langgraph_lists=1,
-    langgraph_nodes=3, langgraph_graphs=1, langgraph_graph_messages=3,
+    langgraph_nodes=3, langgraph_graphs=1, langgraph_graph_messages=3, waiting_runs=30,
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""DBOS doing what it is asked; runs inside its own environment: `FOLDER [--wal]`.
+"""DBOS doing what it is asked; runs inside its own environment: `FOLDER [--wal | URL]`.
 
 As shipped: nothing but its name, database and log level is configured. With --wal the database
-file is in WAL mode before DBOS opens it, which SQLite remembers in the file. OTLP is off as
+file is in WAL mode before DBOS opens it, which SQLite remembers in the file. With the URL of a
+PostgreSQL database, its tables are there. OTLP is off as
 shipped, and so is the version check: the application version is fixed, so that a restarted process
 takes its workflows up whatever is edited here.
 """
@@ -140,22 +141,25 @@ def signals(count: int) -> Answer:
 
 
 def _pragmas(instance: Any) -> Answer:
-    with instance._sys_db.engine.connect() as connection:
-        return {
-            name: connection.execute(sqlalchemy.text(f"PRAGMA {name}")).scalar()
-            for name in ("journal_mode", "synchronous")
-        }
+    engine = instance._sys_db.engine
+    say, names = "PRAGMA", ["journal_mode", "synchronous"]
+    if engine.dialect.name == "postgresql":
+        say, names = "SHOW", ["server_version", "fsync", "synchronous_commit"]
+    with engine.connect() as connection:
+        return {name: connection.execute(sqlalchemy.text(f"{say} {name}")).scalar()
+                for name in names}  # fmt: skip
 
 
 def main(folder: str, *options: str) -> None:
     began = time.monotonic()
     path = Path(folder) / "dbos.sqlite"
+    url = next((option for option in options if "://" in option), f"sqlite:///{path}")
     if "--wal" in options:
         database = sqlite3.connect(path)
         database.execute("PRAGMA journal_mode = WAL")
         database.close()
     instance = DBOS(config={
-        "name": "bench", "system_database_url": f"sqlite:///{path}", "log_level": "ERROR",
+        "name": "bench", "system_database_url": url, "log_level": "ERROR",
         "application_version": "1", "executor_id": "local",
     })  # fmt: skip
     DBOS.launch()

@@ -1,7 +1,8 @@
-"""Perdure doing what it is asked in a process that may be killed: `FOLDER`."""
+"""Perdure doing what it is asked in a process that may be killed: `FOLDER [URL]`."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import time
@@ -34,8 +35,26 @@ def listen(run: perdure.Run[dict[str, object]], signals: int) -> int:
     return run.again(signals - 1) if signals > 1 else 0
 
 
-def main(folder: str) -> None:
-    store = perdure.open(Path(folder) / "ours.db")
+@perdure.step
+async def answer_soon(number: int) -> str:
+    return result(number)
+
+
+@perdure.agent(dict)
+async def work_soon(run: perdure.AsyncRun[dict[str, object]], steps: int) -> None:
+    for number in range(steps):
+        await answer_soon(number)
+
+
+async def writing(url: str, name: str, agents: int, count: int) -> None:
+    async with perdure.open_async(url) as store:
+        await asyncio.gather(
+            *(store.run(work_soon, f"{name}-{number}", count) for number in range(agents))
+        )
+
+
+def main(folder: str, url: str = "") -> None:
+    store = perdure.open(url or Path(folder) / "ours.db")
 
     def begin(name: str, count: int) -> None:
         threading.Thread(target=store.run, args=(work, name, count), daemon=True).start()
@@ -62,8 +81,14 @@ def main(folder: str) -> None:
             time.sleep(0.0005)
         return {"at": woken[number - 1]}
 
+    def write(name: str, agents: int, count: int) -> Answer:
+        """So many steps on each of so many agents, side by side; with when it began and ended."""
+        began = time.monotonic()
+        asyncio.run(writing(url, name, agents, count))
+        return {"began": began, "ended": time.monotonic()}
+
     serve({"name": "Perdure"}, {
-        "stop_at": stop_at, "go_on": go_on, "first": gate.first,
+        "write": write, "stop_at": stop_at, "go_on": go_on, "first": gate.first,
         "listen": listening, "woken": waked,
     })  # fmt: skip
 

@@ -131,6 +131,6 @@ def dbos(folder: Path, *options: str, bytecode: Path, under: Sequence[str] = ())
     return Peer(python, DBOS_PROGRAM, folder, *options, bytecode=bytecode, under=under)
 
 
-def ours(folder: Path, bytecode: Path) -> Peer:
-    """Perdure in a process of its own, with its store in that folder."""
-    return Peer(Path(sys.executable), OUR_PROGRAM, folder, bytecode=bytecode)
+def ours(folder: Path, bytecode: Path, *url: str) -> Peer:
+    """Perdure in a process of its own, with its store in that folder, or at that URL."""
+    return Peer(Path(sys.executable), OUR_PROGRAM, folder, *url, bytecode=bytecode)

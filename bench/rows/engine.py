@@ -317,7 +317,7 @@ def signal(workplace: Workplace) -> Iterator[Line]:
         listener.ask("listen", name="a", count=number)
         store = stack.enter_context(perdure.open(folder / "ours.db"))
         for place in range(1, number + 1):
-            _until_waiting(store, place)
+            until_waiting(store, place)
             at = time.monotonic()
             store.handle(LISTENING).signal("ping", place)
             own.values.append(float(listener.ask("woken", number=place)["at"]) - at)
@@ -338,7 +338,7 @@ def signal(workplace: Workplace) -> Iterator[Line]:
         )  # fmt: skip
 
 
-def _until_waiting(store: Store, place: int) -> None:
+def until_waiting(store: Store, place: int) -> None:
     """Until the run has unloaded before its signal number `place`."""
     while True:
         found = store.runs("a")
@@ -463,7 +463,7 @@ def _ours_killed(workplace: Workplace, stop: int, *, warm: bool) -> float:
             heir.tell("go_on", name="a", count=number)
             heir.tell("first")
             heir.answer()
-        return _since(killed, heir, stop)
+        return since(killed, heir, stop)
 
 
 def _dbos_killed(workplace: Workplace, stop: int, options: tuple[str, ...]) -> float:
@@ -474,7 +474,7 @@ def _dbos_killed(workplace: Workplace, stop: int, options: tuple[str, ...]) -> f
         killed = owner.kill()
         heir = stack.enter_context(_dbos(folder, options, workplace))
         heir.tell("first")
-        return _since(killed, heir, stop)
+        return since(killed, heir, stop)
 
 
 def _dbos(folder: Path, options: tuple[str, ...], workplace: Workplace) -> Peer:
@@ -483,7 +483,7 @@ def _dbos(folder: Path, options: tuple[str, ...], workplace: Workplace) -> Peer:
     return peer
 
 
-def _since(killed: float, heir: Peer, stop: int) -> float:
+def since(killed: float, heir: Peer, stop: int) -> float:
     first = heir.answer()
     if first["number"] != stop:
         raise AssertionError(f"went on with step {first['number']}, not {stop}")
