@@ -30,7 +30,8 @@ from perdure.state.checkpoints import state_hash
 from perdure.storage.reader import LogReader
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
-NAME = "format-2"
+NAME = "format-2-dictionary"
+"""`format-2` was made when no envelope named a dictionary yet."""
 
 VALUES: dict[str, Plain] = {
     "nothing": None,

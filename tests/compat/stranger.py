@@ -13,12 +13,18 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import zstandard
+
+DICTIONARY = Path(__file__).resolve().parents[2] / "src/perdure/core/dictionary-1.zdict"
+DICTIONARY_SHA256 = "bcc0e16efe36155912925b340785bf02598c13f3127a466f00179a3da0a60445"
+"""As the page has it."""
 
 
 class Refused(Exception):
@@ -279,12 +285,23 @@ def page_checksum(data: bytes) -> bytes:
 def open_envelope(data: bytes) -> bytes:
     magic, version, features, codec = struct.unpack(">2sBHB", data[:6])
     need(magic == b"Pd" and version == 1 and codec == 1, "an envelope of another kind")
-    need(features & ~1 == 0, "an envelope with an unknown feature")
+    need(features in (0, 1, 3), "an envelope with an unknown feature")
     body = data[22:]
     if not features & 1:
         return body
+    words = None
+    if features & 2:
+        need(body[:1] == b"\1", "an unknown dictionary")
+        body, words = body[1:], dictionary()
     need(zstandard.frame_content_size(body) <= 1 << 30, "an absurd size")
-    return zstandard.ZstdDecompressor().decompress(body)
+    return zstandard.ZstdDecompressor(dict_data=words).decompress(body)
+
+
+@cache
+def dictionary() -> zstandard.ZstdCompressionDict:
+    data = DICTIONARY.read_bytes()
+    need(sha256(data).hexdigest() == DICTIONARY_SHA256, "another dictionary")
+    return zstandard.ZstdCompressionDict(data)
 
 
 @dataclass

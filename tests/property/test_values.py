@@ -218,6 +218,7 @@ def related(value: Any) -> st.SearchStrategy[Any]:
         return st.one_of(
             st.fixed_dictionaries({key: related(item) for key, item in value.items()}),
             st.dictionaries(keys, plain, max_size=2).map(lambda more: {**value, **more}),
+            st.permutations(list(value)).map(lambda names: {name: value[name] for name in names}),
             st.sets(st.integers(0, 4)).map(
                 lambda gone: {k: v for n, (k, v) in enumerate(value.items()) if n not in gone}
             ),
@@ -249,8 +250,10 @@ def test_a_difference_leads_from_one_to_the_other(pair):
     found = diff(old, new)
     assert same(old, untouched[0]) and same(new, untouched[1])
     wired = [ops.from_wire(codec.decode(codec.encode(ops.to_wire(op)))) for op in found]
-    assert same(ops.fold(copy(old), wired), new)
-    assert (found == []) == same(old, new)
+    made = ops.fold(copy(old), wired)
+    assert same(made, new)
+    assert codec.encode(made) == codec.encode(new)  # the order of keys, too
+    assert (found == []) == (same(old, new) and codec.encode(old) == codec.encode(new))
     assert (list(changes(old, new)) == []) == same(old, new)
 
 

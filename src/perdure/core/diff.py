@@ -2,12 +2,16 @@
 
 Shortcuts first: the same object, a common prefix and suffix. Kept simple behind them: a changed
 stretch of a list is one splice; only if it has as many items as before are they compared singly.
+The order of a dict's keys is data (docs/decisions/0001): keys out of place are taken out and set
+anew, which puts them at the end.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from perdure.core.ops import Append, Delete, Op, Set, SetAdd, SetRemove, Splice, TextSplice
-from perdure.core.values import Path, Plain, copy, mark, same, shared_keys
+from perdure.core.values import Path, Plain, copy, mark, marks, same, shared_keys
 
 TEXT_MIN = 64
 """Shorter texts are set whole: the op would cost more than the text."""
@@ -30,7 +34,7 @@ def _diff(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
         _diff_dicts(old, new, path, ops)
     elif kind is list:
         _diff_lists(old, new, path, ops)
-    elif same(old, new):
+    elif _alike(old, new):
         return
     elif kind is set:
         _diff_sets(old, new, path, ops)
@@ -42,9 +46,11 @@ def _diff(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
 
 def _diff_dicts(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
     kept = shared_keys(old, new)
-    for key in old:
-        if key not in kept:
-            ops.append(Delete((*path, key)))
+    if not len(kept) == len(old) == len(new) or list(old) != list(new):
+        kept -= _out_of_place(old, new, kept)
+        for key in old:
+            if key not in kept:
+                ops.append(Delete((*path, key)))
     for key, item in new.items():
         if key in kept:
             _diff(old[key], item, (*path, key), ops)
@@ -52,15 +58,62 @@ def _diff_dicts(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
             ops.append(Set((*path, key), copy(item)))
 
 
+def _out_of_place(old: Plain, new: Plain, kept: set[Any]) -> set[Any]:
+    """The keys of both that cannot stay where they are: whatever is set anew comes behind them."""
+    moved: set[Any] = set()
+    order = iter(new)
+    wanted = next(order, _END)
+    for key in old:
+        if key not in kept:
+            continue
+        if key == wanted:
+            wanted = next(order, _END)
+        else:
+            moved.add(key)
+    return moved
+
+
+_END = object()
+
+
+def _alike(a: Plain, b: Plain) -> bool:
+    """Whether two values are the same, and the keys of their dicts in the same order."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is str or kind is int:
+        return bool(a == b)
+    if kind is dict:
+        return len(a) == len(b) and _alike_dicts(a, b)
+    if kind is list or kind is tuple:
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return same(a, b)
+
+
+def _alike_dicts(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
+    keys = list(a)
+    if keys != list(b):
+        return False
+    texts = True
+    for key in keys:
+        item, its = a[key], b[key]
+        if item is not its and not _alike(item, its):
+            return False
+        texts = texts and type(key) is str
+    return texts or marks(a) == marks(b)
+
+
 def _diff_lists(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
     shorter = min(len(old), len(new))
     front = 0
-    while front < shorter and same(old[front], new[front]):
+    while front < shorter and _alike(old[front], new[front]):
         front += 1
     if front == len(old) == len(new):
         return
     back = 0
-    while back < shorter - front and same(old[-1 - back], new[-1 - back]):
+    while back < shorter - front and _alike(old[-1 - back], new[-1 - back]):
         back += 1
     gone, come = len(old) - front - back, len(new) - front - back
     if gone == come:

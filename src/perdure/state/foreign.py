@@ -213,42 +213,6 @@ class ForeignLog:
             stored(committed.at_micros)
         return Held(committed.seq, state, since)
 
-    def append_two(
-        self, base: Held, first: Step, second: Step, *, branch: str
-    ) -> tuple[Held | Exception, Held | Exception]:
-        """Two commits on top of `base`, one behind the other, in one transaction and fsync; durable
-        when this returns. The second never gets in without the first.
-
-        Args:
-            base, branch: as for `append`; its state is in memory, and the branch is there.
-
-        Returns:
-            Of each, where it is, or what `append` would raise for it.
-
-        Raises:
-            StoreUnavailable: the store is closed.
-        """
-        since = base.since
-        assert since is not None
-        self._logs.check_open()
-        front, size = self._propose(base, first, branch)
-        stored = self._note(front, since, base.seq, first, size)
-        # A snapshot names the commit before its own. What is in front of the second is not written
-        # yet: one that falls due with it comes along with the commit after it.
-        back, size = self._propose(base, second, branch)
-        try:
-            self._logs.context.committer.submit_together(front, back)
-        except BaseException:
-            since.doubt()
-            raise
-        if front.committed is not None and stored is not None:
-            stored(front.committed.at_micros)
-        if back.committed is not None:
-            since.note(second[0], size)
-        else:
-            since.doubt()
-        return _made(front, first[1], since), _made(back, second[1], since)
-
     def _propose(
         self, base: Held, step: Step, branch: str, *, new: bool = False
     ) -> tuple[Proposal, int]:
@@ -279,13 +243,6 @@ class ForeignLog:
         since = SinceSnapshot()
         since.begin_ageing(self._backend.now())
         return Held(seq, None, since)
-
-
-def _made(proposal: Proposal, state: Plain, since: SinceSnapshot) -> Held | Exception:
-    try:
-        return Held(proposal.outcome().seq, state, since)
-    except Exception as error:
-        return error
 
 
 def moved(base: Held, seq: int) -> Held:

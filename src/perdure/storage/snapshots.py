@@ -1,6 +1,6 @@
 """Whole states as bytes: long lists are cut into sealed leaves that later snapshots share.
 
-So a snapshot of a list of 10,000 messages writes its last leaf and a manifest. A snapshot is a
+So a snapshot of a list of 10,000 messages writes a last leaf and a manifest. A snapshot is a
 cache: losing one costs time, never data. Layout in docs/format.md ("Snapshots").
 """
 
@@ -32,7 +32,11 @@ from perdure.errors import Corrupt
 from perdure.storage.port import StoredSnapshot
 
 VERSION = 1
-LEAF_BYTES = 32 * 1024
+LEAF_BYTES = 64 * 1024
+LEAF_BYTES_MIN = 8 * 1024
+"""The last items of a list are a leaf, too, from here on: else each snapshot would write them into
+its manifest, time and again. What changes in a leaf costs the leaf, at the next snapshot."""
+
 LEAF_ITEMS_MAX = 1024
 SEAL_SIZE = 16
 """Bytes of SHA-256 in front of each manifest and leaf."""
@@ -181,11 +185,13 @@ def _seal(
         sealed, start = SealedList(), 0
     chunk: list[bytes] = []
     size = 0
+    last = len(items) - 1
     for index in range(start, len(items)):
         data = codec.encode(items[index])
         chunk.append(data)
         size += len(data)
-        if size >= LEAF_BYTES or len(chunk) >= LEAF_ITEMS_MAX:
+        full = size >= LEAF_BYTES or len(chunk) >= LEAF_ITEMS_MAX
+        if full or (index == last and size >= LEAF_BYTES_MIN):
             leaf_id = int.from_bytes(os.urandom(8), "big") >> 1
             fresh[leaf_id] = _sealed(envelope.seal(_array(chunk)))
             sealed.leaves.append((leaf_id, len(chunk)))

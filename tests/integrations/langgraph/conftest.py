@@ -14,14 +14,17 @@ import pytest
 
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.storage import locate
+from tests.postgres.server import kinds, shared
 
-KINDS = ("memory", "sqlite")
+KINDS = tuple(kinds(["memory", "sqlite"]))
 _names = itertools.count()
 
 
 def url_of(kind: str, folder: Path) -> str:
     if kind == "sqlite":
         return str(folder / "threads.db")
+    if kind == "postgres":
+        return shared().new_url()
     return f"memory://langgraph-{next(_names)}"
 
 

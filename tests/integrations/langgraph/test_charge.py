@@ -76,9 +76,14 @@ def test_with_perdure_it_is_charged_once_and_the_thread_is_readable(tmp_path: Pa
     assert "loop, step 3" in log
     assert "'@': 'ToolMessage', content: 'charged 4200 cents'" in log
     assert "Yes, I take the boots." in log
-    diff = operator.see("diff", "order-7", "7", "9")
+    with perdure.open(tmp_path / "orders.db") as store:
+        found = store.find("order-7")
+        assert found is not None
+        last = next(one for one in store.agent_of(found).log() if one.cause.what == "loop, step 3")
+    # How many commits there are depends on which writes came along with their checkpoint.
+    diff = operator.see("diff", "order-7", str(last.seq - 1), str(last.seq))
     assert "+ state.values.messages[3] {'@': 'AIMessage', content: 'Thank you, we have" in diff
-    assert "✓ order-7  9 commits" in operator.see("verify", "order-7")
+    assert "✓ order-7" in operator.see("verify", "order-7")
     assert "'charged 4200 cents'" in operator.see("effects", "call-1-of-order-7")
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint and the writes for its parent in one transaction, and checkpoints' small records."""
+"""A checkpoint and the writes for its parent in one commit, and checkpoints' small records."""
 
 from __future__ import annotations
 
@@ -66,20 +66,72 @@ def batches_of(saver: PerdureSaver) -> list[int]:
     return sizes
 
 
-def test_they_share_a_transaction_and_are_there_in_order(place: Place) -> None:
+def test_a_step_is_one_commit(place: Place) -> None:
     saver = place.open()
     at = root = put(saver, {"n": 0})
     sizes = batches_of(saver)
     for version in range(1, 6):
         at = put_with_writes(saver, {"n": version}, at, version + 1)
-    assert sizes == [2] * 5
-    assert kinds_of(saver) == ["c"] + ["w", "c"] * 5
-    other = place.open()
-    assert values_of(other, at) == {"n": 5}
-    assert get(other, root).pending_writes == [("task", "out", 2)]
-    assert [one.checkpoint["channel_values"]["n"] for one in other.list(config())] == [
-        5, 4, 3, 2, 1, 0
+    assert sizes == [1] * 5
+    assert kinds_of(saver) == ["c"] * 6
+    for reader in (saver, place.open()):
+        assert values_of(reader, at) == {"n": 5}
+        assert get(reader, root).pending_writes == [("task", "out", 2)]
+        assert [
+            (one.checkpoint["channel_values"]["n"], one.pending_writes)
+            for one in reader.list(config())
+        ] == [(5, []), *((n, [("task", "out", n + 2)]) for n in (4, 3, 2, 1, 0))]
+
+
+def test_writes_before_with_and_after_a_child_are_told_in_that_order(place: Place) -> None:
+    saver = place.open()
+    root = put(saver, {"n": 0})
+    saver.put_writes(root, [("out", "before")], "a")
+    put_with_writes(saver, {"n": 1}, root, 2)
+    saver.put_writes(root, [("out", "after")], "b")
+    view = place.open()._thread("t").views()[0]
+    written, commits = view.writes("", id_of(root))
+    assert [(one.task, one.writes[0][2]) for one in written] == [
+        ("a", "before"), ("task", 2), ("b", "after")
     ]  # fmt: skip
+    assert commits == 2
+
+
+def test_the_child_is_found_behind_commits_of_other_lines(place: Place) -> None:
+    saver = place.open()
+    root = put(saver, {"n": 0})
+    inner = None
+    for number in range(40):
+        inner = put(saver, {"n": number}, inner or config(ns="sub"))
+    put(saver, {"n": "sibling of nobody"}, config())
+    first = put_with_writes(saver, {"n": 1}, root, 2)
+    fork = put(saver, {"n": "fork"}, root, 3, source="fork")
+    put_with_writes(saver, {"n": 2}, fork, 4)
+    for reader in (saver, place.open()):
+        assert get(reader, root).pending_writes == [("task", "out", 2)]
+        assert get(reader, first).pending_writes == []
+        assert get(reader, fork).pending_writes == [("task", "out", 4)]
+    saver.copy_thread("t", "copy")
+    put_with_writes(saver, {"n": "later"}, first, 5)
+    at = config("copy", id_of(first))
+    assert get(saver, at).pending_writes == []  # the copy is of a moment before
+    assert get(saver, config("copy", id_of(root))).pending_writes == [("task", "out", 2)]
+
+
+def test_after_a_rollback_the_writes_of_both_ways_on_are_told(place: Place) -> None:
+    """Who looks for writes that a child took along takes the first child on the line: behind a
+    rollback there is another one, and it takes none."""
+    saver = place.open()
+    root = put(saver, {"n": 0})
+    put_with_writes(saver, {"n": 1}, root, 2)
+    agent_of(saver).rollback(1)
+    again = place.open()
+    assert get(again).config == root
+    put_with_writes(again, {"n": 2}, root, 3)
+    for reader in (saver, again, place.open()):
+        assert values_of(reader) == {"n": 2}
+        assert get(reader, root).pending_writes == [("task", "out", 2)]
+    assert kinds_of(again) == ["c", "c", "w", "c"]
 
 
 def test_another_process_put_in_between(place: Place) -> None:
@@ -95,7 +147,7 @@ def test_another_process_put_in_between(place: Place) -> None:
     assert get(saver, root).pending_writes == [("other", "theirs", 1), ("task", "out", 3)]
 
 
-def test_the_checkpoint_alone_is_refused(place: Place) -> None:
+def test_the_checkpoint_is_refused(place: Place) -> None:
     """Its id is there already, with other values: the writes stand, and the later values count."""
     saver = place.open()
     first = put(saver, {"n": 0}, id="x")
@@ -150,8 +202,8 @@ def test_a_kill_leaves_both_or_neither(tmp_path: Path, when: str) -> None:
         agent_of(saver).verify()
 
 
-def test_snapshots_fall_due_within_a_pair(place: Place) -> None:
-    """A snapshot that came with the writes did not know that the checkpoint cut its list short."""
+def test_snapshots_come_along_with_such_commits(place: Place) -> None:
+    """When the two were two commits, a snapshot with the first did not know what the second did."""
     store = perdure.open(place.url, durability="os", snapshots=SnapshotPolicy(every_commits=3))
     with store:
         saver = PerdureSaver(store)
@@ -185,7 +237,17 @@ def test_patience_begins_with_an_overlap_and_ends_in_vain(monkeypatch: pytest.Mo
     assert not queue._pays
     queue.note_checkpoint("", "x")
     assert queue._pays
-    queue.wait(request)  # in vain
+    queue.checkpoint_done()
+    rounds: list[float] = []
+
+    def wait(self: Request, seconds: float) -> None:
+        rounds.append(seconds)
+        if len(rounds) == 3:
+            queue.checkpoint_done()
+
+    monkeypatch.setattr(Request, "wait", wait)
+    queue.wait(request)  # while one is being written, and then in vain
+    assert len(rounds) == 3
     assert not queue._pays
     queue.close(request)
     queue.note_checkpoint("", "x")

@@ -8,7 +8,8 @@ remember which objects the stored values came from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import compress, repeat
+from itertools import compress, islice, repeat
+from itertools import count as count_up
 from operator import attrgetter, is_, is_not, ne
 from typing import Any
 
@@ -16,7 +17,7 @@ from langchain_core.messages import BaseMessage
 
 from perdure.core.diff import diff
 from perdure.core.ops import Append, Delete, Op, Set, Splice
-from perdure.core.values import Path, Plain, same
+from perdure.core.values import Path, Plain
 from perdure.integrations.langgraph.values import Coder
 
 VALUES, VERSIONS, SEEN = "values", "versions", "seen"
@@ -25,6 +26,10 @@ _ABSENT = object()
 
 TAIL = 8
 """Items at a list's end that are looked at whole each time: what programs change in place."""
+
+REPLACED = 16
+"""So many items that are other objects than before are compared one by one; of more, all from the
+first on."""
 
 RECENT = 256
 """Items at a list's end that are glanced at each time; of those before them as many, in turn."""
@@ -52,26 +57,23 @@ class Source:
         return list(map(_content if self._messages else _glance, items))
 
     def unchanged(self, items: list[Any]) -> tuple[int, list[int]]:
-        """How many items at the front are the same, and the indexes of those among them that may
-        have been changed in place."""
+        """How many items at the front are the same, and the indexes of those among them that are
+        to be looked at: replaced by others, or maybe changed in place."""
+        # By identity, here and below: 1 equals True and 1.0, and so do messages that have them.
         count = min(len(items), len(self.items))
-        if not self._same(items[:count], self.items[:count]):
-            count = next(i for i in range(count) if items[i] is not self.items[i])
-        doubtful = set(range(max(0, count - TAIL), count))
-        recent = max(0, count - RECENT)
+        replaced = list(islice(compress(count_up(), map(is_not, items, self.items)), REPLACED + 1))
+        if len(replaced) > REPLACED or (replaced and replaced[-1] == count - 1):
+            # Items went or came in front of others, too: what is behind is compared as a whole.
+            count, replaced = replaced[0], []
         if self._fixed:
-            return count, []
+            return count, replaced
+        doubtful = {*replaced, *range(max(0, count - TAIL), count)}
+        recent = max(0, count - RECENT)
         for start, stop in ((recent, count), (self._turn, min(recent, self._turn + RECENT))):
             now, then = self._look(items[start:stop]), self._looks[start:stop]
-            if now != then:
-                doubtful |= {start + i for i, (a, b) in enumerate(zip(now, then, strict=True))
-                             if a is not b and a != b}  # fmt: skip
+            differs = is_not if self._messages else _differ
+            doubtful.update(compress(range(start, stop), map(differs, now, then)))
         return count, sorted(doubtful)
-
-    def _same(self, new: list[Any], old: list[Any]) -> bool:
-        # Comparing lists of messages looks at identity first, and does not leave C while that
-        # holds. For other items equality is not enough: 1 equals True.
-        return new == old if self._messages else all(map(is_, new, old))
 
     def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
         """For a list of which the first `count` items are ours."""
@@ -97,15 +99,18 @@ def _sorts(items: list[Any]) -> tuple[bool, bool]:
     return all(issubclass(kind, BaseMessage) for kind in kinds), kinds <= _FIXED
 
 
-def _glance(item: Any) -> Any:
+def _glance(item: Any) -> tuple[Any, ...]:
+    """The objects that one consists of."""
     if isinstance(item, BaseMessage):
-        return item.content
-    if type(item) is dict:
-        return dict(item)
+        return (item.content,)
     if type(item) is list:
-        return list(item)
-    own = getattr(item, "__dict__", None)
-    return item if own is None else dict(own)
+        return tuple(item)
+    own = item if type(item) is dict else getattr(item, "__dict__", None)
+    return (item,) if own is None else (*own, *own.values())
+
+
+def _differ(now: tuple[Any, ...], then: tuple[Any, ...]) -> bool:
+    return len(now) != len(then) or not all(map(is_, now, then))
 
 
 Sources = dict[str, Source]
@@ -171,8 +176,8 @@ def _advance_list(
     made = old[:front]
     for index in doubtful:
         plain = coder.encode(items[index], (*path[1:], index))
-        if not same(plain, made[index]):
-            ops += diff(made[index], plain, (*path, index))
+        if change := diff(made[index], plain, (*path, index)):
+            ops += change
             made[index] = plain
     tail = [
         coder.encode(items[index], (*path[1:], index)) for index in range(front, len(items))
@@ -229,7 +234,7 @@ def _advance_seen(coder: Coder, old: Plain, new: Mapping[str, Any], ops: list[Op
     for node in compress(new, map(ne, map(old.get, new), new.values())):
         versions = new[node]
         if node not in made:
-            made[node] = coder.encode(dict(versions), (node,), "versions_seen")
+            made[node] = coder.encode_items(versions, (node,), "versions_seen")
             ops.append(Set((SEEN, node), made[node]))
         else:
             made[node] = _advance_versions(coder, made[node], versions, (SEEN, node), ops)

@@ -14,6 +14,8 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timezone
 from enum import Enum
+from functools import cached_property
+from types import MemberDescriptorType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -204,15 +206,33 @@ def _maker(field: Any) -> Callable[[], Any]:
 
 
 class DataclassKind(Kind):
+    """A dataclass. Attributes that are no fields are kept beside them, but not what
+    `functools.cached_property` keeps: that is made anew."""
+
     def __init__(self, tag: str, cls: type) -> None:
         super().__init__(tag, cls)
         self._fields = {field.name: field for field in dataclasses.fields(cls)}
+        members = [item for base in cls.__mro__ for item in base.__dict__.items()]
+        self._slots = [
+            name for name, member in members
+            if isinstance(member, MemberDescriptorType) and name not in self._fields
+        ]  # fmt: skip
+        cached = {name for name, member in members if isinstance(member, cached_property)}
+        self._passed = cached.union(self._fields)
 
     def fields(self, value: Any) -> dict[str, Any]:
-        return {name: getattr(value, name) for name in self._fields if hasattr(value, name)}
+        taken = {name: getattr(value, name) for name in self._fields if hasattr(value, name)}
+        own: dict[str, Any] = getattr(value, "__dict__", {})
+        more = {name: item for name, item in own.items() if name not in self._passed}
+        more |= {name: getattr(value, name) for name in self._slots if hasattr(value, name)}
+        return taken | {"@more": more} if more else taken
 
     def build(self, fields: dict[str, Any]) -> Any:
         made: Any = object.__new__(self.cls)
+        for name, value in fields.pop("@more", {}).items():
+            if not hasattr(made, "__dict__") and name not in self._slots:
+                raise MisfitError(f"the class has no place for the attribute {name!r} any more")
+            object.__setattr__(made, name, value)
         for name, value in fields.items():
             if name not in self._fields:
                 raise MisfitError(f"the class has no field {name!r} any more")

@@ -6,8 +6,8 @@ that a page costs one state and its deltas, and its tuples share the messages th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from heapq import heappop, heappush
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush, merge
 from typing import Any
 
 from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple
@@ -23,10 +23,15 @@ from perdure.integrations.langgraph.reading import (
     tuple_of,
 )  # fmt: skip
 from perdure.integrations.langgraph.record import record_of
-from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Built, Coder
-from perdure.integrations.langgraph.view import View, is_removed, parent_of, removals_of
+from perdure.integrations.langgraph.view import (
+    View,
+    is_removed,
+    parent_of,
+    removals_of,
+    writes_in,
+)
 from perdure.model import Commit
 
 PAGE = 50
@@ -43,19 +48,34 @@ class Wanted(Struct, frozen=True):
     filter: Mapping[str, Any] | None = None
 
 
-class Entry(Struct):
-    """A checkpoint that is wanted, without its state."""
+class Spot(Struct):
+    """Where a checkpoint is. `views`: those of its thread, from one moment on: what is deleted, or
+    begun anew, while somebody lists it does not mix with what he is told. `rank`: which of them."""
 
-    thread: Thread
-    view: View
+    thread: str
+    views: Sequence[View]
+    rank: int
     commit: Commit
     namespace: str
     id: str
+
+    @property
+    def view(self) -> View:
+        return self.views[self.rank]
+
+    def __lt__(self, other: Spot) -> bool:
+        return (self.id, -self.rank, self.commit.seq) > (other.id, -other.rank, other.commit.seq)
+
+
+class Entry(Struct):
+    """A checkpoint that is wanted, without its state."""
+
+    spot: Spot
     record: Plain
     metadata: CheckpointMetadata
 
     def __lt__(self, other: Entry) -> bool:
-        return (self.id, self.commit.seq) > (other.id, other.commit.seq)
+        return self.spot < other.spot
 
 
 def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
@@ -63,32 +83,45 @@ def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
     with thread.lock:
         views = list(thread.views())
         removals = removals_of(views)
-        late = any(_late(view, wanted.namespace) for view in views)
-    heap: list[Entry] = []
+        late = [_late(view, wanted.namespace) for view in views]
     told: set[tuple[str, str]] = set()
-    for view in views:
-        for commit in view.commits():
-            key = names.read_checkpoint_key(commit.cause.key)
-            if key is None or not _fits(wanted, *key) or key in told:
-                continue
-            told.add(key)
-            if is_removed(removals, view.log, key[0], commit.seq):
-                continue
-            record = record_of(commit)
-            metadata = metadata_of(coder, record)
-            if wanted.filter and not _matches(metadata, wanted.filter):
-                continue
-            heappush(heap, Entry(thread, view, commit, *key, record, metadata))
-            if len(heap) > WINDOW and not late:
-                yield heappop(heap)
+    streams = [
+        _spots(thread.name, views, rank, wanted, late=late[rank]) for rank in range(len(views))
+    ]
+    for spot in merge(*streams):
+        key = spot.namespace, spot.id
+        if key in told:
+            continue
+        told.add(key)
+        if is_removed(removals, spot.view.log, spot.namespace, spot.commit.seq):
+            continue
+        record = record_of(spot.commit)
+        metadata = metadata_of(coder, record)
+        if not wanted.filter or _matches(metadata, wanted.filter):
+            yield Entry(spot, record, metadata)
+
+
+def _spots(
+    thread: str, views: Sequence[View], rank: int, wanted: Wanted, *, late: bool
+) -> Iterator[Spot]:
+    """The checkpoints of one view, by descending id; one that was put again is there again."""
+    heap: list[Spot] = []
+    for commit in views[rank].commits():
+        key = names.read_checkpoint_key(commit.cause.key)
+        if key is None or not _fits(wanted, *key):
+            continue
+        heappush(heap, Spot(thread, views, rank, commit, *key))
+        if len(heap) > WINDOW and not late:
+            yield heappop(heap)
     while heap:
         yield heappop(heap)
 
 
 def _late(view: View, namespace: str | None) -> bool:
-    """Whether checkpoints were put in another order than that of their ids."""
+    """Whether checkpoints may have been put in another order than that of their ids: each line
+    says whether those of its namespace were, but nobody knows it of several namespaces."""
     spaces = view.namespaces() if namespace is None else [namespace]
-    return any(tip.late for space in spaces for tip in view.tips(space))
+    return len(spaces) > 1 or any(tip.late for space in spaces for tip in view.tips(space))
 
 
 def _fits(wanted: Wanted, namespace: str, checkpoint_id: str) -> bool:
@@ -115,19 +148,18 @@ class Teller:
     def tell(self, page: list[Entry]) -> list[CheckpointTuple]:
         """The page's tuples, in its order."""
         told: dict[int, CheckpointTuple] = {}
-        for entry in sorted(page, key=lambda one: (id(one.view), one.commit.seq)):
-            state = self._state(entry.view, entry.commit)
+        for entry in sorted(page, key=lambda one: (id(one.spot.view), one.spot.commit.seq)):
+            state = self._state(entry.spot.view, entry.spot.commit)
             told[id(entry)] = self._tuple(entry, state)
         return [told[id(entry)] for entry in page]
 
     def _tuple(self, entry: Entry, state: Plain) -> CheckpointTuple:
-        checkpoint = checkpoint_of(self._coder, entry.id, state, entry.record, self._built)
-        with entry.thread.lock:
-            found = Found(entry.view, entry.commit.seq, entry.id)
-            writes = entry.thread.writes_of(found, entry.namespace)
+        spot = entry.spot
+        checkpoint = checkpoint_of(self._coder, spot.id, state, entry.record, self._built)
+        writes = writes_in(spot.views, spot.namespace, spot.id)
         return tuple_of(
-            entry.thread.name, entry.namespace, checkpoint, entry.metadata,
-            parent_of(entry.view, entry.record), pending_of(self._coder, writes),
+            spot.thread, spot.namespace, checkpoint, entry.metadata,
+            parent_of(spot.view, entry.record), pending_of(self._coder, writes),
         )  # fmt: skip
 
     def _state(self, view: View, commit: Commit) -> Plain:

@@ -44,10 +44,11 @@ class Queue:
     """The writes of one thread that are asked for and not settled. Safe to share between threads.
 
     LangGraph hands over the writes of a step's last task and, a moment later, the checkpoint that
-    follows, each on a thread of its own, and waits for the checkpoint alone. Two transactions, two
+    follows, each on a thread of its own, and waits for the checkpoint alone. Two commits, two
     fsyncs, where one would do. So once a checkpoint came while writes for its parent were under
-    way, later writes wait a moment for theirs, and both share one transaction. Writes that waited
-    in vain end that: who calls one after the other never waits.
+    way, later writes wait a moment for theirs, and are in the same commit. While a checkpoint is
+    being written they wait on: theirs comes behind it. Writes that waited in vain end that: who
+    calls one after the other never waits.
     """
 
     def __init__(self) -> None:
@@ -56,6 +57,7 @@ class Queue:
         self._open: list[Request] = []
         self._pays = False
         self._came = 0
+        self._under_way = 0
 
     def ask(self, request: Request) -> None:
         """Queue writes; a checkpoint takes in first what was queued before it."""
@@ -72,7 +74,7 @@ class Queue:
             request.wait(PATIENCE_S)
             if request.done:
                 return
-            if self._came == before:
+            if self._came == before and not self._under_way:
                 break
         self._pays = False
 
@@ -85,9 +87,16 @@ class Queue:
 
     def note_checkpoint(self, namespace: str, parent: str | None) -> None:
         """A checkpoint comes: see whether writes for its parent are under way."""
-        self._came += 1
+        with self._mutex:
+            self._came += 1
+            self._under_way += 1
         if any(one.id == parent and one.namespace == namespace for one in self._open):
             self._pays = True
+
+    def checkpoint_done(self) -> None:
+        """One that came is in, or was refused."""
+        with self._mutex:
+            self._under_way -= 1
 
     def holds(self, namespace: str, checkpoint_id: str | None) -> bool:
         return any(_is_for(one, namespace, checkpoint_id) for one in self._waiting)

@@ -35,9 +35,12 @@ def checkpoint_of(
         "v": rest.pop("v"),
         "id": checkpoint_id,
         "ts": unpacked_time(rest.pop("ts")),
-        "channel_values": coder.decode(state[changes.VALUES], "state", built),
-        "channel_versions": coder.decode(state[changes.VERSIONS], "channel_versions"),
-        "versions_seen": coder.decode(state[changes.SEEN], "versions_seen"),
+        "channel_values": coder.decode_items(state[changes.VALUES], "state", built),
+        "channel_versions": coder.decode_items(state[changes.VERSIONS], "channel_versions"),
+        "versions_seen": {
+            node: coder.decode_items(seen, f"versions_seen[{node!r}]")
+            for node, seen in state[changes.SEEN].items()
+        },
         **rest,
     }
     return cast(Checkpoint, checkpoint)
@@ -58,7 +61,7 @@ def unpacked_time(packed: Any) -> Any:
 
 
 def metadata_of(coder: Coder, record: Plain) -> CheckpointMetadata:
-    return cast(CheckpointMetadata, coder.decode(record["metadata"], "metadata"))
+    return cast(CheckpointMetadata, coder.decode_items(record["metadata"], "metadata"))
 
 
 def tuple_of(

@@ -29,6 +29,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 import perdure
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.calm import Calm
 from perdure.integrations.langgraph.changes import sources_of
 from perdure.integrations.langgraph.copying import copy_thread
@@ -111,6 +112,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         self._secrets = (*SECRETS, *(name.lower() for name in secrets))
         self._logs = foreign_logs(store, names.SCHEMA_ID, names.SCHEMA_VERSION)
         self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._asked = Asked()
         self._mutex = threading.Lock()
 
     @classmethod
@@ -170,7 +172,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         with self._mutex:
             thread = self._threads.get(thread_id)
             if thread is None:
-                thread = self._threads[thread_id] = Thread(self._logs, thread_id)
+                thread = self._threads[thread_id] = Thread(self._logs, thread_id, self._asked)
             self._threads.move_to_end(thread_id)
             while len(self._threads) > THREADS_KEPT:
                 self._threads.popitem(last=False)
@@ -210,11 +212,15 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         )  # fmt: skip
         put = Put(
             namespace, checkpoint_id, names.checkpoint_id_of(config), given,
-            self._coder.encode(stored, (), "metadata"), self._coder.encode(rest, (), "checkpoint"),
+            self._coder.encode_items(stored, (), "metadata"),
+            self._coder.encode(rest, (), "checkpoint"),
         )  # fmt: skip
         thread.queue.note_checkpoint(namespace, put.parent)
-        with thread.lock:
-            thread.put(self._coder, put, self._on_race)
+        try:
+            with thread.lock:
+                thread.put(self._coder, put, self._on_race)
+        finally:
+            thread.queue.checkpoint_done()
         return cast(RunnableConfig, names.config_of(thread.name, namespace, checkpoint_id))
 
     def put_writes(

@@ -43,17 +43,21 @@ def of_writes(
     tip: Tip, namespace: str, number: int, requests: Sequence[Request], state: Plain
 ) -> Step:
     """The n-th writes for a checkpoint, on the line that ends with `tip`; they change no state."""
-    records: list[dict[str, Any]] = [
+    channels = {channel for one in requests for _, channel, _ in one.write.writes}
+    key = names.writes_key(namespace, requests[0].id, number)
+    what = f"writes to {', '.join(sorted(channels))}"[:200]
+    return (), state, Cause("save", printable(what), key=key), records_of(tip, requests)
+
+
+def records_of(tip: Tip, requests: Sequence[Request]) -> list[dict[str, Any]]:
+    """Writes as records of a commit on the line that ends with `tip`."""
+    return [
         {
             "t": WRITES, "on": tip.at, "task": one.write.task, "path": one.write.path,
             "writes": [list(write) for write in one.write.writes],
         }
         for one in requests
     ]  # fmt: skip
-    channels = {channel for one in requests for _, channel, _ in one.write.writes}
-    key = names.writes_key(namespace, requests[0].id, number)
-    what = f"writes to {', '.join(sorted(channels))}"[:200]
-    return (), state, Cause("save", printable(what), key=key), records
 
 
 def late(tips: Iterable[Tip], checkpoint_id: str) -> int:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from perdure.core.values import Plain, same
 from perdure.errors import Conflict, NotFound, SchemaError
 from perdure.integrations.langgraph import changes, names, steps
+from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.changes import Sources
 from perdure.integrations.langgraph.queued import Queue, Request
 from perdure.integrations.langgraph.record import pack, record_of
@@ -30,6 +31,7 @@ from perdure.integrations.langgraph.view import (
     removals_of,
     views_of,
     was_deleted,
+    writes_in,
 )
 from perdure.model import Cause
 from perdure.store import ForeignLogs, Held, KeyUsedError, moved
@@ -38,7 +40,6 @@ LINES_KEPT = 4
 """Lines of one thread whose state is in memory."""
 
 TRIES_MAX = 100
-ASKED_MAX = 256
 OnRace = Literal["branch", "conflict"]
 FORKING = ("update", "fork")
 """Sources of checkpoints that are put beside others on purpose."""
@@ -48,7 +49,7 @@ class Thread:
     """Take `lock` for every use but `settle`. Writes that wait for it share the next commit of
     writes."""
 
-    def __init__(self, logs: ForeignLogs, name: str) -> None:
+    def __init__(self, logs: ForeignLogs, name: str, asked: Asked) -> None:
         self.name = name
         self.lock = threading.RLock()
         self._logs = logs
@@ -56,7 +57,7 @@ class Thread:
         self._end = 0
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self.queue = Queue()
-        self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._asked = asked
 
     # -- keeping in step -------------------------------------------------------------------
 
@@ -95,7 +96,6 @@ class Thread:
     def _forget(self) -> None:
         self._views, self._end = [], 0
         self._lines.clear()
-        self._asked.clear()
 
     def _line(self, view: View, tip: Tip) -> Line:
         """The state at a line's end, from memory if that is still the one."""
@@ -133,10 +133,8 @@ class Thread:
             return None
         tips = found.view.tips(namespace)
         found.tip = next((tip for tip in tips if tip.at == found.seq), None)
-        if found.tip is None:  # it was asked for although there is a later one
-            self._asked[namespace, checkpoint_id] = None
-            while len(self._asked) > ASKED_MAX:
-                self._asked.popitem(last=False)
+        if found.tip is None:
+            self._asked.note(self.name, namespace, checkpoint_id)
         return found
 
     @staticmethod
@@ -193,10 +191,7 @@ class Thread:
 
     def writes_of(self, found: Found, namespace: str) -> list[Write]:
         """All writes for a checkpoint, of every view, in the order they came."""
-        writes: list[Write] = []
-        for view in reversed(self._views):
-            writes += view.writes(namespace, found.id)[0]
-        return writes
+        return writes_in(self._views, namespace, found.id)
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -303,7 +298,7 @@ class Thread:
 
     def _check_race(self, put: Put, on_race: OnRace) -> None:
         """The parent has a child. Beside it on purpose, or in ignorance of it?"""
-        asked = (put.namespace, put.parent or "") in self._asked
+        asked = self._asked.knows(self.name, put.namespace, put.parent or "")
         if on_race == "branch" or asked or put.metadata.get("source") in FORKING:
             return
         raise Conflict(
@@ -313,43 +308,38 @@ class Thread:
         )
 
     def _put_with_writes(self, coder: Coder, put: Put) -> bool:
-        """Commit a checkpoint and the queued writes for its parent in one transaction, the writes
-        first. Only at a line's end that is in memory: else, or where one is refused, False, and the
-        caller goes step by step."""
+        """Commit a checkpoint along with the queued writes for its parent. Only at a line's end
+        that is in memory: else, or where it is refused, False, and the caller goes step by step."""
         view = self._views[0]
         tips = view.tips(put.namespace)
         tip = next((one for one in tips if one.at and one.id == put.parent), None)
         line = self._lines.get(tip.branch) if tip is not None else None
         if tip is None or line is None or line.held.seq != tip.head or line.held.since is None:
             return False
+        if not tip.pure:  # who looks for the writes takes the first child on the parent's line
+            return False
         place = Place(tip.branch, False, line, late=steps.late(tips, put.id), parent=tip.at)
-        second, sources = steps.of_checkpoint(coder, put, place, 1)
+        step, sources = steps.of_checkpoint(coder, put, place, 1)
         mine = self.queue.take(put.namespace, put.parent)
         if not mine:  # somebody else was faster
             return False
-        number = view.written(put.namespace, mine[0].id) + 1
+        delta, state, cause, records = step
+        records += steps.records_of(tip, mine)
         try:
-            first = steps.of_writes(tip, put.namespace, number, mine, line.held.state)
-            wrote, saved = view.log.append_two(line.held, first, second, branch=tip.branch)
-        except BaseException:
+            held = view.log.append(
+                line.held, delta, state, cause, branch=tip.branch, records=records
+            )
+        except BaseException as error:
             self.queue.put_back(mine)
             self._lines.pop(tip.branch, None)
             view.forget()
+            if isinstance(error, Conflict | NotFound):  # others were here: decide anew
+                return False
             raise
-        if isinstance(wrote, Held):
-            self._wrote(view, put.namespace, tip, put.namespace, number, mine, wrote)
-            line.held = wrote
-        if isinstance(wrote, Held) and isinstance(saved, Held):
-            self._saved(view, put, place, 1, saved, sources)
-        else:
-            self._lines.pop(tip.branch, None)
-            view.forget()
-        if isinstance(wrote, Conflict | NotFound):  # others were here: decide anew
-            self.queue.put_back(mine)
-            return False
+        self._saved(view, put, place, 1, held, sources)
         for request in mine:
-            request.settle(wrote if isinstance(wrote, Exception) else None)
-        return isinstance(saved, Held)
+            request.settle(None)
+        return True
 
     def _commit_at(self, coder: Coder, put: Put, view: View, place: Place, number: int = 1) -> None:
         (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -76,12 +76,13 @@ class Coder:
         known = self.kinds.by_type.get(kind)
         if kind is set or kind is frozenset:
             if all(type(item) in SCALARS and item == item for item in value):
+                for item in value:
+                    _check_zone(item, (*at, item), root)
                 return kind(value)
         elif kind is tuple:
             return tuple(self.encode(item, (*at, index), root) for index, item in enumerate(value))
         elif kind in SCALARS:
-            if kind is dt.datetime or kind is dt.time:
-                check_zone(value, at, root)
+            _check_zone(value, at, root)
             return value
         if known is None:
             return self._encode_stranger(value, at, root)
@@ -96,9 +97,20 @@ class Coder:
             )  # fmt: skip
         return {TAG: known.tag, **fields}
 
+    def encode_items(self, value: Mapping[Any, Any], at: Path, root: str = "state") -> Plain:
+        """A map of plain copies by name, where any name may stand: what `decode_items` reads.
+
+        Raises:
+            Unstorable: as `encode`.
+        """
+        for key in value:
+            if type(key) is not str:
+                _check_zone(key, (*at, key), root)
+        return {key: self.encode(item, (*at, key), root) for key, item in value.items()}
+
     def _encode_dict(self, value: dict[Any, Any], at: Path, root: str) -> Plain:
         if TAG not in value and all(type(key) in _KEYS and key == key for key in value):
-            return {key: self.encode(item, (*at, key), root) for key, item in value.items()}
+            return self.encode_items(value, at, root)
         pairs = [
             [self.encode(key, (*at, key), root), self.encode(item, (*at, key), root)]
             for key, item in value.items()
@@ -146,13 +158,30 @@ class Coder:
         Raises:
             SchemaError: naming the path of what cannot be rebuilt.
         """
+        return self._decode_rooted(plain, (), root, built)
+
+    def _decode_rooted(self, plain: Plain, at: Path, root: str, built: Built | None) -> Any:
         try:
             return self._decode(plain, built)
         except _UnreadableError as error:
             raise SchemaError(
-                error.problem, target=format_path(tuple(reversed(error.path)), root),
+                error.problem, target=format_path((*at, *reversed(error.path)), root),
                 hint=error.hint,
             ) from error.__cause__  # fmt: skip
+
+    def decode_items(
+        self, plain: Mapping[Any, Plain], root: str, built: Built | None = None
+    ) -> dict[Any, Any]:
+        """The values of a map of ours by their names, fresh. No name is a mark, also not `TAG`.
+
+        Raises:
+            SchemaError: as `decode`.
+        """
+        made = dict(plain)
+        for key, item in plain.items():
+            if type(item) not in _AS_IS:
+                made[key] = self._decode_rooted(item, (key,), root, built)
+        return made
 
     def _decode(self, plain: Plain, built: Built | None) -> Any:
         kind = type(plain)
@@ -247,6 +276,11 @@ class Coder:
                 f"LangGraph's serializer cannot read it: {error}",
                 "allow its type: JsonPlusSerializer(allowed_msgpack_modules=[…])",
             ) from error
+
+
+def _check_zone(value: Any, at: Path, root: str) -> None:
+    if type(value) is dt.datetime or type(value) is dt.time:
+        check_zone(value, at, root)
 
 
 class Built:

@@ -5,7 +5,8 @@ A copied thread begins with a pointer to another's log, as of a moment; it has s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +22,8 @@ WRITES, COPIED = "lg-writes", "lg-copied"
 
 COPIES_MAX = 1000
 WRITTEN_MAX = 1000
+SPACES_MAX = 256
+"""Namespaces of which the ends of the lines are in memory."""
 
 
 class Tip(Struct, frozen=True):
@@ -75,13 +78,15 @@ class View:
 
     def find(self, namespace: str, checkpoint_id: str) -> int | None:
         """Seq of the commit that put a checkpoint, the last time that it was put."""
-        found: int | None = None
+        return next(iter(deque(self._puts(namespace, checkpoint_id), 1)), None)
+
+    def _puts(self, namespace: str, checkpoint_id: str) -> Iterator[int]:
         number = 1
         while seq := self._seen(
             self.log.key(names.checkpoint_key(namespace, checkpoint_id, number))
         ):
-            found, number = seq, number + 1
-        return found
+            yield seq
+            number += 1
 
     def puts(self, namespace: str, checkpoint_id: str) -> int:
         """How often a checkpoint was put."""
@@ -100,6 +105,8 @@ class View:
         """The ends of a namespace's lines, by their number."""
         known = self._tips.get(namespace)
         if known is None:
+            if len(self._tips) >= SPACES_MAX:  # a graph makes one for each call of a subgraph
+                self._tips.clear()
             known = self._tips[namespace] = list(self._look_for_tips(namespace))
         return known
 
@@ -111,14 +118,6 @@ class View:
                 tips[index] = tip
                 return
         tips.append(tip)
-
-    def tip_on(self, branch: str) -> tuple[str, Tip] | None:
-        """A tip that is in memory, with its namespace, by its branch."""
-        for namespace, tips in self._tips.items():
-            for tip in tips:
-                if tip.branch == branch:
-                    return namespace, tip
-        return None
 
     def _look_for_tips(self, namespace: str) -> Iterator[Tip]:
         number = 1
@@ -174,13 +173,31 @@ class View:
     # -- writes ----------------------------------------------------------------------------
 
     def writes(self, namespace: str, checkpoint_id: str) -> tuple[list[Write], int]:
-        """All writes for a checkpoint in the order they came, and the number of their commits."""
-        found: list[Write] = []
+        """All writes for a checkpoint in the order they came, and the number of their commits:
+        those of their own, without those of checkpoints that took some along."""
+        found: list[Commit] = []
         number = 1
         while seq := self._seen(self.log.key(names.writes_key(namespace, checkpoint_id, number))):
-            found += read_writes(self.log.commit(seq))
+            found.append(self.log.commit(seq))
             number += 1
-        return found, number - 1
+        writes = {commit.seq: read_writes(commit) for commit in found}
+        for seq in self._puts(namespace, checkpoint_id):
+            child = self._behind(namespace, seq)
+            if child is not None:
+                writes[child.seq] = read_writes(child, seq)
+        return [write for seq in sorted(writes) for write in writes[seq]], number - 1
+
+    def _behind(self, namespace: str, seq: int) -> Commit | None:
+        """The checkpoint that follows one on its line, and may have taken its writes along."""
+        if any(tip.at == seq and tip.pure for tip in self._tips.get(namespace, ())):
+            return None
+        branch = self.log.commit(seq).branch
+        next_one = self._seen(seq + 1)
+        for first, last in ((seq + 1, next_one), (seq + 2, self.until)):  # mostly it is the next
+            for commit in self.log.commits(first, last):
+                if commit.branch == branch and names.read_checkpoint_key(commit.cause.key):
+                    return commit
+        return None
 
     def written(self, namespace: str, checkpoint_id: str) -> int:
         """How many commits of writes there are for a checkpoint; at least."""
@@ -260,11 +277,12 @@ def writes_on(commit: Commit) -> int | None:
     return None
 
 
-def read_writes(commit: Commit) -> list[Write]:
+def read_writes(commit: Commit, on: int | None = None) -> list[Write]:
+    """The writes that a commit has. `on`: those for the checkpoint there; None: all."""
     return [
         Write(record["task"], record["path"], [tuple(one) for one in record["writes"]])
         for record in commit.records
-        if record.get("t") == WRITES
+        if record.get("t") == WRITES and (on is None or record["on"] == on)
     ]
 
 
@@ -281,3 +299,11 @@ def views_of(logs: ForeignLogs, log: ForeignLog) -> list[View]:
             break
         found.append(View(origin, copied["seq"], copied["removed"]))
     return found
+
+
+def writes_in(views: Sequence[View], namespace: str, checkpoint_id: str) -> list[Write]:
+    """All writes for a checkpoint of a thread with these views, in the order they came."""
+    writes: list[Write] = []
+    for view in reversed(views):
+        writes += view.writes(namespace, checkpoint_id)[0]
+    return writes

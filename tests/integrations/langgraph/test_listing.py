@@ -1,0 +1,106 @@
+"""The order of `list`, and what it tells of a thread that is deleted meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.errors import Conflict
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.asked import ASKED_MAX, Asked
+from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
+from tests.integrations.langgraph.conftest import Place
+
+
+def ids(saver: PerdureSaver, thread: str = "t", ns: str | None = None) -> list[str]:
+    at = config(thread, ns=ns or "")
+    if ns is None:
+        del at["configurable"]["checkpoint_ns"]
+    return [one.config["configurable"]["checkpoint_id"] for one in saver.list(at)]
+
+
+def test_a_list_goes_on_with_its_writes_when_the_thread_is_deleted(place: Place) -> None:
+    """What was told after the deletion came without its writes; and where the thread had begun
+    anew, they were looked for in the new one."""
+    saver = place.open()
+    made = line(saver, 80)
+    for at in made:
+        saver.put_writes(at, [("out", id_of(at))], "task")
+    whole = list(saver.list(config()))
+    listing = saver.list(config())
+    found = [next(listing) for _ in range(3)]
+    place.open().delete_thread("t")
+    put(saver, {"n": "another thread"}, id=id_of(made[0]))
+    saver.put_writes(made[0], [("out", "of the other")], "task")
+    found += listing
+    assert found == whole
+    assert [one.pending_writes for one in found] == [
+        [("task", "out", id_of(one.config))] for one in whole
+    ]
+
+
+def test_checkpoints_of_all_namespaces_come_by_descending_id(saver: PerdureSaver) -> None:
+    """Each namespace was in order, and all of them together were not: a subgraph's checkpoints
+    were put long after others with greater ids."""
+    at = None
+    for number in range(100):
+        at = put(saver, {"n": number}, at or config(), id=f"c{number:03}")
+    inner = None
+    for number in range(60):
+        inner = put(saver, {"n": number}, inner or config(ns="sub:1"), id=f"b{number:03}")
+    for number in range(60):
+        at = put(saver, {"n": number}, at or config(), id=f"d{number:03}")
+    found = ids(saver)
+    assert len(found) == 220
+    assert found == sorted(found, reverse=True)
+    assert ids(saver, ns="sub:1") == sorted(ids(saver, ns="sub:1"), reverse=True)
+
+
+def test_a_copy_is_listed_in_order_with_what_it_was_copied_from(saver: PerdureSaver) -> None:
+    """All of the copy's own came first, whatever their ids."""
+    at = None
+    for number in range(50):
+        at = put(saver, {"n": number}, at or config(), id=f"c{number:03}")
+    saver.copy_thread("t", "u")
+    later = config("u", "c049")
+    for number in range(50):
+        later = put(saver, {"n": number}, later, id=f"b{number:03}")
+    found = ids(saver, "u", ns="")
+    assert len(found) == 100
+    assert found == sorted(found, reverse=True)
+    put(saver, {"n": "again"}, config("u"), id="c007")
+    assert ids(saver, "u", ns="") == found
+    assert values_of(saver, config("u", "c007")) == {"n": "again"}
+    assert values_of(saver, config("t", "c007")) == {"n": 7}
+
+
+def test_going_back_is_no_race_however_many_threads_are_used_between(place: Place) -> None:
+    """What a thread had been asked for was forgotten with the thread, after 64 others were used;
+    going on from there was then called a race."""
+    saver = place.open(on_race="conflict")
+    root, _ = line(saver, 2)
+    assert get(saver, root).config == root
+    for number in range(70):
+        put(saver, {"n": number}, config(f"other-{number}"))
+    put(saver, {"n": "tried again"}, root, 3)
+    assert len(ids(saver)) == 3
+
+
+def test_nobody_asked_for_is_a_race_still(place: Place) -> None:
+    saver = place.open(on_race="conflict")
+    root, _ = line(saver, 2)
+    for number in range(70):
+        put(saver, {"n": number}, config(f"other-{number}"))
+    with pytest.raises(Conflict):
+        put(saver, {"n": "loser"}, root, 3)
+
+
+def test_what_was_asked_for_is_bounded_and_the_oldest_goes_first() -> None:
+    asked = Asked()
+    asked.note("t", "", "first")
+    asked.note("t", "", "second")
+    asked.note("t", "", "first")
+    for number in range(ASKED_MAX - 1):
+        asked.note("t", "", str(number))
+    assert asked.knows("t", "", "first")
+    assert not asked.knows("t", "", "second")
+    assert not asked.knows("u", "", "first")
