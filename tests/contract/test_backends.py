@@ -4,8 +4,10 @@ from pathlib import Path
 
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Backend
+from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing import BackendContract
+from tests.postgres.server import shared
 
 
 class TestMemory(BackendContract):
@@ -23,3 +25,27 @@ class TestSqlite(BackendContract):
 class TestSqliteGroup(BackendContract):
     def open(self, place: Path) -> Backend:
         return SqliteBackend(str(place / "store.db"), durability="group")
+
+
+class TestPostgres(BackendContract):
+    """A place is a schema of its own, in the one server of this test process."""
+
+    partitions = 0
+
+    def url(self, place: Path) -> str:
+        kept = place / "url"
+        if not kept.exists():
+            kept.write_text(shared().new_url(partitions=self.partitions))
+        return kept.read_text()
+
+    def open(self, place: Path) -> Backend:
+        return PostgresBackend(self.url(place))
+
+
+class TestPostgresGroup(TestPostgres):
+    """With tables that are split by hash, as well."""
+
+    partitions = 3
+
+    def open(self, place: Path) -> Backend:
+        return PostgresBackend(self.url(place), durability="group")

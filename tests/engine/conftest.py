@@ -13,7 +13,12 @@ import pytest
 import perdure
 from perdure.engine import turns
 from perdure.storage import locate
+from perdure.storage.clocks import wall_clock
 from perdure.store import Store
+from tests.postgres.server import kinds, shared
+
+ON_POSTGRES = {"test_standby", "test_others_writing"}
+"""Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 
 _names = itertools.count()
 
@@ -36,12 +41,31 @@ class Place:
             self.opened.pop().close()
 
 
-@pytest.fixture(params=["sqlite", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" in metafunc.fixturenames:
+        listed = metafunc.module.__name__.rpartition(".")[2] in ON_POSTGRES
+        metafunc.parametrize("place", kinds(["sqlite", "memory"], listed=listed), indirect=True)
+
+
+@pytest.fixture
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    if request.param == "postgres":
+        # Tests put this machine's clock forward, and mean the store's.
+        original = locate._postgres
+        monkeypatch.setattr(
+            locate, "_postgres",
+            lambda url, durability, _, **more: original(
+                url, durability, lambda: wall_clock(), **more
+            ),
+        )  # fmt: skip
     name = f"engine-{next(_names)}"
-    place = Place(
-        f"sqlite:///{tmp_path / name}.db" if request.param == "sqlite" else f"memory://{name}"
-    )
+    urls = {
+        "sqlite": lambda: f"sqlite:///{tmp_path / name}.db", "memory": lambda: f"memory://{name}",
+        "postgres": lambda: shared().new_url(),
+    }  # fmt: skip
+    place = Place(urls[request.param]())
     yield place
     place.close()
     locate._named_memories.pop(name, None)

@@ -27,6 +27,7 @@ from perdure.core.values import copy, same
 from perdure.errors import Conflict, NotFound
 from perdure.storage import snapshots
 from perdure.storage.locate import _named_memories
+from tests.postgres.server import kinds, shared
 
 LONG = "the quick brown fox jumps over the lazy dog, again and again and again; "
 PHASES = [Phase.explicit, Phase.generate]  # a failing history says enough; shrinking takes minutes
@@ -122,6 +123,8 @@ class Log(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp()) if self.kind == "sqlite" else None
         self.name = f"model-{next(_places)}"
         self.url = str(self.folder / "store.db") if self.folder else f"memory://{self.name}"
+        if self.kind == "postgres":
+            self.url = shared().new_url()
         self.store = perdure.open(self.url, durability="os")
         self.states: dict[int, Any] = {}
         self.heads: dict[str, int] = {}
@@ -318,7 +321,7 @@ class Log(RuleBasedStateMachine):
 
     @rule(policy=policies)
     def reopen(self, policy: SnapshotPolicy) -> None:
-        if self.kind == "sqlite":
+        if self.kind != "memory":
             self.store.close()
         self.store = perdure.open(self.url, durability="os", snapshots=policy)
         self.handles.clear()
@@ -345,7 +348,7 @@ class Log(RuleBasedStateMachine):
             assert same(fresh.state, self.head(branch))
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", kinds(["memory", "sqlite"]))
 def test_any_history(kind, monkeypatch):
     monkeypatch.setattr(snapshots, "LEAF_ITEMS_MAX", 3)  # so that short lists have leaves
     machine = type(f"Log_{kind}", (Log,), {"kind": kind})

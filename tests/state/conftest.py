@@ -14,6 +14,10 @@ import perdure
 from perdure.agents import Agent
 from perdure.storage import locate
 from perdure.store import Store
+from tests.postgres.server import kinds, shared
+
+ON_POSTGRES = {"test_keys", "test_concurrent"}
+"""Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 
 _names = itertools.count()
 
@@ -43,10 +47,18 @@ class Place:
 def place_of(kind: str, folder: Path) -> Place:
     if kind == "sqlite":
         return Place(str(folder / "store.db"))
+    if kind == "postgres":
+        return Place(shared().new_url())
     return Place(f"memory://test-{next(_names)}")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" in metafunc.fixturenames:
+        listed = metafunc.module.__name__.rpartition(".")[2] in ON_POSTGRES
+        metafunc.parametrize("place", kinds(["memory", "sqlite"], listed=listed), indirect=True)
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made = place_of(request.param, tmp_path)
     yield made

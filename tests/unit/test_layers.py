@@ -17,7 +17,7 @@ LAYERS = (
     ("state",),
     ("engine",),
     ("agents",),  # with store.py the public sync API; the store hands out agents
-    ("store",),
+    ("store", "replication"),
     ("aio",),
     ("",),  # perdure/__init__.py, the public names
     ("cli", "server", "integrations", "__main__"),

@@ -18,8 +18,10 @@ from perdure.cli import (
     import_langgraph,
     inspecting,
     ledger,
+    migrating,
     moving,
     overview,
+    replicas,
     runs,
     steering,
     timeline,
@@ -126,6 +128,10 @@ COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("repair", checking.repair, "Rebuild page checksums, once all logs are proved."),
     ("export", transfer.export, "Write an agent's history, or a state, to a file."),
     ("import", transfer.import_, "Take in an agent that export wrote."),
+    ("replicate", replicas.replicate, "Copy a store, and keep the copy up to date."),
+    ("promote", replicas.promote, "Make a follower a store of its own."),
+    ("migrate", migrating.migrate, "Move a store's agents to another one while they run."),
+    ("restore", replicas.restore, "Fill a new store with what another had at a moment."),
     ("import-langgraph", import_langgraph.import_langgraph, "Bring LangGraph's threads over."),
 )
 for name, function, summary in COMMANDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -26,11 +27,16 @@ def row_problem(error: Any) -> str:
     return row_text(f"{name}: {error.get('text', '')}")
 
 
+FindRow = Callable[[str], RunInfo | None]
+
+
 class RunRows:
     """The rows of runs as a view on the log: fed with its commits in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, find: FindRow | None = None) -> None:
+        """`find`: gives the row of a run that began before the first commit that is fed."""
         self._rows: dict[str, RunInfo] = {}
+        self._find = find
 
     @property
     def rows(self) -> dict[str, RunInfo]:
@@ -47,11 +53,19 @@ class RunRows:
                 self._rows[row.id] = changed[row.id] = row
         return list(changed.values())
 
+    def forget_finished(self) -> None:
+        """Of those that `find` gives again, should they be asked for."""
+        self._rows = {key: row for key, row in self._rows.items() if row.status not in FINISHED}
+
+    def _row(self, run: str) -> RunInfo | None:
+        row = self._rows.get(run)
+        return self._find(run) if row is None and self._find is not None else row
+
     def _after(self, record: Any, commit: Commit) -> RunInfo | None:
         run = record.get("run")
         if record.get("t") == "run-started":
             return _started(record, commit)
-        row = self._rows.get(run) if isinstance(run, str) else None
+        row = self._row(run) if isinstance(run, str) else None
         if row is None:
             return None
         match record:

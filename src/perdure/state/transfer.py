@@ -7,7 +7,6 @@ stands beside the log (branches, checkpoints, keys, runs) is rebuilt from it on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,13 +15,12 @@ from perdure.core import chain, ops
 from perdure.core.ops import OpError
 from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt
-from perdure.model import MAIN, Cause, Checkpoint, Commit, Verified, id_text
+from perdure.model import MAIN, Cause, Commit, Verified, id_text
 from perdure.state.context import Context
-from perdure.state.extras import asked
-from perdure.state.projections import RunRows
+from perdure.state.line import Line
 from perdure.storage import snapshots
 from perdure.storage.committer import Proposal
-from perdure.storage.port import Append, Backend
+from perdure.storage.port import Append, Backend, Shipment
 from perdure.storage.reader import CHUNK_MAX, LogReader
 from perdure.storage.snapshots import Leaves
 
@@ -106,6 +104,8 @@ def import_log(
         )  # fmt: skip
     _refuse_existing(context.backend, last)
     plan.attach_snapshot()
+    # What a run that waits had looked at has a number there; new messages must have later ones.
+    context.backend.ship(Shipment(number_min=plan.seen))
     context.submit(_Whole(plan, last))
     return Verified(last.agent, last.seq, 1, last.id)
 
@@ -127,43 +127,38 @@ class _Plan:
 
     def __init__(self) -> None:
         self.appends: list[Append] = []
-        self.last: Commit | None = None
+        self._line = Line()
         self._parents: list[int] = []
-        self._heads: dict[str, int] = {}
-        self._runs = RunRows()
 
     @property
     def seq(self) -> int:
         return len(self.appends)
 
+    @property
+    def last(self) -> Commit | None:
+        return self._line.last
+
     def add(self, entry: LogEntry) -> None:
-        commit = entry.commit
-        chain.check_link(commit, self.last)
-        if self.last is not None and (commit.agent, commit.incarnation) != (
-            self.last.agent, self.last.incarnation
+        commit, last = entry.commit, self.last
+        chain.check_link(commit, last)
+        if last is not None and (commit.agent, commit.incarnation) != (
+            last.agent, last.incarnation
         ):  # fmt: skip
             raise Corrupt(
                 "belongs to another agent", target=f"agent {commit.agent!r}, commit {commit.seq}",
                 hint=HINT,
             )  # fmt: skip
-        key = commit.cause.key
-        digest = entry.asked if entry.asked is not None else asked(commit.cause.what)
-        item = Append(
-            commit.agent, None, commit.incarnation, commit.seq, entry.header, entry.payload,
-            commit.branch, self._heads.get(commit.branch),
-            key=(key, digest) if key is not None else None,
-            epoch_min=commit.epoch, prev=commit.prev, runs=self._runs.after(commit),
-        )  # fmt: skip
-        for record in commit.records:
-            _note(record, commit, item)
-        self._heads[commit.branch] = commit.seq
+        self.appends.append(self._line.append(commit, entry.header, entry.payload, entry.asked))
         self._parents.append(commit.parent)
-        self.appends.append(item)
-        self.last = commit
+
+    @property
+    def seen(self) -> int:
+        """The highest number of a message that a run looked at in vain."""
+        return max((run.seen for run in self._line.runs.rows.values()), default=0)
 
     def attach_snapshot(self) -> None:
         """Store the state at main's head, or the first reader would replay the whole log."""
-        head = self._heads.get(MAIN, 0)
+        head = self._line.heads.get(MAIN, 0)
         if not head or self.appends[-1].delete_agent:
             return
         path, seq = [], head
@@ -182,20 +177,6 @@ class _Plan:
         first.snapshot, _ = snapshots.write(
             state, Leaves(), first.agent, first.incarnation, self._parents[head - 1]
         )
-
-
-def _note(record: Any, commit: Commit, item: Append) -> None:
-    match record:
-        case {"t": "checkpoint", "name": str(name)}:
-            item.checkpoint = Checkpoint(
-                name, int(record.get("seq") or commit.seq), str(record.get("state", "")),
-                commit.schema_id, commit.schema_version, record.get("config"),
-                dict(record.get("dependencies") or {}), record.get("run"), record.get("position"),
-            )  # fmt: skip
-        case {"t": "branch-deleted", "name": str(name)}:
-            item.drop_branch = name
-        case {"t": "agent-deleted"}:
-            item.delete_agent = True
 
 
 class _Whole(Proposal):

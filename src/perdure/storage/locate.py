@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from perdure.errors import NotFound, StoreUnavailable
+from perdure.errors import NotAStore, NotFound
 from perdure.model import AgentInfo, Durability
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Backend
@@ -24,7 +24,8 @@ def locate(
     """Open the backend of a URL.
 
     Args:
-        url: a path, ``sqlite:///path``, or ``memory://``. A named memory, ``memory://name``, is the
+        url: a path, ``sqlite:///path``, ``postgresql://host/database?schema=name`` (its options
+            are in docs/postgres.md), or ``memory://``. A named memory, ``memory://name``, is the
             same one for all who open it in this process.
         create: whether a store that is not there yet is made.
         clock: what it goes by; for tests. A named memory keeps the one that it was made with.
@@ -33,6 +34,7 @@ def locate(
         NotFound: it is not there and may not be made.
         StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say.
         ValueError: no backend knows such a URL, or the durability is not one of the three.
+        ImportError: what the backend needs is not installed.
     """
     text = os.fspath(url)
     if durability not in ("sync", "group", "os"):
@@ -44,8 +46,11 @@ def locate(
         return _sqlite(_path_of(text), durability, clock, create=create)
     if scheme == "memory":
         return _memory(rest, clock, create=create)
+    if scheme in ("postgresql", "postgres"):
+        return _postgres(text, durability, clock, create=create)
     raise ValueError(
-        f"{text!r}: no backend for {scheme}:// yet; there are a path, sqlite:///path and memory://"
+        f"no backend for {scheme}://; there are a path, sqlite:///path, postgresql://host/database "
+        "and memory://"
     )
 
 
@@ -58,7 +63,7 @@ def rebuild_checksums(
     text = os.fspath(url)
     scheme, colon, _ = text.partition("://")
     if colon and scheme != "sqlite":
-        raise ValueError(f"{text!r}: only SQLite stores have page checksums to repair")
+        raise ValueError(f"{scheme}://: only SQLite stores have page checksums to repair")
     rebuild(_path_of(text) if colon else text, prove)
 
 
@@ -76,10 +81,22 @@ def _sqlite(path: str, durability: Durability, clock: Clock, *, create: bool) ->
     if not path or path == ":memory:":
         raise ValueError(f"{path!r} is no path of a file; a store in memory is memory://")
     if os.path.isdir(path):
-        raise StoreUnavailable(
+        raise NotAStore(
             "is a folder", target=f"store {path}", hint="name a file in it, such as agents.db"
         )
     return SqliteBackend(path, durability=durability, create=create, clock=clock)
+
+
+def _postgres(url: str, durability: Durability, clock: Clock, *, create: bool) -> Backend:
+    try:
+        from perdure.storage.postgres.backend import PostgresBackend
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        raise ImportError(
+            "a store in PostgreSQL needs psycopg: pip install 'perdure[postgres]'"
+        ) from error
+    return PostgresBackend(url, durability=durability, create=create, clock=clock)
 
 
 def _memory(name: str, clock: Clock, *, create: bool) -> Backend:

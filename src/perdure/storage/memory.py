@@ -5,6 +5,7 @@ The same promises as the SQLite backend but durability. Everything ends with the
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -16,20 +17,27 @@ from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.cursors import foreign_cursor
 from perdure.storage.listeners import LocalListeners
 from perdure.storage.port import (
     Append,
     Appended,
     ExecutorRow,
+    Fed,
+    Feed,
+    Mail,
     Outcome,
     Ref,
     Refused,
     Sent,
+    Shipment,
     Sizes,
+    Standing,
     StoredCommit,
     StoredSnapshot,
 )  # fmt: skip
 from perdure.storage.run_table import RunTable
+from perdure.storage.standing import ClosedError, closed_error, no_such_agent, not_linked
 
 
 class _Agent(Struct):
@@ -52,6 +60,9 @@ class MemoryBackend:
         self._lock = threading.RLock()
         self._agents: list[_Agent] = []
         self._latest: dict[str, _Agent] = {}
+        self._arrivals: list[tuple[int, int]] = []
+        self._standings: dict[int, Standing] = {}
+        self._id = os.urandom(8).hex()
         self._leaves: dict[int, bytes] = {}
         self._runs = RunTable()
         self._executors: dict[str, tuple[int, tuple[str, ...]]] = {}
@@ -63,17 +74,30 @@ class MemoryBackend:
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
         with self._lock:
             self._check_open()
-            return [self._append_all(item) if item.then else self._append(item) for item in batch]
+            return [self._unless_closed(item) for item in batch]
+
+    def _unless_closed(self, item: Append) -> Outcome:
+        try:
+            self._check_closed(item.no or 0, f"agent {item.agent!r}")
+        except ClosedError as error:
+            return error
+        return self._append_all(item) if item.then else self._append(item)
+
+    def _check_closed(self, no: int, target: str) -> None:
+        standing = self._standings.get(no) or self._standings.get(0)
+        if standing is not None and standing.closed:
+            raise closed_error(standing, target if no in self._standings else f"store {self.url}")
 
     def _append_all(self, item: Append) -> Outcome:
         """A commit with those that follow it: all, or none."""
         agents, latest, runs = len(self._agents), dict(self._latest), self._runs.copy()
+        arrivals = len(self._arrivals)
         outcome = self._append(item)
         for follower in item.then:
             if isinstance(outcome, Appended):
                 outcome = self._append(replace(follower, no=outcome.no))
         if not isinstance(outcome, Appended):
-            del self._agents[agents:]
+            del self._agents[agents:], self._arrivals[arrivals:]
             self._latest, self._runs = latest, runs
         return outcome
 
@@ -128,6 +152,7 @@ class MemoryBackend:
 
     def _write(self, agent: _Agent, item: Append) -> None:
         agent.commits.append((item.header, item.payload))
+        self._arrivals.append((agent.no, item.seq))
         if item.expected is None:
             agent.refs[item.branch] = Ref(item.branch, "branch", item.seq)
         else:
@@ -195,6 +220,27 @@ class MemoryBackend:
                 for seq in seqs[:limit]
             ]
 
+    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+        with self._lock:
+            self._check_open()
+            first = self._place_of(cursor)
+            arrived = self._arrivals[first : first + limit]
+            entries = [self._fed(no, seq) for no, seq in arrived]
+            return Feed(entries, f"{self._id}-{first + len(arrived)}")
+
+    def _place_of(self, cursor: str) -> int:
+        if not cursor:
+            return 0
+        store, _, place = cursor.partition("-")
+        if store != self._id or not place.isdecimal() or int(place) > len(self._arrivals):
+            raise foreign_cursor(self.url)
+        return int(place)
+
+    def _fed(self, no: int, seq: int) -> Fed:
+        agent = self._agents[no - 1]
+        commit = StoredCommit(seq, *agent.commits[seq - 1], seq in agent.snapshots)
+        return Fed(no, agent.name, agent.incarnation, commit)
+
     def ref(self, no: int, name: str) -> Ref | None:
         with self._lock:
             self._check_open()
@@ -246,6 +292,10 @@ class MemoryBackend:
     def send(self, message: Message) -> Sent | Refused:
         with self._lock:
             self._check_open()
+            agent = self._latest.get(message.agent)
+            own = self._standings.get(agent.no) if agent else None
+            if own is None or own.closed:
+                self._check_closed(0, "")
             return self._runs.send(message, self.now())
 
     def inbox(
@@ -254,6 +304,74 @@ class MemoryBackend:
         with self._lock:
             self._check_open()
             return self._runs.inbox(run, kind=kind, limit=limit)
+
+    def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
+        with self._lock:
+            self._check_open()
+            return self._runs.mail(cursor, limit, self.url)
+
+    # -- what comes from other stores ------------------------------------------------------
+
+    def standing(self, no: int = 0) -> Standing | None:
+        with self._lock:
+            self._check_open()
+            return self._standings.get(no)
+
+    def stand(self, standing: Standing | None, no: int = 0) -> None:
+        with self._lock:
+            self._check_open()
+            if standing is None and not no:
+                self._standings.clear()
+            elif standing is None:
+                self._standings.pop(no, None)
+            else:
+                self._standings[no] = standing
+
+    def ship(self, shipment: Shipment) -> None:
+        with self._lock:
+            self._check_open()
+            agents, runs = [_copy(agent) for agent in self._agents], self._runs.copy()
+            arrivals = len(self._arrivals)
+            try:
+                self._ship(shipment)
+            except BaseException:
+                self._agents, self._runs = agents, runs
+                self._latest = {agent.name: agent for agent in agents}  # later ones come later
+                del self._arrivals[arrivals:]
+                raise
+
+    def _ship(self, shipment: Shipment) -> None:
+        for message in shipment.messages:
+            self._runs.take_in(message)
+        self._runs.last_no = max(self._runs.last_no, shipment.number_min)
+        for item in shipment.appends:
+            outcome = self._append(self._addressed(item))
+            if not isinstance(outcome, Appended):
+                raise not_linked(item, outcome)
+        for message in shipment.messages:
+            self._runs.take_in(message)  # what the end of a run took away is there again
+        for name, incarnation, branch, epoch in shipment.epochs:
+            refs = self._find(name, incarnation).refs
+            refs[branch] = replace(refs[branch], epoch=max(refs[branch].epoch, epoch))
+        if shipment.standing is not None:
+            self._standings[0] = shipment.standing
+
+    def _addressed(self, item: Append) -> Append:
+        """With the number of its agent, and nobody's lease in its way."""
+        if item.seq == 1:
+            return item
+        agent = self._find(item.agent, item.incarnation)
+        for name in (item.branch, item.drop_branch):
+            if name in agent.refs:
+                agent.refs[name] = replace(agent.refs[name], held=None, holder=None)
+        return replace(item, no=agent.no, epoch=None)
+
+    def _find(self, name: str, incarnation: int) -> _Agent:
+        wanted = (name, incarnation)
+        for agent in self._agents:
+            if (agent.name, agent.incarnation) == wanted:
+                return agent
+        raise no_such_agent(name, incarnation)
 
     # -- leases and executors --------------------------------------------------------------
 
@@ -274,6 +392,7 @@ class MemoryBackend:
                 if over is not None and ref.held == over:
                     refs[branch] = replace(ref, epoch=ref.epoch + 1, held=None, holder=None)
             elif ref.held == over and not ref.deleted and ref.kind == "branch":
+                self._check_closed(no, f"agent {self._agents[no - 1].name!r}")
                 epoch = ref.epoch + 1
                 refs[branch] = replace(ref, epoch=epoch, held=epoch, holder=executor)
                 return Lease(no, branch, executor, epoch)
@@ -344,6 +463,13 @@ class MemoryBackend:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed", target=self.url, hint="open it again")
+
+
+def _copy(agent: _Agent) -> _Agent:
+    return replace(
+        agent, commits=list(agent.commits), refs=dict(agent.refs), keys=dict(agent.keys),
+        snapshots=dict(agent.snapshots),
+    )  # fmt: skip
 
 
 def _info(agent: _Agent) -> AgentInfo:

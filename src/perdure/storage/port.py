@@ -182,6 +182,67 @@ class Sizes(Struct):
     extra: dict[str, Any] = field(default_factory=dict)
 
 
+class Fed(Struct, frozen=True):
+    """One commit of the feed, and whose it is."""
+
+    no: int
+    agent: str
+    incarnation: int
+    commit: StoredCommit
+
+
+class Feed(Struct, frozen=True):
+    """A part of the feed over all agents.
+
+    Attributes:
+        cursor: give it to get what comes behind these. Opaque text, of this store only.
+    """
+
+    entries: list[Fed]
+    cursor: str
+
+
+class Mail(Struct, frozen=True):
+    """A part of what was put into inboxes; `cursor` as in `Feed`."""
+
+    messages: list[Message]
+    cursor: str
+
+
+class Standing(Struct, frozen=True):
+    """Whether others than `Backend.ship` may write to a store, or to one agent in it.
+
+    Attributes:
+        why: text that the backend keeps and gives back; `perdure.storage.standing` reads it.
+    """
+
+    closed: bool
+    why: str
+
+
+class Shipment(Struct, frozen=True):
+    """What another store had, on its way in. All of it gets in, or nothing.
+
+    Attributes:
+        appends: commits; `no` is None in all of them: the incarnation is found by its name and
+            number, and the one with `seq` 1 creates it. Of their snapshots, leaves that are there
+            already are left out. No lease is looked at.
+        messages: with the numbers that they have, which must be free here, unless it is the
+            same message: that one is left as it is. Those whose value is MISSING were taken out.
+            `consumed` in the appends may name them, and then names only such as are not taken out.
+        number_min: messages put in later by `send` get greater numbers than this.
+        epochs: agent, incarnation, branch and an epoch: the branch's highest is at least that
+            afterwards.
+        standing: the store's from now on; None: it stays as it is.
+    """
+
+    appends: Sequence[Append] = ()
+    messages: Sequence[Message] = ()
+    number_min: int = 0
+    epochs: Sequence[tuple[str, int, str, int]] = ()
+    standing: Standing | None = None
+
+
 class Backend(Protocol):
     """Synchronous and thread-safe. Reads see all commits that were answered before they began."""
 
@@ -207,6 +268,23 @@ class Backend(Protocol):
     def read(self, no: int, first: int, last: int, *, newest_first: bool = False,
              limit: int | None = None) -> list[StoredCommit]:  # fmt: skip
         """The commits with first ≤ seq ≤ last, all from one moment."""
+        ...
+
+    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+        """What was committed, of all agents, deleted ones included, since a cursor was given.
+
+        In order per agent; no order is promised between agents. Each commit at least once; one
+        that commits late is never passed over. Empty when there is nothing new: its cursor is
+        as good as the one before.
+
+        Args:
+            cursor: that of an earlier answer, kept for as long as one likes; empty: from the start.
+            limit: the most entries; there may be fewer, and more behind them.
+
+        Raises:
+            NotFound: the cursor is not one of this store, or of one that was since restored from
+                an older copy.
+        """
         ...
 
     def ref(self, no: int, name: str) -> Ref | None:
@@ -276,6 +354,49 @@ class Backend(Protocol):
         self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
     ) -> list[Message]:
         """Messages that no commit took out yet, of one run or of all, in the order they came."""
+        ...
+
+    def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
+        """Messages that were put into inboxes since a cursor was given, of all agents, in the
+        order of their numbers. Cursors, limit and errors are those of `feed`.
+
+        Those that a commit took out since have MISSING as their value. What a run's end or an
+        agent's deletion removed may be left out.
+        """
+        ...
+
+    # What follows is for stores that follow others, and for agents that move between stores.
+
+    def standing(self, no: int = 0) -> Standing | None:
+        """What was last said of an agent, or, with 0, of the store; None: nothing."""
+        ...
+
+    def stand(self, standing: Standing | None, no: int = 0) -> None:
+        """Say how an agent, or, with 0, the store stands from now on; durable. None: nothing is
+        said of it any more, and, with 0, of none of its agents either.
+
+        What is said of an agent goes before what is said of the store. Where it is closed, an
+        `append` is answered, and taking a lease is refused, with a `ClosedError`, in the very
+        transaction (I2): nothing that is committed later than this slips past it. A store that is
+        closed takes no new agents either, and by `send` messages only for agents that are said
+        to be open; the inbox of a closed agent in an open store stays open. Giving back and
+        breaking leases, heartbeats and all reading go on. While nothing is closed, this costs a
+        commit nothing.
+
+        Raises:
+            StoreUnavailable: its outcome says whether it may have been said.
+        """
+        ...
+
+    def ship(self, shipment: Shipment) -> None:
+        """Write what comes from another store, in one transaction, durably, also where this one is
+        closed.
+
+        Raises:
+            Conflict: a commit does not link to what is here (I3), or a number is another
+                message's; nothing was written.
+            StoreUnavailable: its outcome says whether it may have been.
+        """
         ...
 
     def lease(self, no: int, branch: str, executor: str | None, *,

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
-from perdure.storage.port import Refused, Sent
+from perdure.storage.cursors import foreign_cursor
+from perdure.storage.port import Mail, Refused, Sent
+from perdure.storage.standing import number_taken
 
 
 class RunTable(Struct):
@@ -111,6 +113,33 @@ class RunTable(Struct):
         ]  # fmt: skip
         return found[:limit]
 
+    def mail(self, cursor: str, limit: int, url: str) -> Mail:
+        """As `Backend.mail`."""
+        after = int(cursor) if cursor.isdecimal() and cursor.isascii() else -1
+        if (after < 0 and cursor) or after > self.last_no:
+            raise foreign_cursor(url)
+        numbered = sorted((one for one in self.put_in.values() if one.no > after), key=_number)
+        found = [_own(self.waiting.get(one.no, one)) for one in numbered[:limit]]
+        return Mail(found, str(found[-1].no) if found else cursor)
+
+    def take_in(self, message: Message) -> None:
+        """A message of another store, with its number; see `Shipment`.
+
+        Raises:
+            Conflict: the number is another message's.
+        """
+        place = message.run, message.kind, message.name, message.key
+        there = self.put_in.get(place)
+        if there is not None and there.no == message.no and message.no in self.waiting:
+            return
+        if any(one.no == message.no and at != place for at, one in self.put_in.items()):
+            raise number_taken(message)
+        self.put_in[place] = replace(message, value=MISSING)
+        if message.value is not MISSING:
+            self.waiting[message.no] = _own(message)
+            self.waiting = dict(sorted(self.waiting.items()))
+        self.last_no = max(self.last_no, message.no)
+
     def has_all(self, numbers: Sequence[int]) -> bool:
         return len(set(numbers)) == len(numbers) and all(no in self.waiting for no in numbers)
 
@@ -122,6 +151,10 @@ class RunTable(Struct):
             if message.agent == name:
                 del self.put_in[place]
                 self.waiting.pop(message.no, None)
+
+
+def _number(message: Message) -> int:
+    return message.no
 
 
 def begun(message: Message, row: RunInfo) -> Message:

@@ -20,14 +20,16 @@ from perdure.core import chain, ops
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import Cause, Checkpoint, Lease
 from perdure.storage.port import Append, Appended, Backend, Ref, Refused, StoredSnapshot
+from perdure.testing.contract_feed import FeedContract
 from perdure.testing.contract_inbox import InboxContract
 from perdure.testing.contract_notices import NoticesContract
 from perdure.testing.contract_runs import RunsContract
+from perdure.testing.contract_shipping import ShippingContract
 from perdure.testing.pen import Pen as Pen
 from perdure.testing.pen import a_run, fields, refused
 
 
-class BackendContract(RunsContract, InboxContract, NoticesContract):
+class BackendContract(RunsContract, InboxContract, NoticesContract, FeedContract, ShippingContract):
     """See the module."""
 
     # -- append ----------------------------------------------------------------------------

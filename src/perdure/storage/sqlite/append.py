@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import apsw
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from perdure.core import chain
 from perdure.model import FINISHED
 from perdure.storage.clocks import Clock
 from perdure.storage.port import Append, Appended, Outcome, Refused
+from perdure.storage.sqlite.closing import closed, find_closed
 from perdure.storage.sqlite.inbox import Put
 from perdure.storage.sqlite.rows import (
     do,
@@ -23,24 +24,35 @@ from perdure.storage.sqlite.rows import (
     run,
 )  # fmt: skip
 
+Heads = Mapping[int, tuple[int, bytes]]
+"""By agent number, seq and header of the last commit that the connection itself brought in: the log
+has it, and nobody can put another one there (I3)."""
 
-def append(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
+NO_HEADS: Heads = {}
+
+
+def append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads = NO_HEADS) -> Outcome:
     """Write one commit with those that come along with it, or nothing of it (I2). Later ones of
     the transaction see it."""
     if not item.then:
-        return _append(db, item, clock)
+        try:
+            return _append(db, item, clock, heads)
+        except apsw.ConstraintError as error:  # the first statement's: nothing is written yet
+            return closed(db, item, error)
+    if standing := find_closed(db, item.no or 0):
+        return standing
     db.execute("SAVEPOINT whole")
-    outcome = _append(db, item, clock)
+    outcome = _append(db, item, clock, heads)
     for follower in item.then:
         if isinstance(outcome, Appended):
-            outcome = _append(db, replace(follower, no=outcome.no), clock)
+            outcome = _append(db, replace(follower, no=outcome.no), clock, heads)
     if not isinstance(outcome, Appended):
         db.execute("ROLLBACK TO whole")
     db.execute("RELEASE whole")
     return outcome
 
 
-def _append(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
+def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Outcome:
     refused = _refusal(db, item)
     if refused:
         return refused
@@ -53,7 +65,7 @@ def _append(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
         do(db, "claim_head", wanted)
         if not db.changes():
             return _diagnose(db, item, no)
-    if not _take_place(db, item, at):
+    if not _take_place(db, item, at, heads.get(no)):
         if item.expected is not None:
             do(db, "put_back_head", (no, item.branch, item.expected))
         return Refused("stale")
@@ -63,11 +75,15 @@ def _append(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
     return Appended(no)
 
 
-def _take_place(db: apsw.Connection, item: Append, at: int) -> bool:
+def _take_place(db: apsw.Connection, item: Append, at: int, head: tuple[int, bytes] | None) -> bool:
     """I3: insert it if it links to the commit before its place, and the place is free."""
     if item.seq > 1:
-        found = run(db, "find_header", (at - 1,))
-        if not found or chain.commit_id(found[0][0]) != item.prev:
+        if head is not None and head[0] == item.seq - 1:
+            before = head[1]
+        else:
+            found = run(db, "find_header", (at - 1,))
+            before = found[0][0] if found else b""
+        if chain.commit_id(before) != item.prev:
             return False
     do(db, "add_commit", (at, item.header, item.payload))
     return bool(db.changes())

@@ -20,17 +20,23 @@ from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import (
     Append,
     ExecutorRow,
+    Feed,
+    Mail,
     Outcome,
     Ref,
     Refused,
     Sent,
+    Shipment,
     Sizes,
+    Standing,
     StoredCommit,
     StoredSnapshot,
 )  # fmt: skip
-from perdure.storage.sqlite import inbox
+from perdure.storage.sqlite import closing, inbox, shipping
+from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import RESTORE
+from perdure.storage.sqlite.feed import Feeder
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
@@ -70,6 +76,7 @@ class SqliteBackend:
             self.path, durability, vfs, create=create, checked=checked, clock=clock
         )
         self._readers = Readers(self._writer.connect)
+        self._feeder = Feeder(self.url)
         _quiet_at_forks(self)
 
     @contextmanager
@@ -96,6 +103,10 @@ class SqliteBackend:
         with self._reading() as db:
             rows = run(db, name, (*between, -1 if limit is None else limit))
         return [StoredCommit(at & SEQ_MAX, head, body, bool(snap)) for at, head, body, snap in rows]
+
+    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+        with self._reading() as db:
+            return self._feeder.read(db, cursor, limit)
 
     def snapshot(self, no: int, seq: int) -> StoredSnapshot | None:
         with self._reading() as db:
@@ -168,6 +179,24 @@ class SqliteBackend:
         with self._reading() as db:
             return inbox.messages(db, run, kind, limit)
 
+    def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
+        with self._reading() as db:
+            return inbox.mail(db, cursor, limit, self.url)
+
+    # -- what comes from other stores ------------------------------------------------------
+
+    def standing(self, no: int = 0) -> Standing | None:
+        with self._reading() as db:
+            return closing.find(db, no)
+
+    def stand(self, standing: Standing | None, no: int = 0) -> None:
+        with self._writer.lock:
+            self._writer.settled(lambda db: closing.put(db, standing, no))
+
+    def ship(self, shipment: Shipment) -> None:
+        with self._writing() as db:
+            shipping.ship(db, shipment, self._clock)
+
     # -- leases and executors --------------------------------------------------------------
 
     def lease(
@@ -179,8 +208,11 @@ class SqliteBackend:
                 run(db, "give_lease", (no, branch, release))
             elif executor is None:
                 run(db, "break_lease", (no, branch, over))
-            elif row := run(db, "take_lease", (no, branch, executor, over)):
-                return Lease(no, branch, executor, row[0][0])
+            else:
+                with unless_closed(db, no):
+                    row = run(db, "take_lease", (no, branch, executor, over))
+                if row:
+                    return Lease(no, branch, executor, row[0][0])
             ref = find_ref(db, no, branch)
         if ref is None:
             raise NotFound("there is no such branch", target=f"branch {branch!r}")

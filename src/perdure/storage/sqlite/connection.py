@@ -133,6 +133,7 @@ class _MadeMeanwhileError(Exception):
 def _connect(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
 ) -> apsw.Connection:
+    _refuse_other_things(path)
     empty = not os.path.exists(path) or os.path.getsize(path) == 0
     if not empty and not may_write(path):
         return _connect_to_look(path, vfs or checksum_vfs())
@@ -175,6 +176,22 @@ def _connect(
             raise translate(error, path) from error
         raise
     return connection
+
+
+def _refuse_other_things(path: str) -> None:
+    """SQLite takes a file of one byte for an empty one, and writes over it; on a device or a pipe
+    it fails as a bad disk does, or waits for ever.
+
+    Raises:
+        NotAStore: it is none, and was left as it was.
+    """
+    if not os.path.exists(path):
+        return
+    hint = "check the path; nothing was changed"
+    if not os.path.isfile(path):
+        raise NotAStore("is no regular file", target=f"store {path}", hint=hint)
+    if os.path.getsize(path) == 1:
+        raise NotAStore("is not a Perdure store", target=f"store {path}", hint=hint)
 
 
 def may_write(path: str) -> bool:

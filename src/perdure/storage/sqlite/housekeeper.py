@@ -18,6 +18,8 @@ import apsw
 CHECKPOINT_PAGES = 1000
 """Pages in the WAL (4 MB) from which on they are moved into the main file."""
 
+COPIED_AT_ONCE = 1 << 20
+
 _log = logging.getLogger("perdure.sqlite")
 
 
@@ -142,3 +144,24 @@ def sync_wal(path: str) -> None:
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_wal_again(connection: apsw.Connection, path: str) -> None:
+    """Make the WAL durable after a sync of it failed: the system may have forgotten what it had to
+    write, and would then call a second sync a success. So all of it is written anew, then synced.
+
+    Raises:
+        OSError, apsw.Error: it may still not be durable.
+    """
+    connection.execute("BEGIN IMMEDIATE")  # nobody else writes to it meanwhile
+    try:
+        descriptor = os.open(path + "-wal", os.O_RDWR)
+        try:
+            at = 0
+            while data := os.pread(descriptor, COPIED_AT_ONCE, at):
+                at += os.pwrite(descriptor, data, at)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+    finally:
+        connection.execute("ROLLBACK")

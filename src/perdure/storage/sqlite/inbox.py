@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.model import FINISHED, MISSING, Message, MessageKind
-from perdure.storage.port import Refused, Sent
+from perdure.storage.cursors import foreign_cursor
+from perdure.storage.port import Mail, Refused, Sent
+from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.rows import run, to_message, to_run
 
 
@@ -39,7 +41,8 @@ class Put:
             message.run, message.agent, message.kind, message.name, message.key, self._value,
             message.who, message.at,
         )  # fmt: skip
-        self._tried = int(run(db, "add_message", fields)[0][0])
+        with unless_closed(db):
+            self._tried = int(run(db, "add_message", fields)[0][0])
         return Sent(replace(message, value=codec.decode(self._value), no=self._tried), fresh=True)
 
 
@@ -48,6 +51,16 @@ def find(db: apsw.Connection, message: Message) -> Message | None:
     place = message.run, message.kind, message.name, message.key
     rows = run(db, "find_message", place)
     return to_message(rows[0]) if rows else None
+
+
+def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
+    """As `Backend.mail`. Numbers grow in the order of commits: one transaction writes at a time."""
+    after = int(cursor) if cursor.isdecimal() and cursor.isascii() else -1
+    last = run(db, "last_message")
+    if (after < 0 and cursor) or after > (last[0][0] if last else 0):
+        raise foreign_cursor(url)
+    found = [to_message(row) for row in run(db, "list_mail", (after, limit))]
+    return Mail(found, str(found[-1].no) if found else cursor)
 
 
 def messages(

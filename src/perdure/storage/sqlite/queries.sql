@@ -197,6 +197,13 @@ ORDER BY name LIMIT ?3;
 -- name: list_incarnations
 SELECT no, name, incarnation, deleted FROM agents ORDER BY no;
 
+-- name: list_heads
+-- Incarnations with the key of their latest commit: a descent of the b-tree for each.
+SELECT no, name, incarnation,
+       (SELECT c.id FROM commits c WHERE c.id BETWEEN no << 36 AND (no + 1 << 36) - 1
+        ORDER BY c.id DESC LIMIT 1)
+FROM agents WHERE no BETWEEN ? AND ? ORDER BY no;
+
 -- name: last_place
 SELECT id FROM commits WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1;
 
@@ -266,3 +273,92 @@ SELECT leaf_ids FROM snapshots WHERE id BETWEEN ? AND ?;
 
 -- name: count_leaves
 SELECT coalesce(sum(length(data)), 0) FROM leaves WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: list_mail
+SELECT run, agent, kind, name, key, CASE consumed WHEN 0 THEN value END, who, at, no FROM inbox
+WHERE no > ? ORDER BY no LIMIT ?;
+
+-- name: last_message
+SELECT seq FROM sqlite_sequence WHERE name = 'inbox';
+
+-- name: raise_last_message
+UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'inbox' AND seq < ?1;
+
+-- name: begin_messages
+INSERT INTO sqlite_sequence (name, seq) VALUES ('inbox', ?);
+
+-- name: find_message_by_number
+SELECT run, kind, name, key, consumed FROM inbox WHERE no = ?;
+
+-- name: forget_message
+DELETE FROM inbox WHERE run = ? AND kind = ? AND name = ? AND key = ?;
+
+-- name: take_message_in
+INSERT INTO inbox (run, agent, kind, name, key, value, who, at, no, consumed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: let_go
+-- Of a lease that nobody asks for: what is shipped comes from where leases were looked at.
+UPDATE refs SET held = NULL, holder = NULL WHERE agent_no = ? AND name = ? AND held IS NOT NULL;
+
+-- name: has_standings
+SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'standings';
+
+-- name: make_standings
+-- Made when something is first said of a store or an agent: see docs/format.md, "Standings".
+CREATE TABLE IF NOT EXISTS standings (
+    no INTEGER PRIMARY KEY,
+    closed INTEGER NOT NULL,
+    why TEXT NOT NULL
+) STRICT;
+
+-- name: find_standing
+SELECT closed, why FROM standings WHERE no = ?;
+
+-- name: put_standing
+INSERT OR REPLACE INTO standings (no, closed, why) VALUES (?, ?, ?);
+
+-- name: end_standing
+DELETE FROM standings WHERE no = ?;
+
+-- name: end_standings
+DELETE FROM standings;
+
+-- name: any_closed
+SELECT 1 FROM standings WHERE closed = 1 AND no >= 0;
+
+-- name: close_log
+CREATE TRIGGER IF NOT EXISTS closed_to_commits BEFORE INSERT ON commits
+WHEN coalesce((SELECT closed FROM standings WHERE no = NEW.id >> 36),
+              (SELECT closed FROM standings WHERE no = 0), 0)
+     AND NOT EXISTS (SELECT 1 FROM standings WHERE no = -1)
+BEGIN SELECT RAISE(ABORT, 'closed'); END;
+
+-- name: close_heads
+CREATE TRIGGER IF NOT EXISTS closed_to_heads BEFORE UPDATE OF seq, held ON refs
+WHEN (NEW.seq <> OLD.seq OR NEW.held IS NOT NULL)
+     AND coalesce((SELECT closed FROM standings WHERE no = NEW.agent_no),
+                  (SELECT closed FROM standings WHERE no = 0), 0)
+     AND NOT EXISTS (SELECT 1 FROM standings WHERE no = -1)
+BEGIN SELECT RAISE(ABORT, 'closed'); END;
+
+-- name: close_names
+CREATE TRIGGER IF NOT EXISTS closed_to_agents BEFORE INSERT ON agents
+WHEN coalesce((SELECT closed FROM standings WHERE no = 0), 0)
+     AND NOT EXISTS (SELECT 1 FROM standings WHERE no = -1)
+BEGIN SELECT RAISE(ABORT, 'closed'); END;
+
+-- name: close_mail
+CREATE TRIGGER IF NOT EXISTS closed_to_messages BEFORE INSERT ON inbox
+WHEN coalesce((SELECT closed FROM standings WHERE no = 0), 0)
+     AND NOT EXISTS (
+         SELECT 1 FROM agents JOIN standings USING (no) WHERE name = NEW.agent AND closed = 0
+     )
+     AND NOT EXISTS (SELECT 1 FROM standings WHERE no = -1)
+BEGIN SELECT RAISE(ABORT, 'closed'); END;
+
+-- name: reopen
+DROP TRIGGER IF EXISTS closed_to_commits;
+DROP TRIGGER IF EXISTS closed_to_heads;
+DROP TRIGGER IF EXISTS closed_to_agents;
+DROP TRIGGER IF EXISTS closed_to_messages;

@@ -25,6 +25,11 @@ def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
     return db.execute(_sql[name], values).fetchall()
 
 
+def each(db: apsw.Connection, name: str, values: Any) -> Iterable[Any]:
+    """Execute a named statement; its rows as they are asked for."""
+    return db.execute(_sql[name], values)
+
+
 def do(db: apsw.Connection, name: str, values: Any) -> None:
     """Execute a named statement that has no rows."""
     db.execute(_sql[name], values)

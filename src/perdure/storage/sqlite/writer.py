@@ -19,8 +19,9 @@ from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.append import append, landed
 from perdure.storage.sqlite.connection import UNSYNCED, Files, check_wal, connect
+from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import ReplacedError, translate
-from perdure.storage.sqlite.housekeeper import Housekeeper, sync_wal
+from perdure.storage.sqlite.housekeeper import Housekeeper, sync_wal, write_wal_again
 from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.upgrade import see_as_it_is, upgrade
 
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 GROUP_COMMITS = 64
 GROUP_MS = 20
+
+HEADS_KEPT = 4096
+"""Agents whose last commit is kept in memory, so that the next one need not read it."""
 
 
 class Writer:
@@ -50,7 +54,7 @@ class Writer:
         self._checked = checked
         self._unsynced = 0
         self._marked = durability == "sync"
-        self._suspect = False
+        self._suspect = is_in_doubt(path)
         self._final: PerdureError | None = None
         self.lock = threading.RLock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
@@ -87,6 +91,7 @@ class Writer:
 
     def _adopt(self, connection: apsw.Connection) -> None:
         self._connection = connection
+        self._heads: dict[int, tuple[int, bytes]] = {}
         self._full = self._durability == "sync"
         self._files = Files.of(self._path)
         connection.set_wal_hook(self._after_commit)
@@ -132,19 +137,28 @@ class Writer:
             self._mark_unsynced(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            outcomes = [append(connection, item, self._clock) for item in batch]
+            outcomes = [append(connection, item, self._clock, self._heads) for item in batch]
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
         self._files.check()
+        self._note(batch, outcomes)
         if durable:
             self._unsynced = 0
             self._housekeeper.flushed()
         elif self._durability == "group":
             self._housekeeper.flush_later()
         return outcomes
+
+    def _note(self, batch: Sequence[Append], outcomes: Sequence[Outcome]) -> None:
+        if len(self._heads) > HEADS_KEPT:
+            self._heads.clear()
+        for item, outcome in zip(batch, outcomes, strict=True):
+            if type(outcome) is Appended:
+                last = item.then[-1] if item.then else item
+                self._heads[outcome.no] = (last.seq, last.header)
 
     def _mark_unsynced(self, connection: apsw.Connection) -> None:
         """Durably, before the first commit that is not: see `check_wal`."""
@@ -167,7 +181,7 @@ class Writer:
 
     def _settle(self, batch: Sequence[Append], error: Exception) -> list[Outcome]:
         """After an error that hit the whole transaction: look up what is in, retry what is not."""
-        self._suspect = True
+        self._distrust(error)
         problem = self.translate(error)
         if isinstance(problem, Corrupt):
             return [problem] * len(batch)
@@ -183,7 +197,7 @@ class Writer:
                 return Appended(no)
             return self._transact([item])[0]
         except (apsw.Error, ReplacedError) as again:
-            self._suspect = True
+            self._distrust(again)
             second = self.translate(again)
             try:
                 self._reopen_durably()
@@ -198,18 +212,23 @@ class Writer:
         """Drop the connection that failed, and write anew what it may have left unsynced.
 
         After a failed fsync the kernel may call lost pages clean, so a later fsync of the WAL
-        proves nothing. Moving its content into the main file writes and syncs it a second time.
+        proves nothing. I1: the WAL is written a second time before any of it goes into the main
+        file: newer pages there, under a WAL whose end is lost, would be no state that ever was.
+        Then it is emptied, durably: what nobody was told of must not come back from it.
         """
         if self._connection is not None:
             self._connection.close(True)
             self._connection = None
         connection = self.connect()
         try:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
+            write_wal_again(connection, self._path)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            sync_wal(self._path)
         except BaseException:
             connection.close(True)
             raise
         self._suspect = False
+        trust(self._path)
         self._adopt(connection)
 
     def _unknown(self, problem: PerdureError) -> StoreUnavailable:
@@ -245,7 +264,7 @@ class Writer:
                 raise
             self._files.check()
         except (apsw.Error, ReplacedError) as error:
-            self._suspect = True
+            self._distrust(error)
             raise self.translate(error) from error
 
     def settled(self, work: Callable[[apsw.Connection], T]) -> T:
@@ -327,9 +346,16 @@ class Writer:
             self.sync_failed()
             raise self._unknown(translate(apsw.IOError(str(error)), self._path)) from error
 
+    def _distrust(self, error: Exception) -> None:
+        """What the connection believes after an error; and the WAL, if a sync may have failed."""
+        self._suspect = True
+        if isinstance(error, apsw.IOError):
+            doubt(self._path)
+
     def sync_failed(self) -> None:
         """A sync failed: no later one of the same file proves anything about what came before."""
         self._suspect = True
+        doubt(self._path)
 
     def stop(self) -> None:
         """Before a fork: no connection may cross it, as SQLite's locks do not. Until `go_on`, or
@@ -353,6 +379,9 @@ class Writer:
         """Close; as the last one it tidies the WAL away, if that is still ours."""
         self._housekeeper.close()  # it may be waiting for the lock
         with self.lock:
+            if self._suspect and self._final is None:
+                with suppress(PerdureError, apsw.Error, ReplacedError, OSError):
+                    self._reopen_durably()
             self._final = self._final or StoreUnavailable(
                 "the store is closed", target=f"store {self._path}", hint="open it again"
             )
@@ -365,5 +394,6 @@ class Writer:
             self._files.check()
             if self._durability == "group" and self._unsynced:
                 sync_wal(self._path)
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            if not self._suspect:  # else what it moved might be lost in the WAL: a mixture is worse
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         connection.close(True)

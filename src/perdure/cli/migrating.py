@@ -1,0 +1,62 @@
+"""`migrate`: agents move to another store while they run."""
+
+from __future__ import annotations
+
+import typer
+
+from perdure.cli import plain
+from perdure.cli.progress import bar
+from perdure.cli.replicas import SourceArgument, TargetArgument, urls_understood, wants_json
+from perdure.cli.session import JsonOption
+from perdure.cli.words import clean, count, stdout_console, text
+from perdure.replication import Moved
+from perdure.replication import migrate as migrate_store
+
+
+def migrate(
+    ctx: typer.Context,
+    source: SourceArgument,
+    target: TargetArgument,
+    as_json: JsonOption = False,
+) -> None:
+    """Move all agents of SRC to DST, with every commit id as it was, while they run.
+
+    What they have is copied first. Then each agent has a pause, usually far under a second, in
+    which neither store takes its commits; its inbox comes along, and what is still sent to it at
+    SRC until the end is sent on. In the end SRC is closed: it can be read, and whoever writes to
+    it is told where it went. Start workers on DST when you start this; end those on SRC when it
+    is through. A tool call that was under way on SRC is in doubt on DST, as after a crash.
+
+    It may be killed at any moment: run it again, and it goes on where it was.
+    """
+    copied = 0
+    arrived: list[Moved] = []
+    with urls_understood(), bar() as progress:
+        progress.begin(f"copying {source}")
+
+        def on_step(commits: int) -> None:
+            nonlocal copied
+            copied += commits
+            progress.at(copied)
+
+        def on_moved(moved: Moved) -> None:
+            arrived.append(moved)
+            progress.begin(f"moved {moved.agent}")
+
+        migrate_store(source, target, on_moved, on_step)
+    longest_s = max((moved.pause_s for moved in arrived), default=0.0)
+    if wants_json(ctx):
+        plain.put({
+            "source": source, "target": target, "commits_copied": copied,
+            "longest_pause_s": round(longest_s, 6),
+            "agents": [
+                {"agent": moved.agent, "incarnation": moved.incarnation,
+                 "pause_s": round(moved.pause_s, 6)}
+                for moved in arrived
+            ],
+        })  # fmt: skip
+        return
+    console = stdout_console()
+    words = f"{count(len(arrived), 'agent')} moved; the longest pause was {longest_s:.3f} s"
+    console.print(text(("✓ ", "bold green"), (clean(target), "bold"), f"  {words}"))
+    console.print(text("  ", f"{clean(source)} is closed; its log can be read there"))

@@ -1,0 +1,225 @@
+"""`replicate`, `promote` and `restore`: copies of whole stores."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from perdure import StoreUnavailable
+from perdure.cli import plain
+from perdure.cli.failures import UsageError
+from perdure.cli.progress import bar
+from perdure.cli.session import JsonOption, Settings
+from perdure.cli.words import clean, count, stderr_console, stdout_console, text
+from perdure.replication import (
+    Follower,
+    Lag,
+    Step,
+    follow,
+    following,
+    moment,
+)
+from perdure.replication import promote as promote_store
+from perdure.replication import restore as restore_store
+
+SAY_EVERY_S = 1.0
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="SRC", help="The store to copy: a path or URL.")
+]
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="DST", help="Where to; it is made if it is not there.")
+]
+
+
+@contextmanager
+def urls_understood() -> Iterator[None]:
+    """A URL that no backend knows is a wrong command line."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def wants_json(ctx: typer.Context) -> bool:
+    return ctx.ensure_object(Settings).json
+
+
+def replicate(
+    ctx: typer.Context,
+    source: SourceArgument,
+    target: TargetArgument,
+    keep_on: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as commits come, until Ctrl-C.")
+    ] = False,
+    resync: Annotated[
+        bool,
+        typer.Option("--resync", help="Take a DST that has agents, e.g. an old primary, or that "
+                     "followed another store, if its logs are all beginnings of SRC's."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Copy a store into another one, of whatever kind, and keep it up to date.
+
+    Each commit is shipped as it is, checked and linked at the other end; a DST that went on by
+    itself is refused, naming agent and seq. DST follows SRC from then on, and takes no other
+    writes until `perdure promote`. Run it again, after a crash too: it goes on where it was.
+
+    With --follow it prints a line for what came, and how far DST is behind: in commits, and in
+    seconds since the first commit that it lacks.
+    """
+    json = wants_json(ctx)
+    with urls_understood(), following(source, target, resync=resync) as follower:
+        commits, messages = _catch_up(follower, quiet=json)
+        _say(follower, commits, messages, json=json, lines=keep_on)
+        if keep_on:
+            _keep_on(follower, json=json)
+
+
+def _catch_up(follower: Follower, *, quiet: bool) -> tuple[int, int]:
+    commits = messages = 0
+    with bar() as progress:
+        progress.begin(f"copying {follower.source.url}", None if quiet else follower.lag().commits)
+        while True:
+            step = follower.step()
+            commits, messages = commits + step.commits, messages + step.messages
+            progress.at(commits)
+            if not step.more:
+                return commits, messages
+
+
+def _keep_on(follower: Follower, *, json: bool) -> None:
+    """Until SIGTERM or SIGINT, which end it with 0: all that came is in."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    unsaid = [0, 0]
+    said_at = time.monotonic()
+
+    def on_step(step: Step) -> None:
+        nonlocal said_at
+        unsaid[0] += step.commits
+        unsaid[1] += step.messages
+        if step.more and time.monotonic() - said_at < SAY_EVERY_S:
+            return
+        _say(follower, unsaid[0], unsaid[1], json=json, lines=True)
+        unsaid[:], said_at = [0, 0], time.monotonic()
+
+    def on_trouble(error: StoreUnavailable, again_s: float) -> None:
+        if json:
+            _line("unavailable", problem=str(error), again_s=again_s)
+        else:
+            words = f"{error.target}: {error.problem} (tried again in {again_s:g} s)"
+            stderr_console().print(text(("unavailable ", "bold red"), clean(words)))
+
+    follow(follower, stop, on_step, on_trouble)
+
+
+def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: bool) -> None:
+    lag = follower.lag()
+    said = {"commits": commits, "messages": messages, "lag": _lag_json(lag)}
+    if json and lines:
+        _line("shipped", **said)
+    elif json:
+        plain.put({"source": follower.source.url, "target": follower.target.url, **said})
+    else:
+        words = f"{count(commits, 'commit')}, {count(messages, 'message')}; "
+        if lag.commits:
+            words += f"{count(lag.commits, 'commit')} and {lag.seconds:.1f} s behind"
+        else:
+            words += "up to date"
+        time_said = datetime.now().astimezone().strftime("%H:%M:%S ")
+        stdout_console().print(text((time_said, "dim"), words))
+        sys.stdout.flush()
+
+
+def _lag_json(lag: Lag) -> dict[str, Any]:
+    return {"commits": lag.commits, "seconds": round(lag.seconds, 6)}
+
+
+def _line(event: str, **more: Any) -> None:
+    said = {"at": datetime.now(UTC).isoformat(), "event": event, **more}
+    sys.stdout.write(plain.ascii_dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def promote(
+    ctx: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="DST", help="The follower.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="URL", help="Where its source is, if it has moved."),
+    ] = None,
+    lost: Annotated[
+        bool,
+        typer.Option("--source-is-lost", help="Do without the source: what did not come yet is "
+                     "lost."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Make a follower a store of its own, with fencing tokens above those of its source.
+
+    If the source can be reached it is closed first, for its writers to be told where it went, and
+    all of it is shipped: nothing acknowledged is lost. Else say --source-is-lost; should the old
+    primary come back, end its processes before anything else: `perdure replicate` then shows which
+    of its agents went on by themselves.
+    """
+    with urls_understood():
+        done = promote_store(target, source, source_is_lost=lost)
+    latest = moment(done.latest) if done.latest else None
+    if wants_json(ctx):
+        plain.put({
+            "promoted": target, "source": done.source, "lossless": done.lossless,
+            "commits": done.commits, "messages": done.messages,
+            "latest": plain.time_json(latest) if latest else None,
+        })  # fmt: skip
+        return
+    console = stdout_console()
+    console.print(text(("✓ ", "bold green"), (clean(target), "bold"), " is a store of its own"))
+    if done.lossless:
+        words = f"nothing is lost: {clean(done.source)} was closed, and its last "
+        words += f"{count(done.commits, 'commit')} and {count(done.messages, 'message')} shipped"
+    else:
+        when = latest.isoformat() if latest else "the beginning"
+        words = f"what {clean(done.source)} acknowledged after {when}, commits and messages, is "
+        words += "not here, unless it came with them"
+    console.print(text("  ", words))
+
+
+def restore(
+    ctx: typer.Context,
+    source: SourceArgument,
+    target: TargetArgument,
+    at: Annotated[
+        str, typer.Option("--at", metavar="TIME", help="A moment with its zone: "
+                          "2026-08-12T14:03:22+02:00, …Z.")
+    ],
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Fill a new store with all that SRC, a primary or a follower, had committed by a moment.
+
+    Every commit is checked and linked on its way. Agents that were deleted later live. Messages
+    that a run took out of its inbox later are not in the new inbox: they are in SRC's log.
+    """
+    try:
+        when = datetime.fromisoformat(at)
+    except ValueError:
+        raise UsageError(f"{at!r} is no moment: write 2026-08-12T14:03:22Z") from None
+    with urls_understood(), bar() as progress:
+        progress.begin(f"restoring {target}")
+        done = restore_store(source, target, when)
+    if wants_json(ctx):
+        plain.put({
+            "source": source, "target": target, "at": plain.time_json(when),
+            "commits": done.commits, "messages": done.messages,
+        })  # fmt: skip
+        return
+    words = f"{count(done.commits, 'commit')}, {count(done.messages, 'message')} as of {at}"
+    stdout_console().print(text(("✓ ", "bold green"), (clean(target), "bold"), f"  {words}"))

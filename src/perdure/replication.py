@@ -1,0 +1,220 @@
+"""Copies of stores, and moves between them: stores that follow another, promotion, migration, and
+restoring a moment.
+
+    with perdure.replication.following("agents.db", "postgresql://db/agents") as follower:
+        follower.drain()
+        print(follower.lag())
+
+What is promised, and what is not, is told in docs/replication.md.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from perdure.errors import NotFound, StoreUnavailable
+from perdure.state.divergence import DivergedError as DivergedError
+from perdure.state.divergence import Divergence as Divergence
+from perdure.state.migration import Migration as Migration
+from perdure.state.migration import Moved as Moved
+from perdure.state.replication import Follower as Follower
+from perdure.state.replication import Lag as Lag
+from perdure.state.replication import Promoted as Promoted
+from perdure.state.replication import Step as Step
+from perdure.state.replication import promote as _promote
+from perdure.state.replication import restore as _restore
+from perdure.storage.locate import locate
+from perdure.storage.port import Backend
+from perdure.storage.standing import ClosedError as ClosedError
+from perdure.storage.standing import read_why
+
+Url = str | os.PathLike[str]
+
+POLL_S = 0.2
+BUSY_MAX = 0.1
+"""Of its time a follower that finds nothing spends at most about so much on looking."""
+
+BACK_MAX_S = 10.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Restored(Struct, frozen=True):
+    """What a store was filled with: all up to a moment."""
+
+    commits: int
+    messages: int
+
+
+@contextmanager
+def _opened(source: Url, target: Url) -> Iterator[tuple[Backend, Backend]]:
+    """Both stores; the target is made if it is not there, the source is not."""
+    one = locate(source, create=False)
+    try:
+        other = locate(target)
+        try:
+            yield one, other
+        finally:
+            other.close()
+    finally:
+        one.close()
+
+
+@contextmanager
+def following(source: Url, target: Url, *, resync: bool = False) -> Iterator[Follower]:
+    """A target that follows a source, from here on and until it is promoted: nobody else writes to
+    it. Where it is, is kept in the target: open it again, after a crash too, and it goes on.
+
+    Args:
+        source, target: URLs. The target is made if it is not there; it must have no agents.
+        resync: take a target that has agents, or that followed another source, once each of its
+            logs is found to be a beginning of the source's.
+
+    Raises:
+        DivergedError: the target has commits that the source lacks; it names agent and seq.
+        Conflict: the target has agents of its own, follows another store, or was promoted.
+        NotFound: there is no such source.
+    """
+    with _opened(source, target) as (one, other):
+        follower = Follower(one, other)
+        follower.begin(resync=resync)
+        yield follower
+
+
+def follow(
+    follower: Follower, stop: threading.Event,
+    on_step: Callable[[Step], None] = lambda step: None,
+    on_trouble: Callable[[StoreUnavailable, float], None] = lambda error, again_s: None,
+) -> None:  # fmt: skip
+    """Ship what is new, as it comes, until `stop` is set. Where one of the stores is unavailable,
+    this goes on trying.
+
+    Args:
+        on_step: called after each look at the source that brought something.
+        on_trouble: called with what is the matter, and in how many seconds it is tried again.
+
+    Raises:
+        DivergedError, Corrupt, Conflict: as `Follower.step`.
+    """
+    back_s = 0.0
+    while not stop.is_set():
+        began = time.monotonic()
+        try:
+            step = follower.step()
+        except StoreUnavailable as error:
+            if not error.retry:
+                raise
+            follower.shipper.forget()
+            back_s = min(back_s * 2 or POLL_S, BACK_MAX_S)
+            on_trouble(error, back_s)
+            stop.wait(back_s)
+            continue
+        back_s = 0.0
+        if step.commits or step.messages:
+            on_step(step)
+        if not step.more:
+            stop.wait(max(POLL_S, (time.monotonic() - began) / BUSY_MAX))
+
+
+def promote(target: Url, source: Url | None = None, *, source_is_lost: bool = False) -> Promoted:
+    """Make a follower a store of its own.
+
+    The source, where it can be reached, is closed first, so that its writers are told where it
+    went, and all of it is shipped: nothing acknowledged is lost. May be repeated after a crash.
+
+    Args:
+        source: its URL, where it is not the one that the follower knows.
+        source_is_lost: do without it. What it acknowledged and the follower does not have yet is
+            lost; should it come back, nobody keeps its old writers from it, and it is found to
+            have diverged when it is replicated.
+
+    Raises:
+        StoreUnavailable: the source cannot be reached, and nobody said that it is lost; or it
+            failed on the way: make the call again.
+        Conflict: the target follows nobody, or another source.
+        DivergedError: the source has other commits than the target.
+    """
+    other = locate(target, create=False)
+    try:
+        if source_is_lost:
+            return _promote(other, None)
+        why = read_why(other.standing())
+        if why is None or why.kind != "follows":
+            return _promote(other, None)  # which says what it is instead
+        one = _reach(source or why.url, why.at)
+        try:
+            return _promote(other, one)
+        finally:
+            one.close()
+    finally:
+        other.close()
+
+
+def _reach(url: Url, at: int) -> Backend:
+    try:
+        return locate(url, create=False)
+    except (StoreUnavailable, NotFound, ValueError) as error:
+        raise _unreachable(url, at, error) from error
+
+
+def _unreachable(url: Url, at: int, error: Exception) -> StoreUnavailable:
+    problem = getattr(error, "problem", str(error))
+    since = moment(at).isoformat() if at else "its beginning"
+    return StoreUnavailable(
+        f"cannot be reached to hand over: {problem}", target=f"store {os.fspath(url)}",
+        hint="if it is elsewhere, say where (`--source URL`); if it is lost, say so "
+        f"(`--source-is-lost`): what it acknowledged after {since} is then lost, too",
+    )  # fmt: skip
+
+
+def migrate(
+    source: Url, target: Url, on_moved: Callable[[Moved], None] = lambda moved: None,
+    on_step: Callable[[int], None] = lambda commits: None,
+) -> list[Moved]:  # fmt: skip
+    """Move all agents of a store to another one while they run.
+
+    What they have is copied first; then each agent has a pause of its own, in which neither store
+    takes its commits. May be killed at any moment, and called again: it goes on where it was.
+
+    Args:
+        target: made if it is not there; it must have no agents.
+        on_moved: called after each agent.
+        on_step: called with each number of commits that was copied meanwhile.
+
+    Returns:
+        The agents that this call moved.
+
+    Raises:
+        Conflict: the target has agents of its own; or the source is not where they are.
+        StoreUnavailable: make the call again.
+    """
+    with _opened(source, target) as (one, other):
+        return Migration(one, other).run(on_moved, on_step)
+
+
+def restore(source: Url, target: Url, at: datetime) -> Restored:
+    """Fill a new store with all that another had committed by a moment, agent by agent, verified
+    on the way. May be killed, and called again with the same moment.
+
+    Raises:
+        ValueError: `at` has no zone.
+        Conflict: the target has agents.
+        Corrupt: the source's chain does not hold.
+    """
+    if at.tzinfo is None:
+        raise ValueError(f"{at.isoformat()} names no moment without its zone")
+    with _opened(source, target) as (one, other):
+        until = (at - _EPOCH) // timedelta(microseconds=1)
+        follower = Follower(one, other, kind="restoring", until=until)
+        return Restored(*_restore(follower))
+
+
+def moment(at_micros: int) -> datetime:
+    """Of microseconds since 1970."""
+    return _EPOCH + timedelta(microseconds=at_micros)

@@ -1,0 +1,103 @@
+"""Where two stores stopped being copies of one another: the first commit that one has alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from perdure.errors import Conflict
+from perdure.model import AgentInfo
+from perdure.storage.port import Backend
+
+PAGE = 1000
+NAMED_MAX = 5
+
+
+class Divergence(Struct, frozen=True):
+    """Commits of a source that a copy does not have.
+
+    Attributes:
+        seq: the first of them.
+        behind: the copy has none at that place: it was not shipped that far. Else it has another.
+        commits: how many there are.
+    """
+
+    agent: str
+    incarnation: int
+    seq: int
+    behind: bool
+    commits: int
+
+
+class DivergedError(Conflict):
+    """The logs went on differently; `found` says where. Nothing was written."""
+
+    retry = False
+
+    def __init__(
+        self, problem: str, *, target: str, hint: str, found: tuple[Divergence, ...]
+    ) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.found = found
+
+
+def diverged(found: tuple[Divergence, ...], url: str) -> DivergedError:
+    """The error for commits that only one of two stores has.
+
+    Args:
+        url: the store that lacks them.
+    """
+    first, *others = found
+    names = ", ".join(f"{one.agent!r} from commit {one.seq}" for one in others[:NAMED_MAX])
+    if len(others) > NAMED_MAX:
+        names += f" and {len(others) - NAMED_MAX} more"
+    also = f"; so did {names}" if names else ""
+    what = "goes on beyond what is" if first.behind else "went on differently from what is"
+    return DivergedError(
+        f"{what} in {url}{also}", target=f"agent {first.agent!r}, commit {first.seq}",
+        hint="one of the two took commits on its own, e.g. an old primary after the other was "
+        "promoted. Decide which is right; `perdure export` keeps what the other one has; then "
+        "replicate into a new store",
+        found=found,
+    )  # fmt: skip
+
+
+def compare(source: Backend, copy: Backend) -> Iterator[Divergence]:
+    """All agents, deleted ones that have an heir included, of which the source has commits that
+    the copy lacks. Reads a few headers of each."""
+    after = ""
+    while page := source.agents(after=after, limit=PAGE):
+        for info in page:
+            for incarnation in range(1, info.incarnation + 1):
+                here = source.agent(info.name, incarnation)
+                found = here and first_difference(source, here, copy)
+                if found:
+                    yield found
+        after = page[-1].name
+
+
+def first_difference(source: Backend, info: AgentInfo, copy: Backend) -> Divergence | None:
+    """Where one log of the source leaves that of the copy; None: the copy has all of it."""
+    there = copy.agent(info.name, info.incarnation)
+    common = min(info.seq, there.seq) if there is not None else 0
+    if there is not None and not _same(source, info, copy, there, common):
+        low, high = 0, common  # the same at `low`, another one at `high`
+        while high - low > 1:
+            middle = (low + high) // 2
+            if _same(source, info, copy, there, middle):
+                low = middle
+            else:
+                high = middle
+        return Divergence(info.name, info.incarnation, high, False, info.seq - high + 1)
+    if common == info.seq:
+        return None
+    return Divergence(info.name, info.incarnation, common + 1, True, info.seq - common)
+
+
+def _same(one: Backend, a: AgentInfo, other: Backend, b: AgentInfo, seq: int) -> bool:
+    """A header names its predecessor's id: the same one means the same log up to there."""
+    if not seq:
+        return True
+    here, there = one.read(a.no, seq, seq), other.read(b.no, seq, seq)
+    return bool(here and there) and here[0].header == there[0].header

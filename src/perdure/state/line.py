@@ -1,0 +1,70 @@
+"""One agent's log on its way into a store: commit by commit, with the views that each brings along.
+
+Nothing is decided here that the log does not say: branches, keys, checkpoints and runs are
+rebuilt from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.core import chain
+from perdure.model import Checkpoint, Commit
+from perdure.state.extras import asked
+from perdure.state.projections import FindRow, RunRows
+from perdure.storage.port import Append
+
+
+class Line:
+    """See the module. `last` is the last commit that went in, None at the log's begin."""
+
+    def __init__(
+        self, last: Commit | None = None, heads: dict[str, int] | None = None,
+        find_row: FindRow | None = None,
+    ) -> None:  # fmt: skip
+        self.last = last
+        self.heads = heads if heads is not None else {}
+        self.runs = RunRows(find_row)
+
+    @property
+    def seq(self) -> int:
+        return self.last.seq if self.last is not None else 0
+
+    def append(self, commit: Commit, header: bytes, payload: bytes, digest: bytes | None) -> Append:
+        """What writes the next commit.
+
+        Args:
+            commit: what header and payload say.
+            digest: what its key was used for; None: made anew from its cause's words.
+
+        Raises:
+            Corrupt: it does not follow.
+        """
+        chain.check_link(commit, self.last)
+        key = commit.cause.key
+        digest = digest if digest is not None else asked(commit.cause.what)
+        item = Append(
+            commit.agent, None, commit.incarnation, commit.seq, header, payload,
+            commit.branch, self.heads.get(commit.branch),
+            key=(key, digest) if key is not None else None,
+            epoch_min=commit.epoch, prev=commit.prev, runs=self.runs.after(commit),
+        )  # fmt: skip
+        for record in commit.records:
+            _note(record, commit, item)
+        self.heads[commit.branch] = commit.seq
+        self.last = commit
+        return item
+
+
+def _note(record: Any, commit: Commit, item: Append) -> None:
+    match record:
+        case {"t": "checkpoint", "name": str(name)}:
+            item.checkpoint = Checkpoint(
+                name, int(record.get("seq") or commit.seq), str(record.get("state", "")),
+                commit.schema_id, commit.schema_version, record.get("config"),
+                dict(record.get("dependencies") or {}), record.get("run"), record.get("position"),
+            )  # fmt: skip
+        case {"t": "branch-deleted", "name": str(name)}:
+            item.drop_branch = name
+        case {"t": "agent-deleted"}:
+            item.delete_agent = True

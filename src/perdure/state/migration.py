@@ -1,0 +1,151 @@
+"""Moving a store's agents to another store while they run, each with a pause of its own.
+
+An agent is closed at the source before the last of it is shipped, and opened at the target after:
+at no moment can both take its commits (I4), whenever this is killed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.errors import Conflict
+from perdure.model import AgentInfo, Message
+from perdure.state.replication import (
+    NUMBERS_APART,
+    Follower,
+    epochs_of,
+    forward,
+    living,
+    raise_tokens,
+)  # fmt: skip
+from perdure.storage.port import Backend, Shipment
+from perdure.storage.standing import Why, read_why
+
+
+class Moved(Struct, frozen=True):
+    """An agent that arrived. `pause_s`: how long neither store took its commits."""
+
+    agent: str
+    incarnation: int
+    pause_s: float
+
+
+class Migration(Follower):
+    """Moves all agents of a source into an empty target. One thread at a time."""
+
+    def __init__(self, source: Backend, target: Backend) -> None:
+        super().__init__(source, target, kind="moving-in")
+        self._arrived: set[str] = set()
+
+    def begin(self, *, resync: bool = False) -> None:
+        """Close the target to all but what comes from the source; or go on.
+
+        Raises:
+            Conflict: the target has agents of its own; the source was moved elsewhere, or is a
+                follower.
+        """
+        there = read_why(self.source.standing())
+        if there is not None and there.closed:
+            if (there.kind, there.url) != ("moved", self.target.url):
+                raise Conflict(
+                    f"its agents are not here to be moved ({there.kind} {there.url})",
+                    target=f"store {self.source.url}", hint="name the store that they are in",
+                )  # fmt: skip
+            if self.target.standing() is None:
+                raise Conflict(
+                    "was moved there already", target=f"store {self.source.url}",
+                    hint=f"its agents go on at {self.target.url}",
+                )  # fmt: skip
+        super().begin()
+        self.target.ship(Shipment(number_min=self._numbers_from()))
+        for info in living(self.target):
+            if self.target.standing(info.no) is not None:
+                self._arrived.add(info.name)
+
+    def _numbers_from(self) -> int:
+        """Above all that the source gave, and will have given before this is over."""
+        messages, _ = self._mail()
+        last = max((message.no for message in messages), default=0)
+        return last + NUMBERS_APART if last < NUMBERS_APART else 0
+
+    def _deliver(self, entries: Any, messages: list[Message], why: Why) -> int:
+        """What came for an agent that has arrived is put in as if it had been sent there."""
+        for message in messages:
+            if message.agent in self._arrived:
+                forward(self.target, message)
+        rest = [message for message in messages if message.agent not in self._arrived]
+        return self.shipper.ship(entries, rest, why)
+
+    def move(self, info: AgentInfo) -> Moved:
+        """Move one agent: a pause of a few transactions, whatever its size, once `step` has
+        brought what it had."""
+        began = time.monotonic()
+        self.source.stand(Why("moved", self.target.url).standing(), info.no)
+        rest = list(self.shipper.rest_of(info.name, info.incarnation))
+        messages, mail = self._mail()
+        self.why = replace(self.why, mail=mail)
+        epochs = epochs_of(self.source, info, self.source)
+        for message in messages:
+            if message.agent in self._arrived:
+                forward(self.target, message)
+        mine = [message for message in messages if message.agent not in self._arrived]
+        self.shipper.ship(rest, mine, self.why, epochs)
+        there = self.target.agent(info.name, info.incarnation)
+        assert there is not None
+        self.target.stand(Why("here", self.source.url).standing(), there.no)
+        self._arrived.add(info.name)
+        return Moved(info.name, info.incarnation, time.monotonic() - began)
+
+    def run(
+        self, on_moved: Callable[[Moved], None] = lambda moved: None,
+        on_step: Callable[[int], None] = lambda commits: None,
+    ) -> list[Moved]:  # fmt: skip
+        """All of it: copies while the agents run, moves one after the other, then closes the
+        source for good and opens the target. May be killed at any moment, and called again.
+
+        Raises:
+            As `begin` and `step`.
+        """
+        self.begin()
+        moved: list[Moved] = []
+        for info in self._between():
+            moved.append(self.move(info))
+            on_moved(moved[-1])
+        self._catch_up(on_step)
+        while left := [info for info in living(self.source) if info.name not in self._arrived]:
+            for info in left:
+                found = self.source.agent(info.name)
+                if found is None or found.deleted:
+                    continue
+                moved.append(self.move(found))
+                on_moved(moved[-1])
+                self._catch_up(on_step)
+        self.finish()
+        return moved
+
+    def _between(self) -> list[AgentInfo]:
+        """Agents that neither store takes commits of, since this was ended: they come first."""
+        return [
+            info for info in living(self.source)
+            if info.name not in self._arrived and self.source.standing(info.no) is not None
+        ]  # fmt: skip
+
+    def _catch_up(self, on_step: Callable[[int], None]) -> None:
+        while True:
+            step = self.step()
+            on_step(step.commits)
+            if not step.more:
+                return
+
+    def finish(self) -> None:
+        """Close the source, ship what is left (deleted agents, and runs that were asked for on
+        agents that are still to be), and open the target."""
+        self.source.stand(Why("moved", self.target.url).standing())
+        self.complete()
+        raise_tokens(self.target, self.source)
+        self.target.stand(None)

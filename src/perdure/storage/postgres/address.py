@@ -1,0 +1,136 @@
+"""A store's URL: what libpq gets of it, our own options, and how it is shown.
+
+Nothing of a password is ever shown: not in a store's URL, and not in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+import psycopg
+from msgspec import Struct
+from psycopg.conninfo import conninfo_to_dict
+
+SCHEMA = "perdure"
+OWN = ("schema", "partitions", "pool_size", "pool_timeout", "deadline", "retry")
+"""Options of the URL's query that are ours; libpq does not see them."""
+
+PARTITIONS_MAX = 1024
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,49}")
+
+DEFAULTS: dict[str, Any] = {
+    "application_name": "perdure",
+    "connect_timeout": 10,
+    # A host that is gone without a word is noticed after half a minute, not after two hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+"""What libpq is told where the URL does not say it."""
+
+
+class Address(Struct, frozen=True):
+    """Where a store is.
+
+    Attributes:
+        conninfo: what libpq gets, as keyword arguments of `psycopg.connect`.
+        shown: the URL without a password.
+        partitions: hash partitions of the tables, where the store is made now; 0: none.
+        pool_timeout_s: how long a caller waits for a free connection.
+        deadline_s: how long a caller waits for the server's answer.
+        retry_s: how long an open store tries to reach a server that is away.
+    """
+
+    conninfo: dict[str, Any]
+    shown: str
+    schema: str
+    partitions: int
+    pool_size: int
+    pool_timeout_s: float
+    deadline_s: float
+    retry_s: float
+
+    def hide(self, text: str) -> str:
+        """A text that somebody else wrote, without the password."""
+        for name in ("password", "sslpassword"):
+            secret = self.conninfo.get(name)
+            if secret:
+                text = text.replace(str(secret), "***").replace(quote(str(secret), ""), "***")
+        return text
+
+
+def parse(url: str) -> Address:
+    """Read a URL.
+
+    Raises:
+        ValueError: libpq cannot read it, or an option is out of its bounds.
+    """
+    base, _, query = url.partition("?")
+    if base.count("@") > 1 or "#" in url:
+        raise ValueError(
+            "a PostgreSQL URL with an '@' or '#' in its password: write them as %40 and %23"
+        )
+    options, kept = {}, []
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in OWN:
+            options[name] = value
+        else:
+            kept.append((name, value))
+    conninfo: dict[str, Any] = {}
+    try:
+        conninfo = conninfo_to_dict(base + ("?" + urlencode(kept, quote_via=quote) if kept else ""))
+        ports_ok = all(
+            not port or port.isdigit() for port in str(conninfo.get("port", "")).split(",")
+        )
+    except psycopg.Error:
+        ports_ok = False
+    if not ports_ok:  # libpq would say what it stumbled over: a part of the password, maybe
+        raise ValueError(
+            "libpq cannot read this PostgreSQL URL: write it as "
+            "postgresql://user:password@host:port/database?schema=name, with special characters of "
+            "the password as %XX"
+        ) from None
+    schema = options.get("schema", SCHEMA)
+    if not _SCHEMA_NAME.fullmatch(schema):
+        raise ValueError(
+            f"schema {schema!r}: small letters, digits and underscores, at most 50 of them"
+        )
+    if "," in str(conninfo.get("host", "")):
+        conninfo.setdefault("target_session_attrs", "read-write")
+    return Address(
+        {**DEFAULTS, **conninfo}, _shown(conninfo, schema), schema,
+        int(_number(options, "partitions", 0, 0, PARTITIONS_MAX)),
+        int(_number(options, "pool_size", 8, 1, 1000)),
+        _number(options, "pool_timeout", 30, 0.001, 3600),
+        _number(options, "deadline", 30, 0.01, 3600),
+        _number(options, "retry", 10, 0, 3600),
+    )  # fmt: skip
+
+
+def _number(options: dict[str, str], name: str, default: float, least: float, most: float) -> float:
+    try:
+        value = float(options.get(name, default))
+    except ValueError:
+        value = most + 1
+    if not least <= value <= most or (name in ("partitions", "pool_size") and value % 1):
+        raise ValueError(f"option {name} of the URL: a number from {least:g} to {most:g}")
+    return value
+
+
+def _shown(conninfo: dict[str, Any], schema: str) -> str:
+    user = f"{quote(str(conninfo['user']), '')}@" if conninfo.get("user") else ""
+    hosts = str(conninfo.get("host", "")).split(",")
+    ports = str(conninfo.get("port", "")).split(",")
+    if len(ports) < len(hosts):
+        ports = ports * len(hosts)
+    where = ",".join(
+        quote(host, ":[]") + (f":{port}" if port else "")
+        for host, port in zip(hosts, ports, strict=False)
+    )
+    database = quote(str(conninfo.get("dbname", "")), "")
+    return f"postgresql://{user}{where}/{database}" + (
+        f"?schema={schema}" if schema != SCHEMA else ""
+    )

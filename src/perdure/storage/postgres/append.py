@@ -1,0 +1,130 @@
+"""A commit as the values of one statement, and the statement's answer as an outcome.
+
+All of a commit's checks and writes are in the function `append_1` of the database, and a batch is
+one call: one round trip. What only few commits have goes along as one JSON value, its bytes beside
+it by number.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.core import codec
+from perdure.storage.port import Append, Appended, Outcome, Standing
+from perdure.storage.postgres.rows import from_checkpoint, from_run, text, to_refused
+from perdure.storage.postgres.wire import blobs, jsons, numbers, texts
+from perdure.storage.standing import ClosedError, closed_error, no_such_agent
+
+
+def values_of_all(items: Sequence[Append], durable: bool, now: int) -> tuple[Any, ...]:
+    """For the statement "append".
+
+    Raises:
+        TypeError: a result or a message's value is not plain data.
+    """
+    known: list[int | None] = []
+    words: list[str | None] = []
+    extra = _Bytes()
+    for item in items:
+        key, asked = item.key if item.key is not None else (None, None)
+        known += (item.no, item.incarnation, item.seq, item.expected, item.epoch)
+        words += (text(item.agent), text(item.branch), None if key is None else text(key))
+        extra.all += (item.header, item.payload, item.prev, asked)
+    more = [_more_of(item, now, extra) for item in items]
+    together = len(items) > 1 or len(items[0].runs) + len(items[0].sends) > 1
+    return (
+        durable, texts(_runs_of(items)) if together else None, numbers(known), texts(words),
+        blobs(extra.all), jsons(more) if any(more) else None,
+    )  # fmt: skip
+
+
+def _runs_of(items: Sequence[Append]) -> list[str]:
+    """The runs that a batch is going to write to. They are locked first, in one order for all."""
+    runs = {text(row.id) for item in items for row in item.runs}
+    return sorted(runs | {text(message.run) for item in items for message in item.sends})
+
+
+def values_of(item: Append, durable: bool, now: int) -> tuple[Any, ...]:
+    """For the statement "ship". As `values_of_all`."""
+    key, asked = item.key if item.key is not None else (None, None)
+    extra = _Bytes()
+    more = _more_of(item, now, extra)
+    return (
+        durable, text(item.agent), item.no, item.incarnation, item.seq, item.header, item.payload,
+        item.prev, text(item.branch), item.expected, item.epoch,
+        None if key is None else text(key), asked, more, blobs(extra.all),
+    )  # fmt: skip
+
+
+def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
+    """What rarely comes along."""
+    more: dict[str, Any] = {}
+    if item.snapshot is not None:
+        more["manifest"] = extra.add(item.snapshot.manifest)
+        more["leaf_ids"] = list(item.snapshot.leaf_ids)
+        more["leaves"] = [[leaf, extra.add(data)] for leaf, data in item.snapshot.leaves.items()]
+    if item.checkpoint is not None:
+        point = item.checkpoint
+        more["checkpoint"] = [text(point.name), point.seq, extra.add(from_checkpoint(point))]
+    if item.drop_branch is not None:
+        more["drop_branch"] = text(item.drop_branch)
+    if item.consumed:
+        more["consumed"] = list(item.consumed)
+    if item.runs:
+        more["runs"] = [
+            {**from_run(row), "result": extra.add(codec.encode(row.result))} for row in item.runs
+        ]
+    if item.sends:
+        more["sends"] = [
+            [text(message.run), text(message.agent), message.kind, text(message.name),
+             text(message.key), extra.add(codec.encode(message.value)), text(message.who), now,
+             new_token()]
+            for message in item.sends
+        ]  # fmt: skip
+    if item.epoch_min:
+        more["epoch_min"] = item.epoch_min
+    if item.release:
+        more["release"] = True
+    if item.delete_agent:
+        more["delete_agent"] = True
+    return json.dumps(more) if more else None
+
+
+class _Bytes:
+    """Values by their number, from 1, as PostgreSQL counts."""
+
+    def __init__(self) -> None:
+        self.all: list[bytes | None] = []
+
+    def add(self, value: bytes) -> int:
+        self.all.append(value)
+        return len(self.all)
+
+
+def new_token() -> int:
+    """Tells one attempt to put a message in from all others."""
+    return secrets.randbits(63)
+
+
+def outcome_of(row: Any, item: Append, url: str) -> Outcome:
+    """What the statement "append" or "ship" answered for a commit."""
+    no, refusal = row
+    if refusal is None:
+        return Appended(no)
+    found = msgspec.json.decode(refusal)
+    if found["why"] == "closed":
+        return closed_of(found, item.agent, url)
+    if found["why"] == "lost":
+        return no_such_agent(item.agent, item.incarnation)
+    return to_refused(found)
+
+
+def closed_of(refusal: Mapping[str, Any], agent: str, url: str) -> ClosedError:
+    """The error for a write to what is closed: the agent, or the store."""
+    target = f"agent {agent!r}" if refusal["no"] else f"store {url}"
+    return closed_error(Standing(True, refusal["says"]), target)

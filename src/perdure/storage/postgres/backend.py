@@ -1,0 +1,358 @@
+"""The storage port on a PostgreSQL database, for agents on many machines.
+
+The database is the only server: what is atomic, a function in it does in one statement
+(migrations/), what is ordered, a lock on the agent's row orders. Here is what goes over the wire.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import psycopg
+
+from perdure.errors import NotFound, StoreUnavailable
+from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
+from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.port import (
+    Append,
+    ExecutorRow,
+    Feed,
+    Mail,
+    Outcome,
+    Ref,
+    Refused,
+    Sent,
+    Shipment,
+    Sizes,
+    Standing,
+    StoredCommit,
+    StoredSnapshot,
+)  # fmt: skip
+from perdure.storage.postgres import housekeeping, inbox, schema
+from perdure.storage.postgres.address import parse
+from perdure.storage.postgres.append import closed_of
+from perdure.storage.postgres.clock import StoreClock
+from perdure.storage.postgres.connection import Connection, connect
+from perdure.storage.postgres.faults import DeadlineError, is_lost, translate
+from perdure.storage.postgres.feed import read_feed, read_mail
+from perdure.storage.postgres.line import GRACE_S, Line
+from perdure.storage.postgres.notices import Notifier
+from perdure.storage.postgres.pool import Pool
+from perdure.storage.postgres.rows import from_text, ref_of, text, to_ref
+from perdure.storage.postgres.runs import list_ready, list_runs
+from perdure.storage.postgres.shipping import ship
+from perdure.storage.postgres.statements import statements
+from perdure.storage.postgres.writer import Writer
+
+T = TypeVar("T")
+
+SEQ_MAX = 2**63 - 1
+READ_TRIES = 3
+FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
+
+
+class PostgresBackend:
+    """See `perdure.storage.port.Backend`, whose promises these methods keep."""
+
+    def __init__(
+        self, url: str, *, durability: Durability = "sync", create: bool = True,
+        clock: Clock = wall_clock,
+    ) -> None:  # fmt: skip
+        self._address = parse(url)
+        self.url = self._address.shown
+        self._own_clock = None if clock is wall_clock else clock
+        self._clock = StoreClock()
+        self._sql = statements(self._address.schema)
+        first = connect(self._address, self._clock)
+        try:
+            self._format = schema.prepare(first, self._address, create=create)
+        except (psycopg.Error, DeadlineError) as error:
+            raise translate(error, self._address) from error
+        finally:
+            first.close()
+        self._pool = Pool(self._address, self._connect)
+        self._line = Line(self._address, self._connect)
+        self._notifier = Notifier(self._pool, self._address.schema, self._line.channel)
+        self._writer = Writer(self._address, self._pool, durability, self.now)
+        self._ended: set[str] = set()
+        _renew_after_fork(self)
+
+    def _connect(self) -> Connection:
+        connection = connect(self._address, self._clock)
+        try:
+            # A newer program may have changed the tables since; see schema.py.
+            if schema.find(connection, self._address) is None:
+                raise StoreUnavailable(
+                    "its tables are not there any more", target=f"store {self.url}",
+                    hint="somebody dropped the schema, or this is another database",
+                )  # fmt: skip
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, psycopg.Error | DeadlineError):
+                raise translate(error, self._address) from error
+            raise
+        return connection
+
+    def _reading(self, work: Callable[[Connection], T]) -> T:
+        """Reading may be done again: on another connection, where the first one was lost."""
+        for tried in range(1, READ_TRIES + 1):
+            try:
+                with self._pool.connection() as connection:
+                    return work(connection)
+            except (psycopg.Error, DeadlineError) as error:
+                if not is_lost(error) or tried == READ_TRIES:
+                    raise translate(error, self._address) from error
+                self._pool.forget()
+        raise AssertionError("the last try returns or raises")
+
+    def _rows(self, name: str, values: Any = ()) -> list[Any]:
+        return self._reading(
+            lambda db: db.cursor(binary=True).execute(self._sql[name], values).fetchall()
+        )
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def append(self, batch: Sequence[Append]) -> list[Outcome]:
+        self._pool.check()
+        return self._writer.append(batch)
+
+    def read(
+        self, no: int, first: int, last: int, *, newest_first: bool = False,
+        limit: int | None = None,
+    ) -> list[StoredCommit]:  # fmt: skip
+        name = "read_down" if newest_first else "read_up"
+        between = max(first, 0), min(last, SEQ_MAX)
+        return [StoredCommit(*row) for row in self._rows(name, (no, *between, limit))]
+
+    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+        store = self._format.store
+        return self._reading(lambda db: read_feed(db, self._sql, store, self.url, cursor, limit))
+
+    def snapshot(self, no: int, seq: int) -> StoredSnapshot | None:
+        rows = self._rows("find_snapshot", (no, seq))
+        if not rows:
+            return None
+        leaves = {leaf: data for _, _, leaf, data in rows if leaf is not None}
+        return StoredSnapshot(rows[0][0], tuple(rows[0][1]), leaves)
+
+    def key(self, no: int, key: str) -> tuple[int, bytes] | None:
+        rows = self._rows("find_key", (no, text(key)))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    # -- agents and names ------------------------------------------------------------------
+
+    def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
+        if incarnation is None:
+            rows = self._rows("find_agent", (text(name),))
+        else:
+            rows = self._rows("find_incarnation", (text(name), incarnation))
+        return _info(rows[0]) if rows else None
+
+    def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
+        values = {"prefix": text(prefix), "after": text(after), "limit": limit}
+        return [_info(row) for row in self._rows("list_agents", values)]
+
+    def ref(self, no: int, name: str) -> Ref | None:
+        rows = self._rows("find_ref", (no, text(name)))
+        return to_ref(rows[0]) if rows else None
+
+    def refs(self, no: int) -> list[Ref]:
+        return [to_ref(row) for row in self._rows("list_refs", (no,))]
+
+    # -- runs and their inbox --------------------------------------------------------------
+
+    def runs(
+        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False,
+        status: Sequence[str] | None = None, function: str | None = None, limit: int | None = None,
+        after: str | None = None, newest_first: bool = False,
+    ) -> list[RunInfo]:  # fmt: skip
+        return self._reading(
+            lambda db: list_runs(
+                db, self._sql, agent=agent, run_id=run_id, unfinished=unfinished, status=status,
+                function=function, limit=limit, after=after, newest_first=newest_first,
+            )
+        )  # fmt: skip
+
+    def ready(self, now: int, limit: int) -> list[RunInfo]:
+        others = [
+            row.id for row in self.executors() if row.alive and not self._line.holds(row.id)
+        ]  # fmt: skip
+        return self._reading(lambda db: list_ready(db, self._sql, now, limit, others))
+
+    def next_wake(self) -> int:
+        rows = self._rows("next_timer")
+        return int(rows[0][0]) if rows else 0
+
+    def send(self, message: Message) -> Sent | Refused:
+        return self._writer.settled(inbox.Put(self._sql, message, self.now(), self.url))
+
+    def inbox(
+        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
+    ) -> list[Message]:
+        return self._reading(lambda db: inbox.messages(db, self._sql, run, kind, limit))
+
+    def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
+        store = self._format.store
+        return self._reading(lambda db: read_mail(db, self._sql, store, self.url, cursor, limit))
+
+    # -- what comes from other stores ------------------------------------------------------
+
+    def standing(self, no: int = 0) -> Standing | None:
+        rows = self._rows("find_standing", (no,))
+        return Standing(*rows[0]) if rows else None
+
+    def stand(self, standing: Standing | None, no: int = 0) -> None:
+        values = (no, None, None) if standing is None else (no, standing.closed, standing.why)
+        self._writer.settled(lambda db: db.execute(self._sql["stand"], values))
+
+    def ship(self, shipment: Shipment) -> None:
+        now = self.now()
+        self._writer.settled(lambda db: ship(db, self._sql, shipment, now, self.url), repeat=False)
+
+    # -- leases and executors --------------------------------------------------------------
+
+    def lease(
+        self, no: int, branch: str, executor: str | None, *, over: int | None = None,
+        release: int | None = None,
+    ) -> Lease | Ref:  # fmt: skip
+        values = no, text(branch), None if executor is None else text(executor), over, release
+        taking = release is None and executor is not None
+        row = self._writer.settled(
+            lambda db: db.execute(self._sql["lease"], values).fetchone(), repeat=not taking
+        )
+        assert row is not None
+        if row[2] is not None:
+            names = self._rows("find_name", (no,))
+            name = from_text(names[0][0]) if names else ""
+            raise closed_of(msgspec.json.decode(row[2]), name, self.url)
+        if executor is not None and row[0] is not None:
+            return Lease(no, branch, executor, row[0])
+        if row[1] is None:
+            raise NotFound("there is no such branch", target=f"branch {branch!r}")
+        return ref_of(msgspec.json.decode(row[1]))
+
+    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
+        self._pool.check()
+        if ttl_ms is None:
+            self._writer.settled(
+                lambda db: db.execute(self._sql["end_executor"], (text(executor),))
+            )
+            self._line.drop(executor)
+            return
+        begins = not self._line.holds(executor)
+        proof = self._line.hold(executor)
+        now = self._own_clock() if self._own_clock else None
+        values = text(executor), ttl_ms * 1000, json.dumps(list(serves)), proof, now
+        self._writer.settled(
+            lambda db: self._clock.measure(
+                lambda: int((db.execute(self._sql["heartbeat"], values).fetchone() or (0,))[0])
+            )
+        )
+        if begins:
+            self._writer.settled(
+                lambda db: db.execute(self._sql["forget_executors"], (now, FORGOTTEN_AFTER_US))
+            )
+
+    def executors(self) -> list[ExecutorRow]:
+        rows = self._rows("list_executors", {"now": self._moment()})
+        for row in rows:
+            if not row[4]:
+                self._ended.discard(row[0])  # it may have been away, and be back
+        dead = self._dead([row[0] for row in rows if row[4]])
+        return [
+            ExecutorRow(
+                from_text(executor), expires, tuple(json.loads(serves)),
+                living and executor not in dead,
+            )
+            for executor, expires, serves, living, _ in rows
+        ]  # fmt: skip
+
+    def alive(self, executor: str) -> bool:
+        rows = self._rows("find_executor", {"now": self._moment(), "id": text(executor)})
+        if not rows or not rows[0][3]:
+            return False
+        if not rows[0][4]:
+            self._ended.discard(text(executor))
+            return True
+        return not self._dead([text(executor)])
+
+    def _dead(self, free: Sequence[str]) -> set[str]:
+        """Those of which nobody holds the lock now, nor in a moment: see line.py."""
+        suspects = [one for one in free if not self._line.holds(from_text(one))]
+        fresh = [one for one in suspects if one not in self._ended]
+        if fresh:
+            time.sleep(GRACE_S)
+        for one in fresh:
+            rows = self._rows("find_executor", {"now": self._moment(), "id": one})
+            if not rows or rows[0][4]:
+                self._ended.add(one)
+        return self._ended.intersection(suspects)
+
+    def _moment(self) -> int | None:
+        """For statements that compare times: a test's clock, else the database's own."""
+        return self._own_clock() if self._own_clock else None
+
+    def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
+        self._pool.check()
+        return self._line.listen(executor, callback)
+
+    def notify(self, run_id: str) -> None:
+        self._notifier.notify(run_id)
+
+    # -- housekeeping ----------------------------------------------------------------------
+
+    def maintain(
+        self, what: Literal["sizes", "check", "clean", "flush"], *, no: int | None = None
+    ) -> Sizes:
+        match what:
+            case "sizes":
+                return self._reading(lambda db: housekeeping.sizes(db, self._address.schema, no))
+            case "check":
+                self._reading(lambda db: housekeeping.read_all(db, self._address.schema))
+            case "clean":
+                self._reading(lambda db: housekeeping.clean(db, self._address.schema))
+            case "flush":
+                self._writer.settled(lambda db: db.execute(self._sql["flush"]))
+        return Sizes()
+
+    def now(self) -> int:
+        return self._own_clock() if self._own_clock else self._clock.now()
+
+    def close(self) -> None:
+        self._notifier.close()
+        self._line.close()
+        self._pool.close()
+
+    def renew(self) -> None:
+        """In a forked child: connections, locks and threads are the parent's."""
+        self._clock.renew()
+        self._pool.renew()
+        self._line.renew()
+        self._notifier.renew()
+
+
+def _info(row: Any) -> AgentInfo:
+    no, name, incarnation, deleted, seq = row
+    return AgentInfo(from_text(name), no, incarnation, deleted, seq)
+
+
+_open: weakref.WeakSet[PostgresBackend] = weakref.WeakSet()
+_hooks: list[bool] = []
+
+
+def _renew_after_fork(backend: PostgresBackend) -> None:
+    if not _hooks:
+        _hooks.append(True)
+        os.register_at_fork(after_in_child=_renew_all)
+    _open.add(backend)
+
+
+def _renew_all() -> None:
+    for backend in list(_open):
+        backend.renew()

@@ -1,0 +1,193 @@
+"""One connection: how it is made, and how long anything on it may take.
+
+Only this module knows how to wait. A caller waits for no answer longer than the deadline: then the
+statement is cancelled. A COMMIT that waits for a synchronous standby ends so, too, with success and
+a warning, done on this server alone; that is `InDoubtError`, and never success.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import errors, waiting
+from psycopg.abc import RV, PQGen
+from psycopg.errors import Diagnostic
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+from perdure.errors import StoreUnavailable, UnsupportedFormat
+from perdure.storage.postgres import wire
+from perdure.storage.postgres.address import Address
+from perdure.storage.postgres.clock import StoreClock
+from perdure.storage.postgres.faults import DeadlineError, InDoubtError, translate
+
+CANCEL_S = 5.0
+"""How long a server may take to cancel a statement before its connection is given up."""
+
+SERVER_MIN = 130_000
+PREPARE_AFTER = 2
+
+_POLL = {
+    waiting.WAIT_R: select.POLLIN,
+    waiting.WAIT_W: select.POLLOUT,
+    waiting.WAIT_RW: select.POLLIN | select.POLLOUT,
+}
+_READY = {
+    (True, False): waiting.READY_R,
+    (False, True): waiting.READY_W,
+    (True, True): waiting.READY_RW,
+}
+
+
+class Connection(psycopg.Connection[Any]):
+    """See the module.
+
+    Attributes:
+        pooled: a pooler stands between: this session may be another one at each transaction.
+        doubt: what the server said of the last COMMIT that was not done as it should.
+    """
+
+    deadline_s: float = 30.0
+    pooled: bool = False
+    doubt: str | None = None
+
+    def wait(self, gen: PQGen[RV], interval: float = 0.0, timeout: float | None = None) -> RV:
+        """Drive the protocol to its next result, within the deadline."""
+        until = time.monotonic() + (self.deadline_s if timeout is None else timeout)
+        try:
+            return _drive(gen, self.pgconn.socket, until)
+        except _TimeUpError:
+            return self._stop(gen)
+        except (psycopg.Error, UnicodeError):
+            raise
+        except BaseException:  # Ctrl-C: what was sent must not go on behind our back
+            with suppress(Exception):
+                self._stop(gen)
+            raise
+
+    def _stop(self, gen: PQGen[RV]) -> RV:
+        """Cancel what was sent, and hear what became of it."""
+        try:
+            self.cancel_safe(timeout=CANCEL_S)
+            return _drive(gen, self.pgconn.socket, time.monotonic() + CANCEL_S)
+        except errors.QueryCanceled as stopped:
+            raise DeadlineError(undone=True) from stopped
+        except (_TimeUpError, psycopg.Error) as silent:
+            self.pgconn.finish()
+            raise DeadlineError(undone=False) from silent
+
+    def check_doubt(self) -> None:
+        """After a COMMIT.
+
+        Raises:
+            InDoubtError: the server said that it was not replicated as it should.
+        """
+        doubt, self.doubt = self.doubt, None
+        if doubt is not None:
+            raise InDoubtError(doubt)
+
+    def note(self, notice: Diagnostic) -> None:
+        """Looks at what the server says beside its answers, in whatever language."""
+        words = notice.message_primary or ""
+        if notice.source_function == "SyncRepWaitForLSN" or "synchronous replication" in words:
+            self.doubt = f"the commit is on the primary only: {words}"
+
+    @property
+    def usable(self) -> bool:
+        return not self.closed and self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def abandon(self) -> None:
+        """In a forked child: the session is the parent's. Only our copy of its socket is closed,
+        so that the server sees the parent's end."""
+        with suppress(OSError, psycopg.Error):
+            os.close(self.pgconn.socket)
+        _abandoned.append(self)
+
+
+_abandoned: list[Connection] = []
+"""Never freed: libpq would say good-bye in the parent's name."""
+
+
+class _TimeUpError(Exception):
+    pass
+
+
+def _drive(gen: PQGen[RV], fileno: int, until: float) -> RV:
+    """Give the generator what it waits for: it knows the protocol, and this the clock."""
+    try:
+        wants = next(gen)
+        poll = select.poll()
+        while True:
+            poll.register(fileno, _POLL[wants])
+            left_ms = max(0.0, until - time.monotonic()) * 1000
+            found = poll.poll(left_ms)
+            if not found:
+                raise _TimeUpError
+            event = found[0][1]
+            # What tells of an error counts as readable: reading finds it.
+            readable, writable = event & ~select.POLLOUT, event & select.POLLOUT
+            wants = gen.send(_READY[bool(readable), bool(writable)])
+    except StopIteration as end:
+        value: RV = end.value
+        return value
+
+
+def connect(address: Address, clock: StoreClock) -> Connection:
+    """Open a connection, and look at who answers.
+
+    Raises:
+        StoreUnavailable, NotFound: as `translate` says. UnsupportedFormat: too old a server.
+    """
+    try:
+        connection = Connection.connect(
+            **address.conninfo, client_encoding="UTF8", autocommit=True,
+            prepare_threshold=PREPARE_AFTER,
+        )  # fmt: skip
+    except psycopg.Error as error:
+        raise translate(error, address) from None  # its words may hold what must not be shown
+    connection.deadline_s = address.deadline_s
+    connection.add_notice_handler(connection.note)
+    connection.adapters.register_dumper(int, Int8Dumper)
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+    wire.register(connection)
+    try:
+        _look(connection, address, clock)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, psycopg.Error | DeadlineError):
+            raise translate(error, address) from error
+        raise
+    return connection
+
+
+def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
+    target = f"store {address.shown}"
+    if connection.info.server_version < SERVER_MIN:
+        raise UnsupportedFormat(
+            f"PostgreSQL {connection.info.server_version // 10_000} is too old", target=target,
+            hint="use version 13 or later",
+        )  # fmt: skip
+    seen: list[Any] = []
+
+    def ask() -> int:
+        cursor = connection.execute(
+            "SELECT pg_backend_pid(), current_setting('server_encoding'), "
+            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        )
+        seen[:] = cursor.fetchone() or ()
+        return int(seen[2])
+
+    clock.measure(ask)
+    if seen[1] != "UTF8":
+        raise StoreUnavailable(
+            f"the database's encoding is {seen[1]}", target=target,
+            hint="create one with ENCODING 'UTF8' TEMPLATE template0",
+        )  # fmt: skip
+    if seen[0] != connection.info.backend_pid:
+        connection.pooled = True
+        connection.prepare_threshold = None

@@ -1,0 +1,134 @@
+"""PostgreSQL's errors in the words of the one tree: what happened, to which store, the way out.
+
+The hint of a password or host is never taken from the server's words but through `Address.hide`,
+and psycopg's error is not chained to ours where it tells how the connection was to be made.
+"""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+from psycopg import errors
+
+from perdure.errors import Corrupt, NotFound, PerdureError, StoreUnavailable, UnsupportedFormat
+from perdure.storage.postgres.address import Address
+
+RESTORE = "run `perdure verify`, and restore the database from a copy; do not write to it"
+
+
+class DeadlineError(Exception):
+    """The server did not answer in time.
+
+    `undone`: it said, when told to stop, that it did; else nobody knows what it is at.
+    """
+
+    def __init__(self, *, undone: bool) -> None:
+        super().__init__("the server did not answer in time")
+        self.undone = undone
+
+
+class InDoubtError(Exception):
+    """The COMMIT came back without being done as it should: on this server only."""
+
+
+class AwayError(StoreUnavailable):
+    """The server cannot be reached now, or is none that can be written to; it may be back soon."""
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether it says nothing about the statement, but that the connection is gone."""
+    if isinstance(error, DeadlineError):
+        return not error.undone
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return error.sqlstate is None or error.sqlstate[:2] == "08" or error.sqlstate in _SHUT_DOWN
+
+
+_SHUT_DOWN = {"57P01", "57P02", "57P03", "57P05"}
+
+AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
+"""Nothing of the transaction was done, and the same one may succeed."""
+
+
+def translate(error: BaseException, address: Address) -> PerdureError:
+    """The error of the tree."""
+    target = f"store {address.shown}"
+    if isinstance(error, PerdureError):
+        return error
+    if isinstance(error, DeadlineError):
+        return AwayError(
+            f"the server did not answer within {address.deadline_s:g} s", target=target,
+            hint="see what it waits for (pg_stat_activity): a lock, a full disk, or a synchronous "
+            "standby that is gone; ?deadline=SECONDS in the URL waits longer",
+        )  # fmt: skip
+    if isinstance(error, InDoubtError):
+        return StoreUnavailable(
+            str(error), target=target, outcome="unknown",
+            hint="bring the synchronous standby back, or take it out of synchronous_standby_names; "
+            "then look at the agent's log, or make the same call with an idempotency key",
+        )  # fmt: skip
+    words = " ".join(address.hide(str(error)).split())
+    state = getattr(error, "sqlstate", None) or _state_of(words)
+    if state in ("XX001", "XX002"):
+        return Corrupt(words, target=target, hint=RESTORE)
+    if state == "3D000":
+        return NotFound(
+            f"there is no such database ({words})", target=target,
+            hint="create it: CREATE DATABASE name ENCODING 'UTF8'",
+        )  # fmt: skip
+    if state in ("42P01", "42883", "42703", "3F000"):
+        return UnsupportedFormat(
+            f"its tables are not those of this perdure ({words})", target=target,
+            hint="somebody dropped or changed them; restore the schema from a copy",
+        )  # fmt: skip
+    known = state if state in _UNAVAILABLE else state[:2]
+    problem, hint = _UNAVAILABLE.get(known, ("the database refused", "see its log"))
+    kind = AwayError if known in _AWAY else StoreUnavailable
+    return kind(f"{problem} ({words})", target=target, hint=hint)
+
+
+def _state_of(words: str) -> str:
+    """libpq keeps the server's code to itself while it connects; its words must do."""
+    return next((state for part, state in _SAID.items() if re.search(part, words)), "")
+
+
+_SAID = {
+    r"authentication failed|no password supplied": "28P01",
+    r'database ".*" does not exist': "3D000",
+    r'role ".*" does not exist|no pg_hba.conf entry|not permitted to log in': "28000",
+    r"permission denied": "42501",
+    r"too many|connection slots": "53300",
+    r"starting up|shutting down|not yet accepting|recovery": "57P03",
+    r"session is read-only|not in hot standby|is in hot standby": "25006",
+}
+
+_AWAY = ("", "08", "57", "25006")
+
+_UNAVAILABLE: dict[str, tuple[str, str]] = {
+    "": (
+        "the server cannot be reached",
+        "check host, port and network; the call may be made again when it is up",
+    ),
+    "08": ("the connection was lost", "the call may be made again"),
+    "25006": (
+        "the server is read-only",
+        "it is a standby, or set read-only: name the primary in the URL, or all hosts "
+        "(postgresql://a,b/db), of which the one that can be written to is taken",
+    ),
+    "28P01": ("wrong user or password", "check the URL's user and password, or ~/.pgpass"),
+    "28": ("this user may not log in", "check the URL, and the server's pg_hba.conf"),
+    "42501": (
+        "permission denied",
+        "give this user the role for what it does; docs/postgres.md tells which there are",
+    ),
+    "53": ("the server is out of resources", "free disk, memory or connections, and try again"),
+    "55P03": ("a lock could not be had in time", "make the call again"),
+    "57014": (
+        "the server cancelled the statement",
+        "its statement_timeout, or an operator, did; raise the limit for this user",
+    ),
+    "57": ("the server is shutting down or starting", "the call may be made again"),
+    "58": ("the server has an input/output error", "see its log; the disk may be failing"),
+    "40": ("others were in the way too often", "make the call again"),
+}

@@ -1,0 +1,84 @@
+"""The feed over all agents: where it goes on, and how nothing that commits late is passed over.
+
+Sequence numbers show when a row was written, not when it could be seen: a reader that goes by them
+passes over whoever commits late. So each commit keeps the transaction that wrote it, and the feed
+gives only those before the oldest one that still runs: none can come in front of them any more.
+
+One more thing is needed. A transaction may begin early, wait, and write to a log after one that
+began later has ended: its number is the smaller one, its commit the later one. So a commit keeps
+the greatest of its own transaction and of the commit before it (`append_1`): that grows along each
+log, and a row is still not given before its transaction has ended.
+
+The feed's cursor names the store, the last commit given, and a bit of its header, so that a cursor
+of another store, or of one that was since restored from an older copy, is found out. Messages go
+the same way, by their transactions: so their numbers grow in each answer, and not over all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+
+from perdure.storage.cursors import foreign_cursor
+from perdure.storage.port import Fed, Feed, Mail, StoredCommit
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.rows import from_text, to_message
+
+_FEED = re.compile(r"(\w+)\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})\.(\w+)")
+_MAIL = re.compile(r"(\w+)\.([0-9]{1,18})\.([0-9]{1,18})")
+
+
+def read_feed(
+    db: Connection, sql: Mapping[str, str], store: str, url: str, cursor: str, limit: int
+) -> Feed:
+    """As `Backend.feed`. `store` is the store's random id."""
+    behind = _place(db, sql, store, url, cursor) if cursor else ("0", 0, 0)
+    rows = db.cursor(binary=True).execute(sql["feed"], (*behind, limit)).fetchall()
+    entries = [
+        Fed(no, from_text(agent), incarnation, StoredCommit(*commit))
+        for _, no, agent, incarnation, *commit in rows
+    ]
+    if not rows:
+        return Feed([], cursor)
+    last = entries[-1]
+    mark = _mark(last.commit.header)
+    return Feed(entries, f"{store}.{rows[-1][0]}.{last.no}.{last.commit.seq}.{mark}")
+
+
+def _place(
+    db: Connection, sql: Mapping[str, str], store: str, url: str, cursor: str
+) -> tuple[str, int, int]:
+    found = _FEED.fullmatch(cursor)
+    if found is not None and found[1] == store:
+        no, seq = int(found[3]), int(found[4])
+        row = db.cursor(binary=True).execute(sql["find_header"], (no, seq)).fetchone()
+        if row is not None and _mark(row[0]) == found[5]:
+            return found[2], no, seq
+    raise foreign_cursor(url)
+
+
+def _mark(header: bytes) -> str:
+    return sha256(header).hexdigest()[:16]
+
+
+def read_mail(
+    db: Connection, sql: Mapping[str, str], store: str, url: str, cursor: str, limit: int
+) -> Mail:
+    """As `Backend.mail`."""
+    behind = ("0", 0)
+    if cursor:
+        found = _MAIL.fullmatch(cursor)
+        if found is None or found[1] != store or not _has_begun(db, sql, found[2]):
+            raise foreign_cursor(url)
+        behind = found[2], int(found[3])
+    rows = db.cursor(binary=True).execute(sql["mail"], (*behind, limit)).fetchall()
+    if not rows:
+        return Mail([], cursor)
+    last = f"{store}.{rows[-1][-1]}.{rows[-1][-2]}"
+    return Mail(sorted((to_message(row[:-1]) for row in rows), key=lambda one: one.no), last)
+
+
+def _has_begun(db: Connection, sql: Mapping[str, str], tx: str) -> bool:
+    row = db.execute(sql["has_begun"], (tx,)).fetchone()
+    return bool(row and row[0])

@@ -1,0 +1,55 @@
+"""What is not an agent's business: sizes, reading every row, and tidying tables up."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from psycopg import errors
+
+from perdure.storage.port import Sizes
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.statements import quoted, statements
+
+_log = logging.getLogger("perdure.postgres")
+
+
+def sizes(db: Connection, schema: str, no: int | None) -> Sizes:
+    """As `Backend.maintain` says of "sizes"."""
+    sql, values = statements(schema), {"no": no}
+
+    def one(name: str, bound: Any = values) -> Any:
+        return db.execute(sql[name], bound).fetchone()
+
+    commits, headers, payloads = one("count_commits")
+    snapshots, manifests = one("count_snapshots")
+    leaves, leaf_bytes = one("count_leaves")
+    on_disk = one("file_bytes", (quoted(schema),))[0]
+    return Sizes(
+        commits, headers, payloads, snapshots, manifests, leaves, leaf_bytes, on_disk
+    )  # fmt: skip
+
+
+def read_all(db: Connection, schema: str) -> None:
+    """Read every row whole. With data checksums (initdb --data-checksums) the server finds bytes
+    that changed on its disk; what it finds is `Corrupt`."""
+    for table in _tables(db, schema):
+        # A row as text: that reads what is stored beside the table, too.
+        statement = f"SELECT max(length(t::text)) FROM {quoted(schema)}.{table} t"
+        db.execute(statement)
+
+
+def clean(db: Connection, schema: str) -> None:
+    """Free what deleted and changed rows leave; the server's autovacuum does, too. Only the owner
+    of the tables may."""
+    for table in _tables(db, schema):
+        try:
+            statement = f"VACUUM (ANALYZE) {quoted(schema)}.{table}"
+            db.execute(statement)
+        except errors.InsufficientPrivilege:
+            _log.info("cannot vacuum %s: this user does not own it", table)
+
+
+def _tables(db: Connection, schema: str) -> list[str]:
+    rows = db.execute(statements(schema)["list_tables"], (quoted(schema),)).fetchall()
+    return [str(row[0]) for row in rows]

@@ -1,0 +1,63 @@
+"""Messages for runs: put in once, each in a transaction of its own, and read in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from perdure.core import codec
+from perdure.model import MISSING, Message, MessageKind
+from perdure.storage.port import Refused, Sent, Standing
+from perdure.storage.postgres.append import new_token
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.rows import from_text, text, to_message
+from perdure.storage.standing import closed_error
+
+
+class Put:
+    """Puts one message in. May be called again where an answer was lost: what it did then is its
+    own.
+
+    Raises:
+        TypeError: the value is not plain data.
+    """
+
+    def __init__(self, sql: Mapping[str, str], message: Message, now: int, url: str) -> None:
+        self._sql = sql
+        self._url = url
+        self._message = message
+        self._token = new_token()
+        self._values = (
+            True, text(message.run), text(message.agent), message.kind, text(message.name),
+            text(message.key), codec.encode(message.value), text(message.who), now, self._token,
+        )  # fmt: skip
+
+    def __call__(self, db: Connection) -> Sent | Refused:
+        row = db.cursor(binary=True).execute(self._sql["send"], self._values).fetchone()
+        assert row is not None
+        answer, no, value, who, at, token = row
+        if answer == "gone":
+            return Refused("gone")
+        if answer == "closed":
+            said = db.execute(self._sql["find_standing"], (0,)).fetchone()
+            standing = Standing(True, said[1]) if said else None
+            raise closed_error(standing, f"store {self._url}")
+        if answer == "begun":
+            return Sent(replace(self._message, value=MISSING, at=at, no=0), fresh=False)
+        kept = MISSING if value is None else codec.decode(value)
+        message = replace(self._message, value=kept, who=from_text(who), at=at, no=no)
+        return Sent(message, fresh=token == self._token)
+
+
+def messages(
+    db: Connection, sql: Mapping[str, str], run_id: str | None,
+    kind: MessageKind | None, limit: int | None,
+) -> list[Message]:  # fmt: skip
+    """As `Backend.inbox`."""
+    values = {"run": None if run_id is None else text(run_id), "kind": kind, "limit": limit}
+    name = "list_messages" if kind is None else "list_messages_of_kind"
+    if run_id is not None:
+        name = "list_messages_of_run"
+    rows = db.cursor(binary=True).execute(sql[name], values).fetchall()
+    return [to_message(row) for row in rows]

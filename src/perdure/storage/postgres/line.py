@@ -1,0 +1,229 @@
+"""One connection that stays: it holds the locks that say who lives, and hears notices.
+
+Each executor holds a session advisory lock on it. When its process ends, however it ends, the
+server sees the connection's end and frees the lock: whoever looks then knows that it is dead,
+within a second and without waiting for its time to be up. Three things could make a living one look
+dead, and what becomes of each:
+
+- The server was started anew, or another one took over: all locks are gone at once, and nobody
+  died. So the row of an executor names the server under which it holds its lock, by the moment at
+  which that was started; a free lock proves something under the same server only. On a standby,
+  which has none of the primary's locks, nothing is proven, either.
+- The connection broke, and the process lives. The line notices as soon as its socket does, connects
+  again and takes the lock anew; who looks gives it GRACE_S for that.
+- The network between them is gone for longer. Then the server gives the connection up, and the
+  process counts as dead though it lives. That is the price of a lease, paid early: others take over
+  with a higher epoch, and what the old owner still writes is refused (I4). Nothing is lost or
+  written twice; a tool call that it is in the middle of is in doubt, as after a crash.
+
+A transaction pooler between us and the server gives no session to keep: there is no lock then, the
+executor's time decides, and nobody hears notices, so that all look by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+
+from perdure.errors import PerdureError
+from perdure.storage.listeners import LocalListeners
+from perdure.storage.postgres.address import Address
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.faults import DeadlineError
+from perdure.storage.postgres.rows import from_text, text
+from perdure.storage.postgres.statements import quoted, statements
+
+GRACE_S = 0.2
+"""How long a lock must be free before its owner counts as dead."""
+
+TICK_S = 20.0
+"""How often the line is tried, where nothing happens: a silent one may be broken."""
+
+RETRY_S = 0.1
+RETRY_MAX_S = 2.0
+HOLD_TRIES = 50
+
+_log = logging.getLogger("perdure.postgres")
+
+
+class Line:
+    """See the module. Connects at the first executor or listener, with one thread of its own."""
+
+    def __init__(self, address: Address, connect: Callable[[], Connection]) -> None:
+        self._address = address
+        self._connect = connect
+        self._sql = statements(address.schema)
+        self._listeners = LocalListeners()
+        self._pooled = False
+        self._conn: Connection | None = None
+        self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.RLock()
+        self._executors: set[str] = set()
+        self._locked: dict[str, str] = {}
+        self._thread: threading.Thread | None = None
+        self._wake, self._waker = os.pipe()
+
+    def renew(self) -> None:
+        """In a forked child: the session, and what it holds, is the parent's."""
+        if self._conn is not None:
+            self._conn.abandon()
+            self._conn = None
+        for end in (self._wake, self._waker):
+            with suppress(OSError):
+                os.close(end)
+        self._begin()
+
+    @property
+    def channel(self) -> str:
+        return f"perdure_{self._address.schema}"
+
+    # -- executors ---------------------------------------------------------------------------
+
+    def hold(self, executor: str) -> str | None:
+        """Take the lock of our own executor; kept until `drop`.
+
+        Returns:
+            Under which server it is held; None where it could not be had: its time decides then.
+        """
+        with self._lock:
+            self._executors.add(executor)
+            if executor not in self._locked:
+                self._use(self._hold_all)
+            return self._locked.get(executor)
+
+    def drop(self, executor: str) -> None:
+        with self._lock:
+            self._executors.discard(executor)
+            if self._locked.pop(executor, None) is not None and self._conn is not None:
+                self._use(lambda db: db.execute(self._sql["drop_executor"], (text(executor),)))
+
+    def holds(self, executor: str) -> bool:
+        """Whether it is an executor of this process."""
+        return executor in self._executors
+
+    def _hold_all(self, db: Connection) -> None:
+        for executor in self._executors - self._locked.keys():
+            for _ in range(HOLD_TRIES):
+                row = db.execute(self._sql["hold_executor"], (text(executor),)).fetchone()
+                if row is not None and row[0]:
+                    self._locked[executor] = row[1]
+                    break
+                time.sleep(0.002)  # somebody just looks; or our own last session is there still
+
+    # -- notices -----------------------------------------------------------------------------
+
+    def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
+        """As `Backend.listen`. Where the server cannot be reached now, it will be tried again."""
+        end = self._listeners.listen(executor, callback)
+        with self._lock:
+            self._use(lambda db: None)
+        return end
+
+    def _hear(self, db: Connection) -> None:
+        db.pgconn.consume_input()
+        while (notice := db.pgconn.notifies()) is not None:
+            self._listeners.notify(from_text(notice.extra.decode("utf-8", "replace")))
+
+    # -- the connection ----------------------------------------------------------------------
+
+    def _use(self, work: Callable[[Connection], object]) -> None:
+        """Do something on the connection, made first if need be. What fails is logged, and the
+        connection made again later: nothing depends on it but speed."""
+        if self._pooled or self._closed:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="perdure-line", daemon=True)
+            self._thread.start()
+        try:
+            if self._conn is None:
+                self._conn = self._open()
+                self._call_thread()  # which is to watch it
+            if self._conn is not None:
+                work(self._conn)
+        except (psycopg.Error, DeadlineError, PerdureError) as error:
+            words = self._address.hide(" ".join(str(error).split()))
+            _log.info("store %s: the line is down: %s", self._address.shown, words)
+            self._hang_up()
+            self._call_thread()
+
+    def _open(self) -> Connection | None:
+        db = self._connect()
+        if db.pooled:
+            db.close()
+            self._pooled = True
+            _log.warning(
+                "store %s: a connection pooler stands before the server, through which nobody can "
+                "LISTEN: work is found by polling, and a dead executor by its time only",
+                self._address.shown,
+            )
+            return None
+        db.add_notify_handler(lambda notice: self._listeners.notify(from_text(notice.payload)))
+        db.execute(f"LISTEN {quoted(self.channel)}")
+        self._hold_all(db)
+        return db
+
+    def _hang_up(self) -> None:
+        db, self._conn = self._conn, None
+        self._locked.clear()
+        if db is not None:
+            with suppress(psycopg.Error):
+                db.close()
+
+    # -- the thread --------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        wake, pause = self._wake, RETRY_S
+        while not self._closed:
+            with self._lock:
+                db = self._conn
+                whole = db is not None and not self._executors - self._locked.keys()
+            pause = RETRY_S if whole else min(pause * 2, RETRY_MAX_S)
+            heard = self._sleep(wake, db, TICK_S if whole else pause)
+            with self._lock:
+                if db is not self._conn:
+                    continue  # made anew meanwhile
+                if heard and db is not None:
+                    self._use(self._hear)
+                elif whole:
+                    self._use(lambda db: db.execute("SELECT 1"))
+                else:
+                    self._use(self._hold_all)
+        os.close(wake)
+
+    def _sleep(self, wake: int, db: Connection | None, seconds: float) -> bool:
+        """Until something is heard, somebody calls, or the time is up. False: the latter."""
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        with suppress(psycopg.Error):
+            if db is not None:
+                poll.register(db.pgconn.socket, select.POLLIN)
+        found = poll.poll(seconds * 1000)
+        if any(fileno == wake for fileno, _ in found) and not self._closed:
+            with suppress(OSError):
+                os.read(wake, 4096)
+        return bool(found)
+
+    def _call_thread(self) -> None:
+        with suppress(OSError):
+            os.write(self._waker, b"!")
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._hang_up()
+            self._listeners.close()
+            os.close(self._waker)  # wakes the thread, which closes the other end
+            if self._thread is None:
+                os.close(self._wake)

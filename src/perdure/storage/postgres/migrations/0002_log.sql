@@ -1,0 +1,398 @@
+-- What writes to a log and to inboxes: each commit, and each message, in one call.
+
+-- Before a transaction's end: whether its COMMIT waits for the disk (and for standbys, as the server
+-- is set), or not. Told in each transaction, as a pooler may give each one another session.
+CREATE FUNCTION {schema}.durable_1(p_durable boolean) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT p_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $$;
+
+-- What a batch is going to write to, in one order for all: without this, two processes whose
+-- batches hold the same agents in another order would deadlock.
+CREATE FUNCTION {schema}.lock_1(p_agents bigint[], p_runs text[])
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM 1 FROM {schema}.agents WHERE no = ANY (p_agents) ORDER BY no FOR NO KEY UPDATE;
+    IF cardinality(p_runs) > 0 THEN
+        PERFORM 1 FROM {schema}.runs WHERE id = ANY (p_runs) ORDER BY id FOR NO KEY UPDATE;
+    END IF;
+END $$;
+
+-- Puts one message in. answer: fresh, before (it was there), begun (a "start" for a run that began
+-- without one), gone, closed. The lock on the run's row, or on the "start" of one that is not there yet,
+-- makes the numbers of its messages grow in the order in which they can be seen, and lets none be
+-- put in beside the commit that ends the run.
+CREATE FUNCTION {schema}.send_1(
+    p_durable boolean, p_run text, p_agent text, p_kind text, p_name text, p_key text,
+    p_value bytea, p_who text, p_at bigint, p_token bigint,
+    OUT answer text, OUT no bigint, OUT value bytea, OUT who text, OUT at bigint, OUT token bigint
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_status text;
+    v_began bigint;
+BEGIN
+    IF p_durable IS NOT NULL THEN
+        PERFORM {schema}.durable_1(p_durable);
+    END IF;
+    FOR v_try IN 1..10 LOOP
+        SELECT 'before', m.no, m.value, m.who, m.at, m.token
+            INTO answer, no, value, who, at, token FROM {schema}.inbox m
+            WHERE m.agent = p_agent AND m.run = p_run AND m.kind = p_kind AND m.name = p_name
+              AND m.key = p_key;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        SELECT r.status, r.started_at INTO v_status, v_began FROM {schema}.runs r
+            WHERE r.id = p_run ORDER BY r.place DESC LIMIT 1 FOR NO KEY UPDATE;
+        IF p_kind = 'start' THEN
+            IF FOUND THEN
+                answer := 'begun';
+                at := v_began;
+                RETURN;
+            END IF;
+        ELSIF FOUND THEN
+            IF v_status IN ('done', 'failed', 'cancelled') THEN
+                answer := 'gone';
+                RETURN;
+            END IF;
+        ELSE
+            PERFORM 1 FROM {schema}.inbox m WHERE m.agent = p_agent AND m.run = p_run
+                AND m.kind = 'start' AND NOT m.consumed FOR UPDATE;
+            IF NOT FOUND THEN
+                PERFORM 1 FROM {schema}.runs r WHERE r.id = p_run;
+                IF FOUND THEN
+                    CONTINUE;  -- it began just now
+                END IF;
+                answer := 'gone';
+                RETURN;
+            END IF;
+        END IF;
+        PERFORM 1 FROM {schema}.standings s WHERE s.no = 0 AND s.closed
+            AND NOT EXISTS (
+                SELECT 1 FROM {schema}.agents a JOIN {schema}.standings o ON o.no = a.no
+                WHERE a.name = p_agent AND NOT o.closed
+            );
+        IF FOUND THEN
+            answer := 'closed';
+            RETURN;
+        END IF;
+        INSERT INTO {schema}.inbox AS m (run, agent, kind, name, key, value, who, at, token)
+            VALUES (p_run, p_agent, p_kind, p_name, p_key, p_value, p_who, p_at, p_token)
+            ON CONFLICT DO NOTHING
+            RETURNING 'fresh', m.no, m.value, m.who, m.at, m.token
+            INTO answer, no, value, who, at, token;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION 'messages for run % change too fast', p_run USING ERRCODE = '40001';
+END $$;
+
+CREATE FUNCTION {schema}.refusal_1(p_why text, p_agent_no bigint, p_ref text)
+RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('why', p_why, 'ref', (
+        SELECT to_jsonb(r) - 'agent_no' FROM {schema}.refs r
+        WHERE r.agent_no = p_agent_no AND r.name = p_ref
+    ))
+$$;
+
+-- What comes along with a commit: the members of p_more, whose bytes are in p_bytes by place.
+CREATE FUNCTION {schema}.append_more_1(
+    p_agent_no bigint, p_agent text, p_branch text, p_seq bigint, p_more jsonb, p_bytes bytea[]
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_item jsonb;
+BEGIN
+    IF p_more ? 'manifest' THEN
+        INSERT INTO {schema}.leaves (agent_no, id, data)
+            SELECT p_agent_no, (l ->> 0)::bigint, p_bytes[(l ->> 1)::int]
+            FROM jsonb_array_elements(p_more -> 'leaves') l
+            ON CONFLICT DO NOTHING;  -- what is shipped again
+        INSERT INTO {schema}.snapshots (agent_no, seq, manifest, leaf_ids) VALUES (
+            p_agent_no, p_seq, p_bytes[(p_more ->> 'manifest')::int],
+            ARRAY(SELECT i::bigint FROM jsonb_array_elements_text(p_more -> 'leaf_ids') i)
+        ) ON CONFLICT (agent_no, seq) DO UPDATE
+            SET manifest = excluded.manifest, leaf_ids = excluded.leaf_ids;
+    END IF;
+    IF p_more ? 'checkpoint' THEN
+        v_item := p_more -> 'checkpoint';
+        INSERT INTO {schema}.refs (agent_no, name, kind, seq, checkpoint) VALUES (
+            p_agent_no, v_item ->> 0, 'checkpoint', (v_item ->> 1)::bigint,
+            p_bytes[(v_item ->> 2)::int]
+        );
+    END IF;
+    IF p_more ? 'drop_branch' THEN
+        UPDATE {schema}.refs SET deleted = true
+            WHERE agent_no = p_agent_no AND name = p_more ->> 'drop_branch';
+    END IF;
+    IF p_more ? 'consumed' THEN
+        UPDATE {schema}.inbox SET consumed = true, value = NULL WHERE agent = p_agent
+            AND no IN (SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c);
+    END IF;
+    FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'runs') LOOP
+        INSERT INTO {schema}.runs (
+            agent_no, id, agent, branch, function, key, status, started, ended, args, result,
+            problem, wake_at, waits, turn, turn_at, version, queue, parent, started_at, changed_at,
+            seen
+        ) SELECT p_agent_no, r.id, r.agent, r.branch, r.function, r.key, r.status, r.started,
+            r.ended, r.args, p_bytes[r.result], r.problem, r.wake_at, r.waits, r.turn, r.turn_at,
+            r.version, r.queue, r.parent, r.started_at, r.changed_at, r.seen
+        FROM jsonb_to_record(v_item) AS r (
+            id text, agent text, branch text, function text, key text, status text, started bigint,
+            ended bigint, args text, result int, problem text, wake_at bigint, waits text,
+            turn bigint, turn_at bigint, version text, queue text, parent text, started_at bigint,
+            changed_at bigint, seen bigint
+        )
+        ON CONFLICT (agent_no, id) DO UPDATE SET
+            branch = excluded.branch, status = excluded.status, started = excluded.started,
+            ended = excluded.ended, args = excluded.args, result = excluded.result,
+            problem = excluded.problem, wake_at = excluded.wake_at, waits = excluded.waits,
+            turn = excluded.turn, turn_at = excluded.turn_at, version = excluded.version,
+            queue = excluded.queue, parent = excluded.parent, started_at = excluded.started_at,
+            changed_at = excluded.changed_at, seen = excluded.seen;
+        IF v_item ->> 'status' IN ('done', 'failed', 'cancelled') THEN
+            UPDATE {schema}.inbox SET consumed = true, value = NULL
+                WHERE run = v_item ->> 'id' AND NOT consumed;
+        END IF;
+    END LOOP;
+    FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'sends') LOOP
+        PERFORM {schema}.send_1(
+            NULL, v_item ->> 0, v_item ->> 1, v_item ->> 2, v_item ->> 3, v_item ->> 4,
+            p_bytes[(v_item ->> 5)::int], v_item ->> 6, (v_item ->> 7)::bigint,
+            (v_item ->> 8)::bigint
+        );
+    END LOOP;
+    IF p_more ? 'epoch_min' THEN  -- I4: an imported log's fencing tokens go on growing
+        UPDATE {schema}.refs SET epoch = greatest(epoch, (p_more ->> 'epoch_min')::bigint)
+            WHERE agent_no = p_agent_no AND name = p_branch;
+    END IF;
+    IF p_more ? 'release' THEN
+        UPDATE {schema}.refs SET held = NULL, holder = NULL
+            WHERE agent_no = p_agent_no AND name = p_branch;
+    END IF;
+    IF p_more ? 'delete_agent' THEN
+        UPDATE {schema}.agents SET deleted = true WHERE no = p_agent_no;
+        UPDATE {schema}.refs SET deleted = true, held = NULL, holder = NULL
+            WHERE agent_no = p_agent_no;
+        -- First what lets messages in for runs that did not start; then what came in until now.
+        DELETE FROM {schema}.inbox WHERE agent = p_agent AND kind = 'start';
+        DELETE FROM {schema}.inbox WHERE agent = p_agent;
+    END IF;
+END $$;
+
+-- What can be told before anything is written; NULL: nothing stands in the way.
+CREATE FUNCTION {schema}.hindrance_1(
+    p_agent_no bigint, p_deleted boolean, p_branch text, p_expected bigint, p_key text,
+    p_more jsonb
+) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_found jsonb;
+    v_ref {schema}.refs;
+BEGIN
+    IF p_key IS NOT NULL THEN
+        SELECT jsonb_build_object('why', 'key', 'seq', k.seq, 'asked', k.asked) INTO v_found
+            FROM {schema}.keys k WHERE k.agent_no = p_agent_no AND k.key = p_key;
+        IF FOUND THEN
+            RETURN v_found;
+        END IF;
+    END IF;
+    SELECT r.* INTO v_ref FROM {schema}.refs r WHERE r.agent_no = p_agent_no
+        AND r.name = CASE WHEN p_expected IS NULL THEN p_branch
+                     ELSE p_more -> 'checkpoint' ->> 0 END;
+    IF FOUND THEN
+        RETURN {schema}.refusal_1('exists', p_agent_no, v_ref.name);
+    END IF;
+    IF p_more ? 'drop_branch' THEN
+        SELECT r.* INTO v_ref FROM {schema}.refs r
+            WHERE r.agent_no = p_agent_no AND r.name = p_more ->> 'drop_branch';
+        IF NOT FOUND OR v_ref.deleted OR v_ref.kind <> 'branch' THEN
+            RETURN {schema}.refusal_1('gone', p_agent_no, p_more ->> 'drop_branch');
+        ELSIF v_ref.held IS NOT NULL THEN
+            RETURN {schema}.refusal_1('held', p_agent_no, v_ref.name);
+        END IF;
+    END IF;
+    IF p_expected IS NULL AND p_deleted THEN
+        RETURN '{"why": "gone"}';
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Why a branch's head could not be moved.
+CREATE FUNCTION {schema}.diagnosis_1(
+    p_agent_no bigint, p_branch text, p_expected bigint, p_epoch bigint
+) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_ref {schema}.refs;
+    v_why text;
+BEGIN
+    SELECT r.* INTO v_ref FROM {schema}.refs r
+        WHERE r.agent_no = p_agent_no AND r.name = p_branch;
+    v_why := CASE
+        WHEN NOT FOUND OR v_ref.deleted OR v_ref.kind <> 'branch' THEN 'gone'
+        WHEN v_ref.held IS DISTINCT FROM p_epoch THEN
+            CASE WHEN p_epoch IS NULL THEN 'held' ELSE 'fenced' END
+        ELSE 'moved'
+    END;
+    RETURN {schema}.refusal_1(v_why, p_agent_no, p_branch);
+END $$;
+
+-- I2, I3, I4: one commit with all that comes along with it, or a refusal and nothing of it. A
+-- refusal is an answer, not an exception: the other commits of the transaction go on.
+CREATE FUNCTION {schema}.append_1(
+    p_durable boolean, p_agent text, p_agent_no bigint, p_incarnation bigint, p_seq bigint,
+    p_header bytea, p_payload bytea, p_prev bytea, p_branch text, p_expected bigint,
+    p_epoch bigint, p_key text, p_asked bytea, p_more jsonb, p_bytes bytea[],
+    OUT agent_no bigint, OUT refusal jsonb
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_deleted boolean;
+    v_header bytea;
+    v_tx xid8;
+    v_linked boolean;
+BEGIN
+    -- As durable_1, at once: this is on the path of every commit.
+    IF p_durable AND current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    ELSIF NOT p_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    agent_no := p_agent_no;
+    IF p_agent_no IS NOT NULL THEN
+        -- Whoever appends to this log waits here: its places are taken in order, and so is tx.
+        SELECT a.deleted INTO v_deleted FROM {schema}.agents a WHERE a.no = p_agent_no
+            FOR NO KEY UPDATE;
+        v_deleted := coalesce(v_deleted, true);
+    END IF;
+    PERFORM 1 FROM {schema}.standings;
+    IF FOUND THEN
+        refusal := {schema}.closed_1(p_agent_no);
+        IF refusal IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF p_more ? 'consumed' THEN
+        IF jsonb_array_length(p_more -> 'consumed') <> (
+            SELECT count(*) FROM {schema}.inbox m WHERE m.agent = p_agent AND NOT m.consumed
+            AND m.no IN (SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c)
+        ) THEN
+            refusal := '{"why": "consumed"}';
+            RETURN;
+        END IF;
+    END IF;
+    IF p_agent_no IS NULL THEN
+        PERFORM 1 FROM {schema}.agents a WHERE a.name = p_agent
+            AND NOT (a.deleted AND a.incarnation < p_incarnation);
+        IF FOUND THEN
+            refusal := '{"why": "exists"}';
+            RETURN;
+        ELSIF p_seq <> 1 THEN  -- behind one that did not get in
+            refusal := '{"why": "stale"}';
+            RETURN;
+        END IF;
+        INSERT INTO {schema}.agents AS a (name, incarnation) VALUES (p_agent, p_incarnation)
+            ON CONFLICT DO NOTHING RETURNING a.no INTO agent_no;
+        IF NOT FOUND THEN
+            refusal := '{"why": "exists"}';
+            RETURN;
+        END IF;
+    ELSIF p_key IS NOT NULL OR p_expected IS NULL OR p_more IS NOT NULL THEN
+        refusal := {schema}.hindrance_1(agent_no, v_deleted, p_branch, p_expected, p_key, p_more);
+        IF refusal IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF p_expected IS NOT NULL THEN
+        UPDATE {schema}.refs r SET seq = p_seq
+            WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
+              AND NOT r.deleted AND r.seq = p_expected AND r.held IS NOT DISTINCT FROM p_epoch;
+        IF NOT FOUND THEN
+            refusal := {schema}.diagnosis_1(p_agent_no, p_branch, p_expected, p_epoch);
+            RETURN;
+        END IF;
+    END IF;
+    v_linked := p_seq = 1;
+    IF NOT v_linked THEN
+        SELECT c.header, c.tx INTO v_header, v_tx FROM {schema}.commits c
+            WHERE c.agent_no = p_agent_no AND c.seq = p_seq - 1;
+        v_linked := FOUND AND p_prev =
+            '\x01'::bytea || sha256('\x706572647572652e636f6d6d69742e763100'::bytea || v_header);
+    END IF;
+    IF v_linked THEN
+        INSERT INTO {schema}.commits (agent_no, seq, tx, header, payload)
+            SELECT append_1.agent_no, p_seq, greatest(pg_current_xact_id(), v_tx), p_header, p_payload
+            ON CONFLICT DO NOTHING;
+        v_linked := FOUND;
+    END IF;
+    IF NOT v_linked THEN
+        UPDATE {schema}.refs r SET seq = p_expected
+            WHERE p_expected IS NOT NULL AND r.agent_no = p_agent_no AND r.name = p_branch;
+        refusal := {schema}.refusal_1('stale', p_agent_no, p_branch);
+        RETURN;
+    END IF;
+    IF p_expected IS NULL THEN
+        INSERT INTO {schema}.refs (agent_no, name, kind, seq)
+            VALUES (append_1.agent_no, p_branch, 'branch', p_seq);
+    END IF;
+    IF p_key IS NOT NULL THEN
+        INSERT INTO {schema}.keys (agent_no, key, seq, asked)
+            VALUES (append_1.agent_no, p_key, p_seq, p_asked);
+    END IF;
+    IF p_more IS NOT NULL THEN
+        PERFORM {schema}.append_more_1(
+            append_1.agent_no, p_agent, p_branch, p_seq, p_more, p_bytes
+        );
+    END IF;
+END $$;
+
+-- A batch in one statement, and so in one transaction and one round trip. For each commit p_numbers
+-- has agent_no, incarnation, seq, expected, epoch; p_texts agent, branch, key; p_bytes header, payload,
+-- prev, asked, and behind those of all commits what p_mores speak of. p_locks: the runs to be locked
+-- first, or NULL for a single commit.
+CREATE FUNCTION {schema}.append_all_1(
+    p_durable boolean, p_locks text[], p_numbers bigint[], p_texts text[], p_bytes bytea[],
+    p_mores jsonb[]
+) RETURNS TABLE (agent_no bigint, refusal text) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    IF p_locks IS NOT NULL THEN
+        PERFORM {schema}.lock_1(
+            ARRAY(SELECT p_numbers[n] FROM generate_series(1, cardinality(p_numbers), 5) n), p_locks
+        );
+    END IF;
+    FOR v_at IN 0..cardinality(p_numbers) / 5 - 1 LOOP
+        SELECT a.agent_no, a.refusal::text INTO agent_no, refusal FROM {schema}.append_1(
+            p_durable, p_texts[3 * v_at + 1], p_numbers[5 * v_at + 1], p_numbers[5 * v_at + 2],
+            p_numbers[5 * v_at + 3], p_bytes[4 * v_at + 1], p_bytes[4 * v_at + 2],
+            p_bytes[4 * v_at + 3], p_texts[3 * v_at + 2], p_numbers[5 * v_at + 4],
+            p_numbers[5 * v_at + 5], p_texts[3 * v_at + 3], p_bytes[4 * v_at + 4],
+            p_mores[v_at + 1], p_bytes
+        ) a;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- The agent's number if exactly this commit is in the log, else NULL. It waits for whoever is at
+-- the log still, be it our own attempt whose connection was lost; and because it locks a row, its
+-- own COMMIT is durable (and replicated) only when that commit is.
+CREATE FUNCTION {schema}.landed_1(
+    p_durable boolean, p_agent text, p_agent_no bigint, p_incarnation bigint, p_seq bigint,
+    p_header bytea
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_no bigint;
+BEGIN
+    PERFORM {schema}.durable_1(p_durable);
+    SELECT a.no INTO v_no FROM {schema}.agents a
+        WHERE a.no = p_agent_no
+           OR (p_agent_no IS NULL AND a.name = p_agent AND a.incarnation = p_incarnation)
+        FOR NO KEY UPDATE;
+    PERFORM 1 FROM {schema}.commits c
+        WHERE c.agent_no = v_no AND c.seq = p_seq AND c.header = p_header;
+    RETURN CASE WHEN FOUND THEN v_no END;
+END $$;

@@ -1,0 +1,179 @@
+-- What is beside the log: leases, heartbeats, notices, and what moves between stores.
+
+-- The store's clock, in microseconds since 1970.
+CREATE FUNCTION {schema}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+-- As Backend.lease: the epoch that was taken, or NULL; and the branch as it is.
+CREATE FUNCTION {schema}.lease_1(
+    p_agent_no bigint, p_branch text, p_executor text, p_over bigint, p_release bigint,
+    OUT taken bigint, OUT ref jsonb, OUT refusal jsonb
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM {schema}.durable_1(true);
+    PERFORM 1 FROM {schema}.standings;
+    IF FOUND AND p_release IS NULL AND p_executor IS NOT NULL THEN
+        refusal := {schema}.closed_1(p_agent_no);
+        IF refusal IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF p_release IS NOT NULL THEN
+        UPDATE {schema}.refs r SET held = NULL, holder = NULL
+            WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.held = p_release;
+    ELSIF p_executor IS NULL THEN
+        -- The epoch grows, so that the owner that was believed dead is fenced if it was not.
+        UPDATE {schema}.refs r SET epoch = r.epoch + 1, held = NULL, holder = NULL
+            WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.held = p_over;
+    ELSE
+        UPDATE {schema}.refs r SET epoch = r.epoch + 1, held = r.epoch + 1, holder = p_executor
+            WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
+              AND NOT r.deleted AND r.held IS NOT DISTINCT FROM p_over
+            RETURNING r.held INTO taken;
+    END IF;
+    ref := {schema}.refusal_1('', p_agent_no, p_branch) -> 'ref';
+END $$;
+
+-- Under which server (as it was started) a session's locks are held.
+CREATE FUNCTION {schema}.server_1() RETURNS text LANGUAGE sql STABLE AS
+$$ SELECT extract(epoch FROM pg_postmaster_start_time())::text $$;
+
+-- The number of the advisory lock that an executor holds while it lives.
+CREATE FUNCTION {schema}.executor_lock_1(p_executor text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT ('x' || left(md5('perdure {schema} ' || p_executor), 16))::bit(64)::bigint $$;
+
+-- A heartbeat need not be durable: one that a crash takes back is said again.
+CREATE FUNCTION {schema}.heartbeat_1(
+    p_executor text, p_ttl_us bigint, p_serves text, p_proof text, p_now bigint
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM {schema}.durable_1(false);
+    INSERT INTO {schema}.executors (id, expires, serves, proof)
+        VALUES (p_executor, coalesce(p_now, {schema}.clock_1()) + p_ttl_us, p_serves, p_proof)
+        ON CONFLICT (id) DO UPDATE SET
+            expires = excluded.expires, serves = excluded.serves, proof = excluded.proof;
+    RETURN {schema}.clock_1();
+END $$;
+
+-- Notices are worth nothing after a crash: they wait for no disk and no standby.
+CREATE FUNCTION {schema}.notify_1(p_channel text, p_runs text[])
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM {schema}.durable_1(false);
+    PERFORM pg_notify(p_channel, r) FROM unnest(p_runs) r;
+END $$;
+
+-- A transaction whose COMMIT is durable when all before it are.
+CREATE FUNCTION {schema}.flush_1() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM {schema}.durable_1(true);
+    PERFORM pg_logical_emit_message(true, 'perdure', 'flush');
+END $$;
+
+-- A commit of another store, as append_1. Its agent is found by name and number, leases are not
+-- looked at.
+CREATE FUNCTION {schema}.ship_1(
+    p_durable boolean, p_agent text, p_agent_no bigint, p_incarnation bigint, p_seq bigint,
+    p_header bytea, p_payload bytea, p_prev bytea, p_branch text, p_expected bigint,
+    p_epoch bigint, p_key text, p_asked bytea, p_more jsonb, p_bytes bytea[],
+    OUT agent_no bigint, OUT refusal jsonb
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_no bigint;
+BEGIN
+    IF p_seq <> 1 THEN
+        SELECT a.no INTO v_no FROM {schema}.agents a
+            WHERE a.name = p_agent AND a.incarnation = p_incarnation FOR NO KEY UPDATE;
+        IF NOT FOUND THEN
+            refusal := '{"why": "lost"}';
+            RETURN;
+        END IF;
+        UPDATE {schema}.refs r SET held = NULL, holder = NULL WHERE r.agent_no = v_no
+            AND r.name IN (p_branch, p_more ->> 'drop_branch') AND r.held IS NOT NULL;
+    END IF;
+    SELECT done.agent_no, done.refusal INTO agent_no, refusal FROM {schema}.append_1(
+        p_durable, p_agent, v_no, p_incarnation, p_seq, p_header, p_payload, p_prev, p_branch,
+        p_expected, NULL, p_key, p_asked, p_more, p_bytes
+    ) done;
+END $$;
+
+-- A message of another store, with the number that it has there; p_value NULL: it was taken out.
+-- False: the number is another message's here.
+CREATE FUNCTION {schema}.take_in_1(
+    p_run text, p_agent text, p_kind text, p_name text, p_key text, p_value bytea, p_who text,
+    p_at bigint, p_no bigint
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_there {schema}.inbox;
+BEGIN
+    SELECT m.* INTO v_there FROM {schema}.inbox m WHERE m.no = p_no;
+    IF FOUND THEN
+        IF (v_there.run, v_there.kind, v_there.name, v_there.key)
+           <> (p_run, p_kind, p_name, p_key) THEN
+            RETURN false;
+        ELSIF NOT v_there.consumed OR p_value IS NULL THEN
+            RETURN true;
+        END IF;
+    END IF;
+    DELETE FROM {schema}.inbox WHERE agent = p_agent AND run = p_run AND kind = p_kind
+        AND name = p_name AND key = p_key;
+    INSERT INTO {schema}.inbox (
+        run, agent, kind, name, key, value, who, at, no, token, consumed
+    ) VALUES (
+        p_run, p_agent, p_kind, p_name, p_key, p_value, p_who, p_at, p_no, 0, p_value IS NULL
+    );
+    RETURN true;
+END $$;
+
+-- Messages put in later get greater numbers than this. Numbers are drawn, or skipped with room to
+-- spare: others may be drawing at the same moment, and the sequence must not go back.
+CREATE FUNCTION {schema}.raise_numbers_1(p_least bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_last bigint;
+BEGIN
+    SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO v_last
+        FROM {schema}.message_numbers;
+    IF p_least - v_last > 10000 THEN
+        PERFORM setval('{schema}.message_numbers', p_least + 10000);
+    ELSIF p_least > v_last THEN
+        PERFORM nextval('{schema}.message_numbers') FROM generate_series(v_last + 1, p_least);
+    END IF;
+END $$;
+
+-- The refusal of a write to an agent, or, with NULL, of a new one; NULL: it is open. What comes from
+-- another store (ship.py) passes.
+CREATE FUNCTION {schema}.closed_1(p_agent_no bigint) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_found {schema}.standings;
+BEGIN
+    IF current_setting('perdure.shipping', true) = 'on' THEN
+        RETURN NULL;
+    END IF;
+    SELECT s.* INTO v_found FROM {schema}.standings s
+        WHERE s.no IN (0, p_agent_no) ORDER BY s.no DESC LIMIT 1;
+    IF v_found.closed THEN
+        RETURN jsonb_build_object('why', 'closed', 'no', v_found.no, 'says', v_found.why);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Says how an agent, or the store, stands; p_why NULL: nothing is said any more.
+CREATE FUNCTION {schema}.stand_1(p_no bigint, p_closed boolean, p_why text)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM {schema}.durable_1(true);
+    UPDATE {schema}.standings SET why = p_why
+        WHERE no = p_no AND closed = p_closed AND p_why IS NOT NULL;
+    IF FOUND THEN
+        RETURN;  -- only its words are others
+    END IF;
+    LOCK TABLE {schema}.standings IN ACCESS EXCLUSIVE MODE;
+    IF p_why IS NULL THEN
+        DELETE FROM {schema}.standings WHERE no = p_no OR p_no = 0;
+    ELSE
+        INSERT INTO {schema}.standings (no, closed, why) VALUES (p_no, p_closed, p_why)
+            ON CONFLICT (no) DO UPDATE SET closed = excluded.closed, why = excluded.why;
+    END IF;
+END $$;

@@ -1,0 +1,130 @@
+"""The connections of one process: a few are kept, each used by one thread at a time.
+
+Of our own, as no pool of threads survives a fork, and a store must.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import psycopg
+
+from perdure.errors import StoreUnavailable
+from perdure.storage.postgres.address import Address
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.faults import AwayError
+
+BACKOFF_S = 0.05
+BACKOFF_MAX_S = 1.0
+
+
+class Pool:
+    """See the module."""
+
+    def __init__(self, address: Address, connect: Callable[[], Connection]) -> None:
+        self._address = address
+        self._connect = connect
+        self._idle: list[Connection] = []
+        self._final: StoreUnavailable | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._turn = threading.Condition(threading.Lock())
+        self._busy = 0
+        self._age = 0
+
+    def renew(self) -> None:
+        """In a forked child: the sessions are the parent's."""
+        while self._idle:
+            self._idle.pop().abandon()
+        self._begin()
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection for this thread alone. One that something went wrong on is not kept.
+
+        Raises:
+            StoreUnavailable: none is free in time; or the server was away for too long. Nothing
+                was sent.
+        """
+        connection, age = self._take()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection, age)
+
+    def check(self) -> None:
+        if self._final is not None:
+            raise self._final
+
+    def _take(self) -> tuple[Connection, int]:
+        with self._turn:
+            self.check()
+            if not self._turn.wait_for(self._has_room, self._address.pool_timeout_s):
+                raise StoreUnavailable(
+                    f"all {self._address.pool_size} connections were in use for "
+                    f"{self._address.pool_timeout_s:g} s", target=f"store {self._address.shown}",
+                    hint="?pool_size=N in the URL allows for more; the server's max_connections "
+                    "must have room for those of all processes",
+                )  # fmt: skip
+            self.check()
+            self._busy += 1
+            age = self._age
+            if self._idle:
+                return self._idle.pop(), age
+        try:
+            return self._reach(), age
+        except BaseException:
+            self._give_back(None, age)
+            raise
+
+    def _has_room(self) -> bool:
+        return self._busy < self._address.pool_size or self._final is not None
+
+    def _reach(self) -> Connection:
+        """Connect; a server that is away may be back soon."""
+        until, pause = time.monotonic() + self._address.retry_s, BACKOFF_S
+        while True:
+            try:
+                return self._connect()
+            except AwayError:
+                if time.monotonic() + pause > until:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, BACKOFF_MAX_S)
+            self.check()
+
+    def _give_back(self, connection: Connection | None, age: int) -> None:
+        with self._turn:
+            self._busy -= 1
+            if connection is not None:
+                if connection.usable and age == self._age and self._final is None:
+                    self._idle.append(connection)
+                else:
+                    _close(connection)
+            self._turn.notify()
+
+    def forget(self) -> None:
+        """A connection was lost, so all may be: those that are idle, and those in use, end."""
+        with self._turn:
+            self._age += 1
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            _close(connection)
+
+    def close(self) -> None:
+        self._final = StoreUnavailable(
+            "the store is closed", target=f"store {self._address.shown}", hint="open it again"
+        )
+        self.forget()
+        with self._turn:
+            self._turn.notify_all()
+
+
+def _close(connection: Connection) -> None:
+    with suppress(psycopg.Error):
+        connection.close()

@@ -1,0 +1,239 @@
+-- Every statement of the backend, by name. {schema} is the store's PostgreSQL schema; another {name}
+-- stands for the part of that name, which is the same in several statements. Values are bound.
+
+-- name: find_format
+SELECT version, readable_by, partitions, store FROM {schema}.format;
+
+-- name: append
+SELECT agent_no, refusal FROM {schema}.append_all_1(%s, %s, %s, %s, %s, %s);
+
+-- name: ship
+SELECT agent_no, refusal::text FROM {schema}.ship_1(
+    %s, %s, %s, %s, %s, %b, %b, %b, %s, %s, %s, %s, %b, %s::jsonb, %s
+);
+
+-- name: begin_shipping
+SELECT set_config('perdure.shipping', 'on', true), {schema}.durable_1(true);
+
+-- name: take_in
+SELECT {schema}.take_in_1(%s, %s, %s, %s, %s, %b, %s, %s, %s);
+
+-- name: raise_numbers
+SELECT {schema}.raise_numbers_1(%s);
+
+-- name: raise_epoch
+UPDATE {schema}.refs SET epoch = greatest(epoch, %s) WHERE name = %s AND agent_no = (
+    SELECT no FROM {schema}.agents WHERE name = %s AND incarnation = %s);
+
+-- name: stand
+SELECT {schema}.stand_1(%s, %s, %s);
+
+-- name: find_standing
+SELECT closed, why FROM {schema}.standings WHERE no = %s;
+
+-- name: find_name
+SELECT name FROM {schema}.agents WHERE no = %s;
+
+-- name: landed
+SELECT {schema}.landed_1(%s, %s, %s, %s, %s, %b);
+
+-- name: send
+SELECT answer, no, value, who, at, token
+FROM {schema}.send_1(%s, %s, %s, %s, %s, %s, %b, %s, %s, %s);
+
+-- name: lease
+SELECT taken, ref::text, refusal::text FROM {schema}.lease_1(%s, %s, %s, %s, %s);
+
+-- name: heartbeat
+SELECT {schema}.heartbeat_1(%s, %s, %s, %s, %s);
+
+-- name: end_executor
+DELETE FROM {schema}.executors WHERE id = %s;
+
+-- name: forget_executors
+DELETE FROM {schema}.executors WHERE expires < coalesce(%s::bigint, {schema}.clock_1()) - %s;
+
+-- name: executor_columns
+-- A part. living: its time is not up. free: nobody holds its lock, though it was held under this
+-- very server. Asked for in shared mode, so that those who look do not see each other; what is taken
+-- so ends with the statement.
+e.id, e.expires, e.serves, e.expires > coalesce(%(now)s::bigint, {schema}.clock_1()),
+CASE WHEN e.expires > coalesce(%(now)s::bigint, {schema}.clock_1())
+          AND e.proof = {schema}.server_1() AND NOT pg_is_in_recovery()
+     THEN pg_try_advisory_xact_lock_shared({schema}.executor_lock_1(e.id)) ELSE false END
+
+-- name: list_executors
+SELECT {executor_columns} FROM {schema}.executors e ORDER BY e.id;
+
+-- name: find_executor
+SELECT {executor_columns} FROM {schema}.executors e WHERE e.id = %(id)s;
+
+-- name: hold_executor
+SELECT pg_try_advisory_lock({schema}.executor_lock_1(%s)), {schema}.server_1();
+
+-- name: drop_executor
+SELECT pg_advisory_unlock({schema}.executor_lock_1(%s));
+
+-- name: notify
+SELECT {schema}.notify_1(%s, %s::text[]);
+
+-- name: flush
+SELECT {schema}.flush_1();
+
+-- name: clock
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
+-- name: agent_columns
+-- A part: the fields of AgentInfo.
+a.no, a.name, a.incarnation, a.deleted, coalesce(
+    (SELECT c.seq FROM {schema}.commits c WHERE c.agent_no = a.no ORDER BY c.seq DESC LIMIT 1), 0)
+
+-- name: find_agent
+SELECT {agent_columns} FROM {schema}.agents a WHERE a.name = %s
+ORDER BY a.incarnation DESC LIMIT 1;
+
+-- name: find_incarnation
+SELECT {agent_columns} FROM {schema}.agents a WHERE a.name = %s AND a.incarnation = %s;
+
+-- name: list_agents
+SELECT {agent_columns} FROM {schema}.agents a
+WHERE NOT a.deleted AND a.name > %(after)s AND a.name >= %(prefix)s
+  AND starts_with(a.name, %(prefix)s)
+ORDER BY a.name LIMIT %(limit)s;
+
+-- name: commit_columns
+-- A part: the fields of StoredCommit.
+c.seq, c.header, c.payload, EXISTS (
+    SELECT 1 FROM {schema}.snapshots s WHERE s.agent_no = c.agent_no AND s.seq = c.seq)
+
+-- name: read_up
+SELECT {commit_columns} FROM {schema}.commits c
+WHERE c.agent_no = %s AND c.seq BETWEEN %s AND %s ORDER BY c.seq LIMIT %s;
+
+-- name: read_down
+SELECT {commit_columns} FROM {schema}.commits c
+WHERE c.agent_no = %s AND c.seq BETWEEN %s AND %s ORDER BY c.seq DESC LIMIT %s;
+
+-- name: find_ref
+SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM {schema}.refs
+WHERE agent_no = %s AND name = %s;
+
+-- name: list_refs
+SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM {schema}.refs
+WHERE agent_no = %s ORDER BY name;
+
+-- name: find_key
+SELECT seq, asked FROM {schema}.keys WHERE agent_no = %s AND key = %s;
+
+-- name: find_snapshot
+-- With its leaves, in one look: a row for each, or one without.
+SELECT s.manifest, s.leaf_ids, l.id, l.data FROM {schema}.snapshots s
+LEFT JOIN {schema}.leaves l ON l.agent_no = s.agent_no AND l.id = ANY (s.leaf_ids)
+WHERE s.agent_no = %s AND s.seq = %s;
+
+-- name: run_columns
+-- A part: the fields of RunInfo, in their order.
+r.id, r.agent, r.agent_no, r.branch, r.function, r.key, r.status, r.started, r.ended, r.args,
+r.result, r.problem, r.wake_at, r.waits, r.turn, r.turn_at, r.version, r.queue, r.parent,
+r.started_at, r.changed_at, r.seen
+
+-- name: unfinished
+-- A part: written as the indexes have it, so that they serve.
+r.status IN ('pending', 'running', 'waiting', 'needs_attention')
+
+-- name: find_run_place
+SELECT place FROM {schema}.runs WHERE id = %s ORDER BY place DESC LIMIT 1;
+
+-- name: list_runs
+-- {conditions} and {order} are chosen by runs.py, out of those of its table.
+SELECT {run_columns} FROM {schema}.runs r WHERE {conditions} ORDER BY r.place {order}
+LIMIT %(limit)s;
+
+-- name: list_ready
+-- Its cost must not grow with the runs that wait: each part has an index of its own, and takes no
+-- more than it may give. LATERAL … LIMIT 1 keeps the planner from joining whole tables.
+SELECT {run_columns} FROM {schema}.runs r WHERE r.place = ANY (ARRAY(
+    (SELECT p.place FROM {schema}.runs p WHERE p.status = 'pending'
+     ORDER BY p.place LIMIT %(limit)s)
+    UNION
+    (SELECT t.place FROM {schema}.runs t
+     WHERE t.status = 'waiting' AND t.wake_at > 0 AND t.wake_at <= %(now)s
+     ORDER BY t.wake_at LIMIT %(limit)s)
+    UNION
+    (SELECT w.place FROM {schema}.inbox m, LATERAL (
+         SELECT w.place, w.status, w.seen FROM {schema}.runs w WHERE w.id = m.run LIMIT 1) w
+     WHERE NOT m.consumed AND m.kind IN ('signal', 'answer')
+       AND w.status = 'waiting' AND m.no > w.seen LIMIT %(limit)s)
+    UNION
+    (SELECT w.place FROM {schema}.inbox m, LATERAL (
+         SELECT w.place, w.status FROM {schema}.runs w WHERE w.id = m.run LIMIT 1) w
+     WHERE NOT m.consumed AND m.kind = 'cancel'
+       AND w.status IN ('pending', 'running', 'waiting', 'needs_attention') LIMIT %(limit)s)
+)) ORDER BY r.place LIMIT %(limit)s;
+
+-- name: list_running
+-- But those on a branch that is held by one of %(holders)s.
+SELECT {run_columns} FROM {schema}.runs r WHERE r.status = 'running' AND NOT EXISTS (
+    SELECT 1 FROM {schema}.refs f WHERE f.agent_no = r.agent_no AND f.name = r.branch
+    AND f.holder = ANY (%(holders)s::text[])
+) ORDER BY r.place LIMIT %(limit)s;
+
+-- name: next_timer
+SELECT r.wake_at FROM {schema}.runs r WHERE r.status = 'waiting' AND r.wake_at > 0
+ORDER BY r.wake_at LIMIT 1;
+
+-- name: message_columns
+-- A part: the fields of Message, in their order.
+run, agent, kind, name, key, value, who, at, no
+
+-- name: list_messages
+SELECT {message_columns} FROM {schema}.inbox WHERE NOT consumed ORDER BY no LIMIT %(limit)s;
+
+-- name: list_messages_of_kind
+SELECT {message_columns} FROM {schema}.inbox WHERE NOT consumed AND kind = %(kind)s
+ORDER BY no LIMIT %(limit)s;
+
+-- name: list_messages_of_run
+SELECT {message_columns} FROM {schema}.inbox
+WHERE NOT consumed AND run = %(run)s AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+ORDER BY no LIMIT %(limit)s;
+
+-- name: feed
+-- Only what no transaction can still come in front of: those that ended before the oldest that runs.
+SELECT c.tx::text, a.no, a.name, a.incarnation, {commit_columns}
+FROM {schema}.commits c JOIN {schema}.agents a ON a.no = c.agent_no
+WHERE (c.tx, c.agent_no, c.seq) > (%s::xid8, %s, %s)
+  AND c.tx < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY c.tx, c.agent_no, c.seq LIMIT %s;
+
+-- name: mail
+SELECT {message_columns}, tx::text FROM {schema}.inbox
+WHERE (tx, no) > (%s::xid8, %s) AND tx < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY tx, no LIMIT %s;
+
+-- name: has_begun
+-- Whether a transaction's number was given here already.
+SELECT %s::xid8 < pg_snapshot_xmax(pg_current_snapshot());
+
+-- name: find_header
+SELECT header FROM {schema}.commits WHERE agent_no = %s AND seq = %s;
+
+-- name: count_commits
+SELECT count(*), coalesce(sum(length(header)), 0)::bigint, coalesce(sum(length(payload)), 0)::bigint
+FROM {schema}.commits WHERE %(no)s::bigint IS NULL OR agent_no = %(no)s;
+
+-- name: count_snapshots
+SELECT count(*), coalesce(sum(length(manifest)), 0)::bigint
+FROM {schema}.snapshots WHERE %(no)s::bigint IS NULL OR agent_no = %(no)s;
+
+-- name: count_leaves
+SELECT count(*), coalesce(sum(length(data)), 0)::bigint
+FROM {schema}.leaves WHERE %(no)s::bigint IS NULL OR agent_no = %(no)s;
+
+-- name: file_bytes
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
+WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r';
+
+-- name: list_tables
+SELECT c.relname FROM pg_class c
+WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' ORDER BY c.relname;

@@ -1,0 +1,84 @@
+"""Rows and model objects, one into the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from perdure.core import codec
+from perdure.model import MISSING, Checkpoint, Message, RunInfo
+from perdure.storage.port import Ref, Refused
+
+RUN_FIELDS = tuple(name for name in RunInfo.__struct_fields__ if name not in ("agent_no", "result"))
+
+
+def text(value: str) -> str:
+    """As PostgreSQL keeps it, whose texts have no NUL."""
+    if "\0" in value or "\x1a" in value:
+        return value.replace("\x1a", "\x1a1").replace("\0", "\x1a0")
+    return value
+
+
+def from_text(value: str) -> str:
+    if "\x1a" in value:
+        return value.replace("\x1a0", "\0").replace("\x1a1", "\x1a")
+    return value
+
+
+def to_ref(row: Any) -> Ref:
+    name, kind, seq, deleted, epoch, held, holder, data = row
+    checkpoint = msgspec.msgpack.decode(data, type=Checkpoint) if data else None
+    return Ref(
+        from_text(name), kind, seq, deleted, epoch, held,
+        None if holder is None else from_text(holder), checkpoint,
+    )  # fmt: skip
+
+
+def ref_of(found: dict[str, Any]) -> Ref:
+    """From a row as JSON, in which bytes are hexadecimal digits."""
+    return to_ref(
+        (
+            found["name"], found["kind"], found["seq"], found["deleted"], found["epoch"],
+            found["held"], found["holder"], _bytes(found["checkpoint"]),
+        )
+    )  # fmt: skip
+
+
+def to_refused(found: dict[str, Any]) -> Refused:
+    """From what the database says of it."""
+    ref = found.get("ref")
+    return Refused(
+        found["why"], ref_of(ref) if ref else None, found.get("seq", 0),
+        _bytes(found.get("asked")) or b"",
+    )  # fmt: skip
+
+
+def _bytes(digits: str | None) -> bytes | None:
+    return None if digits is None else bytes.fromhex(digits.removeprefix("\\x"))
+
+
+def from_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return msgspec.msgpack.encode(checkpoint)
+
+
+def to_run(row: Any) -> RunInfo:
+    values: list[Any] = [from_text(value) if type(value) is str else value for value in row]
+    values[10] = codec.decode(values[10])
+    return RunInfo(*values)
+
+
+def from_run(row: RunInfo) -> dict[str, Any]:
+    """As JSON; its result goes beside it."""
+    return {
+        name: text(value) if isinstance(value, str) else value
+        for name in RUN_FIELDS
+        for value in (getattr(row, name),)
+    }
+
+
+def to_message(row: Any) -> Message:
+    """Its value is MISSING if it was taken out."""
+    values: list[Any] = [from_text(value) if type(value) is str else value for value in row]
+    values[5] = MISSING if values[5] is None else codec.decode(values[5])
+    return Message(*values)

@@ -1,0 +1,70 @@
+"""Looking for rows of runs: which conditions, and so which index, answer what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from perdure.model import UNFINISHED, RunInfo
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.rows import text, to_run
+
+_CONDITIONS: dict[str, str] = {
+    "agent": "r.agent = %(agent)s",
+    "run_id": "r.id = %(run_id)s",
+    "function": "r.function = %(function)s",
+    "status": "r.status = ANY (%(status)s::text[])",
+    "behind": "r.place > %(behind)s",
+    "before": "r.place < %(before)s",
+}
+"""What narrows a list, by the name of its value."""
+
+
+def list_runs(
+    db: Connection, sql: Mapping[str, str], *, agent: str | None, run_id: str | None,
+    unfinished: bool, status: Sequence[str] | None, function: str | None, limit: int | None,
+    after: str | None, newest_first: bool,
+) -> list[RunInfo]:  # fmt: skip
+    """As `Backend.runs`."""
+    values: dict[str, Any] = {
+        "agent": None if agent is None else text(agent),
+        "run_id": None if run_id is None else text(run_id),
+        "function": None if function is None else text(function),
+        "status": None if status is None else [one for one in status if _fits(one, unfinished)],
+        "limit": limit,
+    }
+    if after is not None:
+        found = db.execute(sql["find_run_place"], (text(after),)).fetchone()
+        if found is None:
+            return []
+        values["before" if newest_first else "behind"] = found[0]
+    chosen: list[str] = [
+        condition for name, condition in _CONDITIONS.items() if values.get(name) is not None
+    ]
+    if unfinished or (values["status"] and set(values["status"]) <= set(UNFINISHED)):
+        chosen.append(sql["unfinished"])  # as the indexes have it, so that they serve
+    where: str = " AND ".join(chosen) or "true"
+    order: str = "DESC" if newest_first else "ASC"
+    statement = sql["list_runs"].replace("{conditions}", where).replace("{order}", order)
+    rows = db.cursor(binary=True).execute(statement, values).fetchall()
+    return [to_run(row) for row in rows]
+
+
+def _fits(status: str, unfinished: bool) -> bool:
+    return not unfinished or status in UNFINISHED
+
+
+def list_ready(
+    db: Connection, sql: Mapping[str, str], now: int, limit: int, holders: Iterable[str]
+) -> list[RunInfo]:
+    """As `Backend.ready`; `holders` are executors that live: what they run needs nobody."""
+    cursor = db.cursor(binary=True)
+    rows = cursor.execute(sql["list_ready"], {"now": now, "limit": limit}).fetchall()
+    first = [to_run(row) for row in rows]
+    if len(first) >= limit:
+        return first
+    there = {row.id for row in first}
+    values = {"holders": [text(one) for one in holders], "limit": limit}
+    rows = cursor.execute(sql["list_running"], values).fetchall()
+    running = (to_run(row) for row in rows)
+    return [*first, *(row for row in running if row.id not in there)][:limit]

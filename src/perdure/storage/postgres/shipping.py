@@ -1,0 +1,56 @@
+"""What comes from another store, written in one transaction (`Backend.ship`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from perdure.core import codec
+from perdure.model import MISSING, Message
+from perdure.storage.port import Appended, Shipment
+from perdure.storage.postgres.append import outcome_of, values_of
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.rows import text
+from perdure.storage.standing import not_linked, number_taken
+
+
+def ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, url: str) -> None:
+    """In a transaction of its own, which is rolled back where it raises."""
+    with db.transaction():
+        db.execute(sql["begin_shipping"])
+        if shipment.standing is not None:
+            # First, as it may lock out all writers: none of them then waits for us half-way.
+            standing = shipment.standing
+            db.execute(sql["stand"], (0, standing.closed, standing.why))
+        _take_in(db, sql, shipment.messages)
+        numbers = [message.no for message in shipment.messages]
+        db.execute(sql["raise_numbers"], (max([shipment.number_min, *numbers]),))
+        _append(db, sql, shipment, now, url)
+        _take_in(db, sql, shipment.messages)  # what the end of a run took away is there again
+        for agent, incarnation, branch, epoch in shipment.epochs:
+            db.execute(sql["raise_epoch"], (epoch, text(branch), text(agent), incarnation))
+
+
+def _append(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, url: str) -> None:
+    cursors = [db.cursor(binary=True) for _ in shipment.appends]
+    with db.pipeline():
+        for cursor, item in zip(cursors, shipment.appends, strict=True):
+            cursor.execute(sql["ship"], values_of(item, True, now))
+    for cursor, item in zip(cursors, shipment.appends, strict=True):
+        outcome = outcome_of(cursor.fetchone(), item, url)
+        if not isinstance(outcome, Appended):
+            raise not_linked(item, outcome)
+
+
+def _take_in(db: Connection, sql: Mapping[str, str], messages: Sequence[Message]) -> None:
+    cursors = [db.cursor(binary=True) for _ in messages]
+    with db.pipeline():
+        for cursor, message in zip(cursors, messages, strict=True):
+            value = None if message.value is MISSING else codec.encode(message.value)
+            cursor.execute(sql["take_in"], (
+                text(message.run), text(message.agent), message.kind, text(message.name),
+                text(message.key), value, text(message.who), message.at, message.no,
+            ))  # fmt: skip
+    for cursor, message in zip(cursors, messages, strict=True):
+        row = cursor.fetchone()
+        if row is None or not row[0]:
+            raise number_taken(message)

@@ -1,0 +1,81 @@
+"""Arrays in PostgreSQL's binary form: how a batch goes out as one statement's values.
+
+The form is that of `array_recv` in PostgreSQL's source: dimensions, whether there are NULLs, the
+elements' type, their number, the first one's place, then each with its length before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from psycopg import Connection
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
+
+_HEAD = struct.Struct("!iiIii")
+_NUMBER = struct.Struct("!iq")
+_LENGTH = struct.Struct("!i")
+_NULL = _LENGTH.pack(-1)
+
+
+class Numbers(bytes):
+    """bigint[]"""
+
+
+class Texts(bytes):
+    """text[]"""
+
+
+class Blobs(bytes):
+    """bytea[]"""
+
+
+class Jsons(bytes):
+    """jsonb[]"""
+
+
+def numbers(values: Sequence[int | None]) -> Numbers:
+    packed = [_NULL if value is None else _NUMBER.pack(8, value) for value in values]
+    return Numbers(_head(20, values) + b"".join(packed))
+
+
+def texts(values: Sequence[str | None]) -> Texts:
+    return Texts(_packed(25, [None if value is None else value.encode() for value in values]))
+
+
+def blobs(values: Sequence[bytes | None]) -> Blobs:
+    return Blobs(_packed(17, values))
+
+
+def jsons(values: Sequence[str | None]) -> Jsons:
+    """Each with the number of its format before it, as jsonb has it."""
+    encoded = [None if value is None else b"\x01" + value.encode() for value in values]
+    return Jsons(_packed(3802, encoded))
+
+
+def _packed(element: int, values: Sequence[bytes | None]) -> bytes:
+    parts = [_head(element, values)]
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        else:
+            parts += (_LENGTH.pack(len(value)), value)
+    return b"".join(parts)
+
+
+def _head(element: int, values: Sequence[object]) -> bytes:
+    return _HEAD.pack(1, None in values, element, len(values), 1)
+
+
+def register(connection: Connection) -> None:
+    """Let a connection send these."""
+    for kind, oid in ((Numbers, 1016), (Texts, 1009), (Blobs, 1001), (Jsons, 3807)):
+        members = {"format": Format.BINARY, "oid": oid, "dump": _dump}
+        connection.adapters.register_dumper(
+            kind, type(f"{kind.__name__}Dumper", (Dumper,), members)
+        )
+
+
+def _dump(_: Dumper, value: bytes) -> bytes:
+    return value

@@ -1,0 +1,237 @@
+"""Batches of commits: one transaction and one round trip, and finding out what became of it.
+
+A batch goes out as one statement, which is its own transaction: what it will lock, all its commits,
+and the COMMIT. When the connection is lost before the answer came, nobody knows whether that was
+done. Then each commit is looked up on a new connection (`landed_1`: it waits for
+what the lost one may still be at), and written again if it is not there (I1).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import psycopg
+from msgspec.structs import replace
+
+from perdure.errors import PerdureError, StoreUnavailable
+from perdure.model import Durability
+from perdure.storage.port import Append, Appended, Outcome, Refused
+from perdure.storage.postgres.address import Address
+from perdure.storage.postgres.append import outcome_of, values_of_all
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.faults import (
+    AGAIN,
+    DeadlineError,
+    InDoubtError,
+    is_lost,
+    translate,
+)
+from perdure.storage.postgres.pool import BACKOFF_MAX_S, BACKOFF_S, Pool
+from perdure.storage.postgres.rows import text
+from perdure.storage.postgres.statements import statements
+
+T = TypeVar("T")
+
+AT_ONCE_MAX = 500
+"""Commits in one transaction: a longer batch goes in several."""
+
+AGAIN_MAX = 8
+"""How often a transaction is made anew after a deadlock or a serialization failure."""
+
+
+class Writer:
+    """See the module."""
+
+    def __init__(
+        self, address: Address, pool: Pool, durability: Durability, now: Callable[[], int]
+    ) -> None:
+        self._address = address
+        self._pool = pool
+        self._sync = durability == "sync"
+        self._now = now
+        self._sql = statements(address.schema)
+
+    # -- commits ---------------------------------------------------------------------------
+
+    def append(self, batch: Sequence[Append]) -> list[Outcome]:
+        """As `Backend.append`."""
+        # In one order for all processes, so that their batches cannot wait for each other in a
+        # ring: first the logs that are there, then names of new ones.
+        if len(batch) == 1:
+            return self._settled(batch)
+        order = sorted(range(len(batch)), key=lambda at: _place(batch[at]))
+        outcomes: dict[int, Outcome] = {}
+        together = [at for at in order if not batch[at].then]
+        for first in range(0, len(together), AT_ONCE_MAX):
+            part = together[first : first + AT_ONCE_MAX]
+            done = self._settled([batch[at] for at in part])
+            outcomes.update(zip(part, done, strict=True))
+        for at in order:
+            if batch[at].then:
+                outcomes[at] = self._settled([batch[at]])[0]
+        return [outcomes[at] for at in range(len(batch))]
+
+    def _settled(self, items: Sequence[Append]) -> list[Outcome]:
+        if not items:
+            return []
+        try:
+            return self._transact(items)
+        except InDoubtError as doubt:
+            return [self._unknown(doubt)] * len(items)
+        except Exception as error:
+            if is_lost(error):
+                return self._look_up(items, error)
+            if isinstance(error, PerdureError | DeadlineError):
+                return [translate(error, self._address)] * len(items)
+            if len(items) == 1:
+                known = isinstance(error, psycopg.Error)
+                return [translate(error, self._address) if known else error]
+            # One of them cannot be written: the others are not to blame.
+            return [outcome for item in items for outcome in self._settled([item])]
+
+    def _transact(self, items: Sequence[Append]) -> list[Outcome]:
+        for tried in range(1, AGAIN_MAX + 1):
+            try:
+                with self._pool.connection() as connection:
+                    connection.doubt = None
+                    outcomes = self._write(connection, items)
+                    if any(isinstance(outcome, Appended) for outcome in outcomes):
+                        connection.check_doubt()
+                return outcomes
+            except AGAIN:
+                if tried == AGAIN_MAX:
+                    raise
+                time.sleep(random.uniform(0, BACKOFF_S))
+        raise AssertionError("the last try returns or raises")
+
+    def _write(self, connection: Connection, items: Sequence[Append]) -> list[Outcome]:
+        durable = self._sync or any(item.sync for item in items)
+        now = self._now()
+        if items[0].then:
+            return [self._write_whole(connection, items[0], now)]
+        cursor = connection.cursor(binary=True)
+        rows = cursor.execute(self._sql["append"], values_of_all(items, durable, now)).fetchall()
+        return [
+            outcome_of(row, item, self._address.shown)
+            for row, item in zip(rows, items, strict=True)
+        ]
+
+    def _write_whole(self, connection: Connection, item: Append, now: int) -> Outcome:
+        """A commit that creates its agent, with those that follow it: all, or none."""
+        cursor = connection.cursor(binary=True)
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        try:
+            no: int | None = None
+            outcome: Outcome = Refused("gone")
+            for each in (item, *item.then):
+                values = values_of_all([replace(each, no=no)], True, now)
+                row = cursor.execute(self._sql["append"], values).fetchone()
+                outcome = outcome_of(row, each, self._address.shown)
+                if not isinstance(outcome, Appended):
+                    break
+                no = outcome.no
+        except BaseException:
+            if not connection.closed:
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT" if isinstance(outcome, Appended) else "ROLLBACK")
+        return outcome
+
+    # -- after a lost connection -----------------------------------------------------------
+
+    def _look_up(self, items: Sequence[Append], error: Exception) -> list[Outcome]:
+        self._pool.forget()
+        until = time.monotonic() + self._address.deadline_s
+        return [self._look_up_one(item, until, error) for item in items]
+
+    def _look_up_one(self, item: Append, until: float, error: Exception) -> Outcome:
+        pause = BACKOFF_S
+        while True:
+            try:
+                return self._found_or_written(item)
+            except (InDoubtError, PerdureError) as problem:
+                return self._unknown(problem)
+            except Exception as again:
+                if not is_lost(again) and not isinstance(again, DeadlineError):
+                    return self._unknown(again)
+                error = again
+            self._pool.forget()
+            if time.monotonic() + pause > until:
+                return self._unknown(error)
+            time.sleep(pause)
+            pause = min(pause * 2, BACKOFF_MAX_S)
+
+    def _found_or_written(self, item: Append) -> Outcome:
+        no = self._landed(item)
+        if no is not None:
+            return Appended(no)
+        outcome = self._transact([item])[0]
+        # A first commit has no log to wait at: the lost one may have come in until now.
+        if isinstance(outcome, Refused) and (no := self._landed(item)) is not None:
+            return Appended(no)
+        return outcome
+
+    def _landed(self, item: Append) -> int | None:
+        with self._pool.connection() as connection:
+            connection.doubt = None
+            durable = self._sync or item.sync
+            values = (
+                durable, text(item.agent), item.no, item.incarnation, item.seq, item.header
+            )  # fmt: skip
+            found = connection.execute(self._sql["landed"], values).fetchone()
+            connection.check_doubt()
+        return None if found is None else found[0]
+
+    def _unknown(self, error: BaseException) -> StoreUnavailable:
+        problem = translate(error, self._address)
+        return StoreUnavailable(
+            f"the commit may or may not have happened: {problem.problem}",
+            target=problem.target or f"store {self._address.shown}",
+            hint="when the store answers again, look at the agent's log, or make the same call "
+            "with an idempotency key; " + problem.hint,
+            outcome="unknown",
+        )
+
+    # -- everything else -------------------------------------------------------------------
+
+    def settled(self, work: Callable[[Connection], T], *, repeat: bool = True) -> T:
+        """A transaction outside the log. One whose answer was lost is done once more: `work` finds
+        by itself what it did before; where it cannot, `repeat` is false.
+
+        Raises:
+            StoreUnavailable: it was not done; or "unknown", where even that cannot be found out.
+        """
+        lost: Exception | None = None
+        until = time.monotonic() + self._address.deadline_s
+        for tried in range(1, AGAIN_MAX + 1):
+            try:
+                with self._pool.connection() as connection:
+                    connection.doubt = None
+                    result = work(connection)
+                    connection.check_doubt()
+                return result
+            except InDoubtError as error:
+                raise self._unknown(error) from error
+            except PerdureError as error:
+                if lost is None:
+                    raise
+                raise self._unknown(lost) from error
+            except (psycopg.Error, DeadlineError) as error:
+                again = isinstance(error, AGAIN)
+                if is_lost(error):
+                    self._pool.forget()
+                    lost, again = error, repeat
+                if not again or tried == AGAIN_MAX or time.monotonic() > until:
+                    raise (self._unknown(error) if lost else translate(error, self._address)) from (
+                        error
+                    )
+            time.sleep(random.uniform(0, BACKOFF_S))
+        raise AssertionError("the last try returns or raises")
+
+
+def _place(item: Append) -> tuple[bool, int, str, int]:
+    """Where in a batch it is written. What is of one agent keeps its order: sorting is stable."""
+    return item.no is None, item.no or 0, item.agent, item.incarnation

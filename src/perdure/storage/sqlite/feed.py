@@ -1,0 +1,107 @@
+"""The feed over all agents, out of the tables that there are: nothing is written for it.
+
+A log's end is one descent of the b-tree of commits, so comparing all ends with those that the
+cursor names costs microseconds per agent, and no commit pays for being fed. The cursor is those
+ends, and the id of one commit, by which another store, or an older copy of this one, is known.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import apsw
+import msgspec
+from msgspec import Struct
+
+from perdure.core import chain
+from perdure.storage.cursors import foreign_cursor
+from perdure.storage.port import Fed, Feed, StoredCommit
+from perdure.storage.sqlite.rows import SEQ_MAX, each, place, run
+
+ID_BYTES = 8
+
+
+class _Cursor(Struct, array_like=True, forbid_unknown_fields=True):
+    """`ends`: the last seq that was fed of agents 1, 2, …; `latest`: the agent that was fed last,
+    and `check` the beginning of its last commit's id."""
+
+    ends: list[int]
+    latest: int
+    check: bytes
+
+
+class Feeder:
+    """Reads the feed of one store, on whichever of its connections that only read.
+
+    Where nobody has committed anything since a connection last found nothing behind a cursor,
+    there is still nothing: that is known without a look at any agent.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._quiet: WeakKeyDictionary[apsw.Connection, tuple[int, str]] = WeakKeyDictionary()
+
+    def read(self, db: apsw.Connection, text: str, limit: int) -> Feed:
+        """As `Backend.feed`."""
+        version = db.pragma("data_version")  # before the look: what comes after shows next time
+        if text and self._quiet.get(db) == (version, text):
+            return Feed([], text)
+        cursor = _parse(text, self._url) if text else _Cursor([], 0, b"")
+        if text:
+            _check(db, self._url, cursor)
+        entries: list[Fed] = []
+        for row in _in_turn(db, cursor.latest):
+            _take(db, row, cursor, limit - len(entries), entries)
+            if len(entries) >= limit:
+                break
+        if not entries:
+            self._quiet[db] = (version, text)
+            return Feed([], text)
+        last = entries[-1]
+        cursor.latest = last.no
+        cursor.check = chain.commit_id(last.commit.header)[:ID_BYTES]
+        return Feed(entries, _format(cursor))
+
+
+def _in_turn(db: apsw.Connection, latest: int) -> Iterator[Any]:
+    """Agents and their logs' ends, from the one behind the one that was fed last: a busy one must
+    not keep the others from their turn."""
+    yield from each(db, "list_heads", (latest + 1, SEQ_MAX))
+    yield from each(db, "list_heads", (1, latest))
+
+
+def _take(db: apsw.Connection, row: Any, cursor: _Cursor, room: int, entries: list[Fed]) -> None:
+    no, name, incarnation, last = row
+    if no > len(cursor.ends):
+        cursor.ends += [0] * (no - len(cursor.ends))
+    fed = cursor.ends[no - 1]
+    if last is None or last & SEQ_MAX <= fed:
+        return
+    for at, header, payload, snapshotted in run(db, "read_up", (place(no, fed + 1), last, room)):
+        commit = StoredCommit(at & SEQ_MAX, header, payload, bool(snapshotted))
+        entries.append(Fed(no, name, incarnation, commit))
+        cursor.ends[no - 1] = commit.seq
+
+
+def _check(db: apsw.Connection, url: str, cursor: _Cursor) -> None:
+    end = cursor.ends[cursor.latest - 1] if 0 < cursor.latest <= len(cursor.ends) else 0
+    found = run(db, "find_header", (place(cursor.latest, end),))
+    if not found or chain.commit_id(found[0][0])[:ID_BYTES] != cursor.check:
+        raise foreign_cursor(url)
+
+
+def _format(cursor: _Cursor) -> str:
+    packed = zlib.compress(msgspec.msgpack.encode(cursor), 1)
+    return base64.urlsafe_b64encode(packed).decode()
+
+
+def _parse(text: str, url: str) -> _Cursor:
+    try:
+        packed = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
+        return msgspec.msgpack.decode(zlib.decompress(packed), type=_Cursor)
+    except (ValueError, zlib.error, msgspec.MsgspecError) as error:
+        raise foreign_cursor(url) from error

@@ -1,0 +1,130 @@
+"""Why a store, or an agent in it, takes no writes: it follows another, or its place is elsewhere.
+
+Backends keep this as text (`Standing.why`) and refuse by it; what it means is told here alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from perdure.errors import Conflict, StoreUnavailable
+from perdure.model import Message
+from perdure.storage.port import Append, Outcome, Refused, Standing
+
+Kind = Literal["follows", "promoted", "moved", "moving-in", "restoring", "here", "unknown"]
+
+
+class Why(Struct, frozen=True, omit_defaults=True):
+    """What a `Standing` says.
+
+    Attributes:
+        kind: ``follows``: it is a copy of `url`, which alone it takes commits from; ``promoted``:
+            it was one, and is a store of its own since; ``moved``: it goes on at `url`;
+            ``moving-in``: agents come from `url`; ``restoring``: it is being filled from `url`;
+            ``here``: the agent has arrived, though others have not.
+        feed, mail: cursors of `url`, up to which all is here.
+        at: time of the latest commit that came, in microseconds since 1970.
+        until: while restoring: the moment to which.
+    """
+
+    kind: Kind
+    url: str = ""
+    feed: str = ""
+    mail: str = ""
+    at: int = 0
+    until: int = 0
+
+    @property
+    def closed(self) -> bool:
+        return self.kind not in ("promoted", "here")
+
+    def standing(self) -> Standing:
+        return Standing(self.closed, msgspec.json.encode(self).decode())
+
+
+class ClosedError(StoreUnavailable):
+    """Nothing may be written here, by design: the hint says where, or what to do first. Nothing
+    was written. `url` is the other store."""
+
+    retry = False
+
+    def __init__(self, problem: str, *, target: str, hint: str, url: str) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.url = url
+
+
+def read_why(standing: Standing | None) -> Why | None:
+    """What a standing says; `unknown` where a newer version wrote it."""
+    if standing is None:
+        return None
+    try:
+        return msgspec.json.decode(standing.why, type=Why)
+    except msgspec.MsgspecError:
+        return Why("unknown")
+
+
+def closed_error(standing: Standing | None, target: str) -> ClosedError:
+    """For a write to what is closed.
+
+    Args:
+        target: the store or agent, as errors name it.
+    """
+    why = read_why(standing) or Why("unknown")
+    problem, hint = _WORDS[why.kind]
+    return ClosedError(
+        problem.format(url=why.url), target=target, hint=hint.format(url=why.url), url=why.url
+    )
+
+
+def not_linked(item: Append, outcome: Outcome) -> Exception:
+    """For a shipped commit that did not get in."""
+    if not isinstance(outcome, Refused):
+        assert isinstance(outcome, Exception)
+        return outcome
+    return Conflict(
+        f"does not go on from what is here ({outcome.why})",
+        target=f"agent {item.agent!r}, commit {item.seq}",
+        hint="nothing was written; somebody else may be shipping into the same store",
+    )
+
+
+def number_taken(message: Message) -> Conflict:
+    """For a shipped message whose number another one has."""
+    return Conflict(
+        f"the number {message.no} is another message's", target=f"inbox of run {message.run}",
+        hint="nothing was written; messages of two stores cannot be shipped into one",
+    )  # fmt: skip
+
+
+def no_such_agent(name: str, incarnation: int) -> Conflict:
+    """For a shipped commit whose log does not begin here."""
+    return Conflict(
+        "its log does not begin here", target=f"agent {name!r}, incarnation {incarnation}",
+        hint="nothing was written; ship it from its first commit on",
+    )  # fmt: skip
+
+
+_WORDS = {
+    "follows": (
+        "follows {url}, and takes commits from there alone",
+        "write at {url}; or, where that is lost, promote this one: it is a store of its own then",
+    ),
+    "moved": (
+        "was moved to {url}",
+        "open it there, and start its workers with that URL; here its log stays as it was",
+    ),
+    "moving-in": (
+        "is being moved here from {url}",
+        "it can be written to once the migration has brought it over; if that was ended, run it "
+        "again: it goes on where it was",
+    ),
+    "restoring": (
+        "is being restored from {url}",
+        "it can be written to once that is done; if it was ended, run it again",
+    ),
+}  # fmt: skip
+for _kind in ("promoted", "here", "unknown"):
+    _WORDS[_kind] = ("takes no writes", "a newer perdure closed it: look with that one")

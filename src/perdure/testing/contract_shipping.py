@@ -1,0 +1,312 @@
+"""The contract of the storage port on what comes from other stores: who is kept out, and that a
+shipment gets in whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perdure.errors import Conflict, NotFound, PerdureError
+from perdure.model import MISSING, Lease, Message
+from perdure.storage.port import (
+    Append,
+    Appended,
+    Backend,
+    Sent,
+    Shipment,
+    Standing,
+    StoredSnapshot,
+)  # fmt: skip
+from perdure.storage.standing import ClosedError, Why, read_why
+from perdure.testing.pen import Contract, Pen, a_run
+
+FOLLOWS = Why("follows", "sqlite:////elsewhere/é.db", feed="f", mail="7").standing()
+MOVED = Why("moved", "postgresql://there").standing()
+HERE = Why("here").standing()
+
+
+class Ghost(Pen):
+    """Makes commits that are not written here: those of another store."""
+
+    def next(self, branch: str = "main", **more: Any) -> Append:
+        append, self.tail = self.make(branch, **more)
+        self.heads[branch] = append.seq
+        return append
+
+
+def a_message(no: int, key: str = "", **more: Any) -> Message:
+    more.setdefault("value", {"n": no})
+    return Message("a/f/main", "a", "signal", "s", key or str(no), at=no, no=no, **more)
+
+
+def taken(no: int) -> Message:
+    return a_message(no, value=MISSING)
+
+
+class ShippingContract(Contract):
+    """See the module."""
+
+    # -- who is kept out -------------------------------------------------------------------
+
+    def test_nothing_is_said_of_a_store_at_first(self, backend: Backend, pen: Pen) -> None:
+        pen.write()
+        assert backend.standing() is None
+        assert backend.standing(pen.number()) is None
+        backend.stand(None)
+
+    def test_what_is_said_is_kept_and_taken_back(self, backend: Backend, pen: Pen) -> None:
+        pen.write()
+        backend.stand(FOLLOWS)
+        backend.stand(HERE, pen.number())
+        assert backend.standing() == FOLLOWS
+        assert backend.standing(pen.number()) == HERE
+        assert read_why(backend.standing()) == Why(
+            "follows", "sqlite:////elsewhere/é.db", feed="f", mail="7"
+        )
+        backend.stand(Standing(False, "{"))
+        why = read_why(backend.standing())
+        assert why is not None and why.kind == "unknown"
+        backend.stand(None)
+        backend.stand(None, pen.number())
+        assert backend.standing() is None
+        assert backend.standing(pen.number()) is None
+
+    def test_i4_a_closed_store_takes_no_writes(self, backend: Backend, pen: Pen) -> None:
+        pen.write()
+        backend.send(Message("a/f/main", "a", "start", "f"))
+        backend.stand(FOLLOWS)
+        picture = _picture(backend, pen)
+        fork, _ = pen.make("fork")
+        new, _ = Pen(backend, "new").make()
+        whole = replace(Pen(backend, "whole").make()[0], then=[pen.make()[0]])
+        for item in (pen.make()[0], fork, new, whole):
+            (outcome,) = backend.append([item])
+            assert isinstance(outcome, ClosedError), outcome
+            assert outcome.outcome == "not_done"
+            assert "follows" in str(outcome) and outcome.url == "sqlite:////elsewhere/é.db"
+        with pytest.raises(ClosedError, match="promote"):
+            backend.lease(pen.number(), "main", "one")
+        with pytest.raises(ClosedError):
+            backend.send(Message("b/f/main", "b", "start", "f"))
+        assert _picture(backend, pen) == picture
+        backend.heartbeat("one", 1000)
+        backend.stand(replace(FOLLOWS, closed=False))
+        pen.write()
+        assert isinstance(backend.lease(pen.number(), "main", "one"), Lease)
+
+    def test_i4_an_agent_that_moved_takes_no_commits(self, backend: Backend, pen: Pen) -> None:
+        other = Pen(backend, "other")
+        pen.write()
+        other.write()
+        lease = backend.lease(pen.number(), "main", "one")
+        assert isinstance(lease, Lease)
+        backend.stand(MOVED, pen.number())
+        late, _ = pen.make(epoch=lease.epoch)
+        fork, _ = pen.make("fork")
+        mine, tail = other.make()
+        outcomes = backend.append([late, mine, fork])
+        assert [type(one) for one in outcomes] == [ClosedError, Appended, ClosedError]
+        assert "postgresql://there" in str(outcomes[0]) and "'a'" in str(outcomes[0])
+        other.accept(mine, tail, Appended(other.number()))
+        with pytest.raises(ClosedError, match="postgresql://there"):
+            backend.lease(pen.number(), "main", "two", over=lease.epoch)
+        # Its inbox is open: what comes is sent on to where it is.
+        assert isinstance(backend.send(Message("a/f/main", "a", "start", "f")), Sent)
+        assert len(backend.read(pen.number(), 1, 9)) == 1
+        backend.lease(pen.number(), "main", None, release=lease.epoch)
+        backend.stand(None, pen.number())
+        pen.write()
+
+    def test_i4_an_agent_that_arrived_is_open_in_a_closed_store(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        other = Pen(backend, "other")
+        pen.write()
+        other.write()
+        backend.stand(Why("moving-in", "memory://").standing())
+        backend.stand(HERE, pen.number())
+        pen.write()
+        assert isinstance(backend.lease(pen.number(), "main", "one"), Lease)
+        assert isinstance(backend.append([other.make()[0]])[0], ClosedError)
+        assert isinstance(backend.send(Message("a/f/main", "a", "start", "f")), Sent)
+        with pytest.raises(ClosedError):
+            backend.send(Message("other/f/main", "other", "start", "f"))
+        backend.stand(None)
+        assert backend.standing(pen.number()) is None
+        other.write()
+
+    def test_other_openers_are_kept_out_too(self, place: Path) -> None:
+        if not self.durable:
+            return
+        one, other = self.open(place), self.open(place)
+        pen = Pen(one)
+        pen.write()
+        other.stand(FOLLOWS)
+        assert isinstance(one.append([pen.make()[0]])[0], ClosedError)
+        one.close()
+        other.close()
+        again = self.open(place)
+        assert again.standing() == FOLLOWS
+        assert isinstance(again.append([replace(pen.make()[0])])[0], ClosedError)
+        again.close()
+
+    # -- shipments -------------------------------------------------------------------------
+
+    def test_a_shipment_gets_into_a_closed_store(self, backend: Backend) -> None:
+        backend.stand(FOLLOWS)
+        ghost = Ghost(backend)
+        snapshot = StoredSnapshot(b"one", (5,), {5: b"five"})
+        items = [
+            ghost.next(key=("k", b"asked"), snapshot=snapshot),
+            ghost.next(snapshot=StoredSnapshot(b"two", (5, 6), {5: b"five", 6: b"six"})),
+            ghost.next("side", epoch_min=7, runs=[a_run("a/f/main")]),
+        ]
+        later = replace(FOLLOWS, why=Why("follows", "x", feed="further").standing().why)
+        backend.ship(Shipment(items, standing=later))
+        info = backend.agent("a")
+        assert info is not None and info.seq == 3
+        rows = backend.read(info.no, 1, 9)
+        assert [(r.header, r.payload) for r in rows] == [(i.header, i.payload) for i in items]
+        assert backend.key(info.no, "k") == (1, b"asked")
+        found = backend.snapshot(info.no, 2)
+        assert found is not None and dict(found.leaves) == {5: b"five", 6: b"six"}
+        ref = backend.ref(info.no, "side")
+        assert ref is not None and (ref.seq, ref.epoch, ref.held) == (3, 7, None)
+        assert [run.agent_no for run in backend.runs()] == [info.no]
+        assert backend.standing() == later
+        assert isinstance(backend.append([replace(ghost.make()[0], no=info.no)])[0], ClosedError)
+        assert [(f.agent, f.commit.seq) for f in backend.feed().entries] == [
+            ("a", 1), ("a", 2), ("a", 3)
+        ]  # fmt: skip
+
+    def test_a_shipment_is_all_or_nothing(self, backend: Backend) -> None:
+        backend.stand(FOLLOWS)
+        ghost = Ghost(backend)
+        backend.ship(Shipment([ghost.next()]))
+        picture = _picture(backend, ghost)
+        fresh = Ghost(backend, "fresh")
+        good = [fresh.next(), ghost.next(runs=[a_run("a/f/main")])]
+        lost = Ghost(backend, "lost")
+        lost.next()
+        for bad in (replace(good[1], prev=b"\1" + b"x" * 32), lost.next(), good[0]):
+            with pytest.raises(Conflict):
+                backend.ship(
+                    Shipment([*good, bad], [a_message(4)], standing=MOVED, number_min=99)
+                )  # fmt: skip
+            assert _picture(backend, ghost) == picture
+            assert backend.agent("fresh") is None
+        backend.ship(Shipment(good, [a_message(4)]))
+        assert [message.no for message in backend.inbox()] == [4]
+
+    def test_incarnations_and_deletions_are_shipped(self, backend: Backend) -> None:
+        first, second = Ghost(backend), Ghost(backend, incarnation=2)
+        backend.ship(Shipment([first.next(), first.next(delete_agent=True), second.next()]))
+        old, new = backend.agent("a", 1), backend.agent("a")
+        assert old is not None and old.deleted and old.seq == 2
+        assert new is not None and (new.incarnation, new.deleted, new.seq) == (2, False, 1)
+
+    def test_a_shipment_looks_at_no_lease(self, backend: Backend, pen: Pen) -> None:
+        pen.write()
+        pen.write("side")
+        for branch in ("main", "side"):
+            backend.lease(pen.number(), branch, "one")
+        ghost = Ghost(backend)
+        ghost.tail, ghost.heads = pen.tail, dict(pen.heads)
+        backend.ship(Shipment([ghost.next(drop_branch="side")]))
+        ref = backend.ref(pen.number(), "main")
+        assert ref is not None and (ref.seq, ref.held, ref.epoch) == (3, None, 1)
+
+    def test_epochs_are_raised_and_never_lowered(self, backend: Backend, pen: Pen) -> None:
+        pen.write()
+        backend.ship(Shipment(epochs=[("a", 1, "main", 9)]))
+        backend.ship(Shipment(epochs=[("a", 1, "main", 3)]))
+        lease = backend.lease(pen.number(), "main", "one")
+        assert isinstance(lease, Lease) and lease.epoch == 10
+
+    # -- messages --------------------------------------------------------------------------
+
+    def test_mail_has_what_came_and_what_was_taken_out(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("a/f/main")])
+        assert backend.mail().messages == []
+        sent = [backend.send(a_message(0, key)) for key in ("x", "y", "z")]
+        messages = [one.message for one in sent if isinstance(one, Sent)]
+        first = backend.mail(limit=2)
+        assert first.messages == messages[:2]
+        pen.write(consumed=[messages[2].no])
+        rest = backend.mail(first.cursor)
+        assert rest.messages == [replace(messages[2], value=MISSING)]
+        assert backend.mail(rest.cursor).messages == []
+        assert backend.mail(backend.mail(rest.cursor).cursor).messages == []
+        for rubbish in ("x", "-1", "é", "99999"):
+            with pytest.raises(NotFound, match="feed"):
+                backend.mail(rubbish)
+
+    def test_messages_are_shipped_with_their_numbers(self, backend: Backend) -> None:
+        backend.stand(FOLLOWS)
+        ghost = Ghost(backend)
+        row = a_run("a/f/main")
+        backend.ship(Shipment([ghost.next(runs=[row])], [a_message(3), taken(4), a_message(9)]))
+        assert [(m.no, m.at, m.value) for m in backend.inbox("a/f/main")] == [
+            (3, 3, {"n": 3}), (9, 9, {"n": 9})
+        ]  # fmt: skip
+        # Again, and with news of what is not known here yet: what is here stays.
+        backend.ship(Shipment([], [a_message(3), taken(9)]))
+        assert [m.no for m in backend.inbox()] == [3, 9]
+        backend.ship(Shipment([ghost.next(consumed=[9])]))
+        backend.ship(Shipment([], [taken(9)]))
+        assert [m.no for m in backend.inbox()] == [3]
+        with pytest.raises(Conflict):
+            backend.ship(Shipment([], [a_message(3, "another")]))
+        backend.stand(None)
+        # What was taken out is known: the same is not put in again. New ones get later numbers.
+        for no in (4, 9):
+            again = backend.send(a_message(no))
+            assert isinstance(again, Sent) and not again.fresh and again.message.no == no
+        fresh = backend.send(a_message(0, "fresh"))
+        assert isinstance(fresh, Sent) and fresh.message.no > 9
+
+    def test_numbers_go_on_where_they_are_told(self, backend: Backend) -> None:
+        backend.ship(Shipment(number_min=1000))
+        backend.ship(Shipment(number_min=10))
+        sent = backend.send(Message("a/f/main", "a", "start", "f"))
+        assert isinstance(sent, Sent) and sent.message.no > 1000
+
+    def test_what_came_after_the_end_of_a_run_stays(self, backend: Backend) -> None:
+        """A run ended, was tried again, and got a message. Shipped in one, the message was in the
+        inbox when the end emptied it."""
+        ghost = Ghost(backend)
+        done, again = a_run("a/f/main", status="done", ended=2), a_run("a/f/main")
+        backend.ship(
+            Shipment(
+                [ghost.next(runs=[a_run("a/f/main")]), ghost.next(runs=[done]),
+                 ghost.next(runs=[again])],
+                [taken(1), a_message(2)],
+            )
+        )  # fmt: skip
+        assert [m.no for m in backend.inbox("a/f/main")] == [2]
+        start = Message("a/f/next", "a", "start", "f", value=1, at=5, no=5)
+        backend.ship(Shipment([ghost.next(delete_agent=True)], [start]))
+        assert [m.no for m in backend.inbox()] == [5]
+
+    def test_a_closed_backend_ships_nothing(self, place: Path) -> None:
+        backend = self.open(place)
+        backend.close()
+        for use in (
+            lambda: backend.feed(), lambda: backend.mail(), lambda: backend.standing(),
+            lambda: backend.stand(None), lambda: backend.ship(Shipment()),
+        ):  # fmt: skip
+            with pytest.raises(PerdureError):
+                use()
+
+
+def _picture(backend: Backend, pen: Pen) -> list[Any]:
+    info = backend.agent(pen.agent)
+    assert info is not None
+    return [
+        backend.agents(), backend.read(info.no, 1, 99), backend.refs(info.no), backend.runs(),
+        backend.inbox(), backend.standing(), backend.mail().messages,
+        [(fed.no, fed.commit.seq) for fed in backend.feed().entries],
+    ]  # fmt: skip

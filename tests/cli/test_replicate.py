@@ -1,0 +1,173 @@
+"""`replicate`, `promote`, `migrate` and `restore`, as an operator types them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import perdure
+from perdure.cli.app import app
+from tests.cli.operator import Operator
+
+
+def type_in(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def see(*words: str) -> str:
+    result = type_in(*words)
+    assert result.exit_code == 0, result.output
+    return str(result.stdout)
+
+
+def see_json(*words: str) -> Any:
+    return json.loads(see(*words, "--json"))
+
+
+def refused(*words: str) -> tuple[int, Any]:
+    result = type_in(*words, "--json")
+    assert result.stdout == ""
+    return result.exit_code, json.loads(result.stderr)
+
+
+@pytest.fixture
+def source(operator: Operator) -> str:
+    return str(operator.path)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(tmp_path / "copy.db")
+
+
+def write(path: str, value: object) -> None:
+    with perdure.open(path) as store:
+        store.agent("ticket-43").save({"value": value}, "written")
+
+
+def test_a_copy_is_made_and_kept_up_to_date(operator: Operator, source: str, target: str) -> None:
+    said = see_json("replicate", source, target)
+    assert said["lag"] == {"commits": 0, "seconds": 0.0}
+    assert said["commits"] > 10
+    assert said["target"].endswith("copy.db")
+    write(source, 1)
+    assert "1 commit, 0 messages; up to date" in see("replicate", source, target)
+    for words in (["log", "ticket-42", "--all"], ["runs"], ["state", "ticket-43"], ["verify"]):
+        assert Operator(Path(target)).json(*words) == operator.json(*words)
+
+
+def test_a_copy_refuses_writes_and_says_the_way_out(source: str, target: str) -> None:
+    see("replicate", source, target)
+    code, said = refused("--store", target, "undo", "ticket-42")
+    assert code == 6
+    assert "follows" in said["problem"] and "promote" in said["hint"]
+    assert said["retry"] is False
+
+
+def test_a_hand_over(operator: Operator, source: str, target: str) -> None:
+    see("replicate", source, target)
+    write(source, "late")
+    said = see_json("promote", target)
+    assert (said["lossless"], said["commits"]) == (True, 1)
+    code, told = refused("--store", source, "undo", "ticket-42")
+    assert code == 6
+    assert "copy.db" in told["problem"]
+    write(target, "new")
+    assert refused("promote", target)[0] == 4
+
+
+def test_a_promotion_without_the_source_must_be_said(source: str, target: str) -> None:
+    see("replicate", source, target)
+    Path(source).rename(source + ".away")
+    code, said = refused("promote", target)
+    assert code == 6
+    assert "--source-is-lost" in said["hint"]
+    shown = see("promote", target, "--source-is-lost")
+    assert "is not here" in shown and "commits and messages" in shown
+    Path(source + ".away").rename(source)
+    write(source, "old")
+    write(target, "new")
+    code, said = refused("replicate", source, target)
+    assert code == 4
+    assert "'ticket-43', commit" in said["target"]
+    assert refused("replicate", target, source, "--resync")[0] == 4
+
+
+def test_a_source_that_moved_is_named(source: str, target: str) -> None:
+    see("replicate", source, target)
+    away = source + ".away"
+    Path(source).rename(away)
+    code, said = refused("promote", target, "--source", away)
+    assert code == 4
+    assert "follows" in said["problem"]
+    assert see_json("replicate", away, target, "--resync")["lag"]["commits"] == 0
+    assert see_json("promote", target)["lossless"]
+
+
+def test_a_move(operator: Operator, source: str, target: str) -> None:
+    before = operator.json("log", "ticket-42", "--all")
+    said = see_json("migrate", source, target)
+    assert {one["agent"] for one in said["agents"]} == {"ticket-42", "ticket-43"}
+    assert said["longest_pause_s"] > 0
+    assert Operator(Path(target)).json("log", "ticket-42", "--all") == before
+    assert Operator(Path(target)).json("verify")["ok"]
+    assert operator.json("log", "ticket-42", "--all") == before
+    assert refused("--store", source, "undo", "ticket-42")[0] == 6
+    write(target, "on")
+    assert refused("migrate", source, target)[0] == 4
+    words = see("migrate", target, target + ".next")
+    assert "2 agents moved; the longest pause was 0." in words
+
+
+def test_a_moment(operator: Operator, source: str, target: str) -> None:
+    log = operator.json("log", "ticket-42", "--all")
+    third = next(one for one in log if one["seq"] == 3)
+    said = see_json("restore", source, target, "--at", third["at"])
+    assert said["commits"] >= 3
+    assert Operator(Path(target)).json("verify")["agents"][0]["commits"] == 3
+    write(target, "on")
+    assert refused("restore", source, target, "--at", third["at"])[0] == 4
+    for wrong in ("yesterday", "2026-08-12T14:03:22"):
+        assert refused("restore", source, target + ".new", "--at", wrong)[0] == 2
+    assert not Path(target + ".new").exists()
+
+
+@pytest.mark.parametrize("command", ["replicate", "migrate"])
+def test_what_is_not_there_is_not_made(tmp_path: Path, command: str) -> None:
+    nowhere, target = str(tmp_path / "none.db"), str(tmp_path / "target.db")
+    assert refused(command, nowhere, target)[0] == 3
+    assert list(tmp_path.iterdir()) == []
+    assert refused(command, "ftp://x", target)[0] == 2
+
+
+def test_it_follows_until_it_is_told_to_end(source: str, target: str) -> None:
+    """As a process of its own: what comes is said line by line; SIGTERM ends it with 0, and all
+    that it said is in."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perdure", "replicate", source, target, "--follow", "--json"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert first["event"] == "shipped"
+        for value in range(3):
+            write(source, value)
+            said = json.loads(process.stdout.readline())
+            assert (said["commits"], said["lag"]["commits"]) == (1, 0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    with perdure.open(target) as copy:
+        assert copy.agent("ticket-43").state == {"value": 2}

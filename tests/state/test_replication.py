@@ -1,0 +1,665 @@
+"""A store that follows another is a copy of it; and becomes a store of its own, without losing
+what it was told."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import perdure
+from perdure import Conflict, Corrupt, Store
+from perdure.model import Lease
+from perdure.replication import (
+    ClosedError,
+    DivergedError,
+    Migration,
+    following,
+    migrate,
+    promote,
+    restore,
+)
+from perdure.state.replication import Follower
+from perdure.storage.locate import _named_memories
+from perdure.storage.port import Fed, Feed
+from perdure.storage.standing import Why, read_why
+from tests.postgres.server import shared
+from tests.state.copies import (
+    WAIT_MAX_S,
+    Life,
+    all_done,
+    backend_of,
+    picture,
+    serve,
+    short,
+    verify_all,
+    waiting_for,
+    waits,
+)  # fmt: skip
+
+_names = itertools.count()
+PAIRS = [
+    ("sqlite", "sqlite"), ("sqlite", "memory"), ("memory", "sqlite"),
+    ("sqlite", "postgres"), ("postgres", "sqlite"),
+]  # fmt: skip
+
+
+class Pair:
+    """Two places for stores; `open` opens one, and closes it at the end."""
+
+    def __init__(self, folder: Path, source: str, target: str) -> None:
+        self._folder = folder
+        self._opened: list[Store] = []
+        self.source = self.another(source)
+        self.target = self.another(target)
+
+    def another(self, kind: str) -> str:
+        if kind == "postgres":
+            return shared().new_url()
+        name = f"copies-{next(_names)}"
+        return f"memory://{name}" if kind == "memory" else str(self._folder / f"{name}.db")
+
+    def open(self, url: str) -> Store:
+        store = perdure.open(url, durability="os")
+        self._opened.append(store)
+        return store
+
+    def both(self) -> tuple[Store, Store]:
+        return self.open(self.source), self.open(self.target)
+
+    def close(self) -> None:
+        while self._opened:
+            self._opened.pop().close()
+
+
+@pytest.fixture(params=PAIRS, ids="-to-".join)
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path, *request.param)
+    yield made
+    made.close()
+    for name in [name for name in _named_memories if name.startswith("copies-")]:
+        del _named_memories[name]
+
+
+def follower_of(source: Store, target: Store, **more: Any) -> Follower:
+    follower = Follower(backend_of(source), backend_of(target))
+    follower.begin(**more)
+    return follower
+
+
+def put(store: Store, name: str, **fields: Any) -> None:
+    with store.agent(name).edit("put") as draft:
+        draft.update(fields)
+
+
+def same(source: Store, target: Store) -> bool:
+    return picture(backend_of(source)) == picture(backend_of(target))
+
+
+# -- following -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_follower_is_a_copy_whatever_happens(pair: Pair, seed: int) -> None:
+    """Random deeds at the source, random cuts between the looks, and followers that are made anew
+    at any time: log, branches, checkpoints, keys, runs and inboxes are those of the source."""
+    source, target = pair.both()
+    life, luck = Life(source, seed), random.Random(seed)
+    follower = follower_of(source, target)
+    for _ in range(4):
+        life.go_on(15)
+        for _ in range(luck.randrange(4)):
+            follower.step(limit=luck.choice([1, 3, 10, 1000]))
+        if luck.random() < 0.5:
+            follower = follower_of(source, target)
+        if luck.random() < 0.3:  # it begins from the start again: all comes twice
+            follower.why = replace(follower.why, feed="", mail="")
+    follower.drain()
+    assert follower.lag().commits == 0
+    assert same(source, target)
+    verify_all(backend_of(target))
+
+
+def test_its_lag_is_shown(pair: Pair) -> None:
+    source, target = pair.both()
+    put(source, "a", n=1)
+    put(source, "b", n=1)
+    follower = follower_of(source, target)
+    lag = follower.lag()
+    assert lag.commits == 4
+    assert lag.seconds > 0
+    follower.step(limit=3)
+    assert follower.lag().commits == 1
+    follower.drain()
+    assert follower.lag() == type(lag)(0, 0.0)
+
+
+def test_a_follower_takes_no_other_writes(pair: Pair) -> None:
+    source, target = pair.both()
+    put(source, "a", n=1)
+    follower_of(source, target).drain()
+    agent = target.agent("a")
+    for write in (
+        lambda: put(target, "a", n=2), lambda: put(target, "new", n=1),
+        lambda: agent.fork("fork", at=1), lambda: agent.checkpoint("point"), agent.undo,
+        lambda: target.delete("a"), lambda: target.run(short, "a", 1),
+        lambda: target.start(short, "a", 1), lambda: target.run(short, "new", 1),
+        lambda: target.import_log(source.export_log(_info(source, "a"))),
+    ):  # fmt: skip
+        with pytest.raises((ClosedError, Conflict)) as refused:
+            write()
+        assert isinstance(refused.value, ClosedError) or "is there already" in str(refused.value)
+    assert agent.state == {"n": 1}
+    assert same(source, target)
+
+
+def _info(store: Store, name: str) -> perdure.AgentInfo:
+    found = store.find(name)
+    assert found is not None
+    return found
+
+
+def test_snapshots_come_along(pair: Pair) -> None:
+    """Without one, the first reader of a follower would replay a long log from its begin."""
+    source, target = pair.both()
+    agent = source.agent("a")
+    follower = follower_of(source, target)
+    for n in range(40):
+        with agent.edit("more") as draft:
+            draft.setdefault("items", []).extend(["x" * 200 + str(n)] * 30)
+        if n % 10 == 9:
+            agent.checkpoint(f"point {n}")
+            follower.drain()
+    rows = backend_of(target).read(1, 1, 99)
+    assert sum(row.snapshotted for row in rows) == 4
+    verify_all(backend_of(target))
+    assert target.agent("a").state == agent.state
+
+
+def test_a_follower_goes_on_as_another_process(pair: Pair) -> None:
+    source, target = pair.both()
+    put(source, "a", n=1)
+    with following(pair.source, pair.target) as first:
+        assert first.drain()[0] == 2
+    put(source, "a", n=2)
+    with following(pair.source, pair.target) as second:
+        assert second.drain()[0] == 1
+        assert second.step().commits == 0
+    assert same(source, target)
+
+
+def test_two_who_ship_at_once_bring_nothing_twice(pair: Pair) -> None:
+    source, target = pair.both()
+    Life(source, 1).go_on(20)
+    one, other = follower_of(source, target), follower_of(source, target)
+    while one.step(limit=2).commits + other.step(limit=3).commits:
+        pass
+    one.drain()
+    other.drain()
+    assert same(source, target)
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+def test_a_store_with_agents_is_no_target(pair: Pair) -> None:
+    source, target = pair.both()
+    put(source, "a", n=1)
+    put(target, "mine", n=1)
+    with pytest.raises(Conflict, match="agents of its own"):
+        follower_of(source, target)
+    with pytest.raises(DivergedError, match=r"'mine', commit 1"):
+        follower_of(source, target, resync=True)
+    put(target, "mine", n=2)  # it is as open as it was
+
+
+def test_a_follower_of_another_store_is_no_target(pair: Pair) -> None:
+    source, target = pair.both()
+    third = pair.open(pair.another("memory"))
+    put(source, "a", n=1)
+    follower_of(source, target).drain()
+    with pytest.raises(Conflict, match="follows"):
+        follower_of(third, target)
+    with pytest.raises(DivergedError):
+        follower_of(third, target, resync=True)
+    assert follower_of(source, target).step().commits == 0
+
+
+def test_a_store_does_not_follow_itself(pair: Pair) -> None:
+    source = pair.open(pair.source)
+    with pytest.raises(Conflict, match="itself"):
+        follower_of(source, pair.open(pair.source))
+
+
+def test_a_broken_chain_is_not_shipped(pair: Pair) -> None:
+    """I11: what does not verify does not get in, and is named."""
+    source, target = pair.both()
+    for n in range(3):
+        put(source, "a", n=n)
+    follower = follower_of(source, target)
+    real = backend_of(source)
+
+    class Liar:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+            part = real.feed(cursor, limit=limit)
+            return Feed([self.changed(fed) for fed in part.entries], part.cursor)
+
+        def changed(self, fed: Fed) -> Fed:
+            if fed.commit.seq != 3:
+                return fed
+            payload = fed.commit.payload[:-1] + bytes([fed.commit.payload[-1] ^ 1])
+            return replace(fed, commit=replace(fed.commit, payload=payload))
+
+    follower.source = follower.shipper.source = Liar()
+    with pytest.raises(Corrupt, match=r"'a', commit 3"):
+        follower.drain()
+    assert _info_or_none(target) is None
+    follower.source = follower.shipper.source = real
+    follower.drain()
+    assert same(source, target)
+
+
+def _info_or_none(store: Store) -> perdure.AgentInfo | None:
+    return store.find("a")
+
+
+# -- promotion -----------------------------------------------------------------------------------
+
+
+def test_a_hand_over_loses_nothing(pair: Pair) -> None:
+    """Commits and messages that were acknowledged a moment before are at the new primary; the old
+    one's writers are fenced, and told where it went."""
+    source, target = pair.both()
+    source.start(waits, "a", 1)
+    serve(source, waiting_for(source, "a/waits/main", "word"))
+    with following(pair.source, pair.target) as follower:
+        follower.drain()
+    put(source, "b", n=1)
+    (run,) = source.runs("a")
+    source.handle(run.id).signal("word", "late", key="k")
+    done = promote(pair.target)
+    assert done.lossless and done.commits == 2 and done.messages >= 1
+    assert same(source, target)
+    for write in (lambda: put(source, "b", n=2), lambda: source.run(short, "c", 1)):
+        with pytest.raises(ClosedError) as refused:
+            write()
+        assert pair.target.rpartition("/")[2] in refused.value.url
+    put(target, "b", n=2)
+    target.handle(run.id).signal("word", "late", key="k")  # the same one: it is one signal
+    serve(target, waiting_for(target, run.id, "Go on?"))
+    target.handle(run.id).answer(True)
+    serve(target, all_done(target, "a", 1))
+    assert target.handle(run.id).result() == ["late", True]
+    verify_all(backend_of(target))
+
+
+def test_a_lost_source_is_said_to_be_lost(pair: Pair) -> None:
+    source, target = pair.both()
+    put(source, "a", n=1)
+    follower_of(source, target).drain()
+    backend = backend_of(target)
+    backend.stand(Why("follows", "sqlite:////no/where.db", at=1_000_000).standing())
+    with pytest.raises(perdure.StoreUnavailable, match="--source-is-lost") as refused:
+        promote(pair.target)
+    assert "1970-01-01T00:00:01" in str(refused.value)
+    assert not promote(pair.target, source_is_lost=True).lossless
+    put(target, "a", n=2)
+    with pytest.raises(Conflict, match="store of its own"):
+        promote(pair.target)
+
+
+def test_i4_tokens_of_a_promoted_store_are_greater(pair: Pair) -> None:
+    source, target = pair.both()
+    source.run(short, "a", 1)
+    follower_of(source, target).drain()
+    there = backend_of(source)
+    lease = there.lease(_info(source, "a").no, "main", "late")
+    assert isinstance(lease, Lease)
+    promote(pair.target, source_is_lost=True)
+    mine = backend_of(target).lease(_info(target, "a").no, "main", "new")
+    assert isinstance(mine, Lease)
+    assert mine.epoch > lease.epoch
+
+
+def test_an_old_primary_that_comes_back_is_shown_as_diverged(pair: Pair) -> None:
+    source, target = pair.both()
+    for n in range(3):
+        put(source, "a", n=n)
+        put(source, "b", n=n)
+    follower_of(source, target).drain()
+    put(source, "b", n="not shipped")
+    promote(pair.target, source_is_lost=True)
+    put(target, "a", n="new")
+    put(source, "a", n="old")
+    put(source, "a", n="older")
+    with pytest.raises(DivergedError, match=r"'a', commit 5.*'b' from commit 5") as refused:
+        follower_of(source, target)
+    assert [(one.agent, one.seq, one.behind, one.commits) for one in refused.value.found] == [
+        ("a", 5, False, 2), ("b", 5, True, 1)
+    ]  # fmt: skip
+    with pytest.raises(DivergedError, match=r"'a', commit 5"):
+        follower_of(target, source, resync=True)
+    put(target, "a", n="on")
+    put(source, "a", n="on")
+
+
+def test_an_old_primary_becomes_a_follower(pair: Pair) -> None:
+    source, target = pair.both()
+    Life(source, 5).go_on(20)
+    follower_of(source, target).drain()
+    promote(pair.target)
+    Life(target, 6).go_on(20)
+    with pytest.raises(Conflict):
+        follower_of(target, source)
+    follower = follower_of(target, source, resync=True)
+    follower.drain()
+    assert same(source, target)
+    promote(pair.source)
+    put(source, "a", n=1)
+    verify_all(backend_of(source))
+
+
+def test_a_promotion_may_be_repeated(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended after the source was closed: neither took writes, and nobody could help it."""
+    source, target = pair.both()
+    put(source, "a", n=1)
+    follower_of(source, target).drain()
+    backend = type(backend_of(target))
+    real = backend.ship
+
+    def fails(self: Any, shipment: Any) -> None:
+        if shipment.standing is not None and not shipment.standing.closed:
+            raise perdure.StoreUnavailable("the network is down")
+        real(self, shipment)
+
+    monkeypatch.setattr(backend, "ship", fails)
+    with pytest.raises(perdure.StoreUnavailable):
+        promote(pair.target)
+    for store in (source, target):
+        with pytest.raises(ClosedError):
+            put(store, "a", n=2)
+    monkeypatch.undo()
+    assert promote(pair.target).lossless
+    put(target, "a", n=2)
+
+
+def test_only_a_follower_is_promoted(pair: Pair) -> None:
+    pair.both()
+    with pytest.raises(Conflict, match="follows nobody"):
+        promote(pair.target)
+
+
+def test_the_inbox_of_a_promoted_store_wakes_its_runs(pair: Pair) -> None:
+    """A run had looked at message 57; at the new place numbers began at 1, and no signal ever
+    woke it."""
+    source, target = pair.both()
+    source.start(waits, "a", 1)
+    serve(source, waiting_for(source, "a/waits/main", "word"))
+    (run,) = source.runs("a")
+    handle = source.handle(run.id)
+    for n in range(5):
+        handle.signal("other", n)
+    serve(source, lambda: backend_of(source).runs(run_id=run.id)[0].seen > 0)
+    follower_of(source, target).drain()
+    promote(pair.target, source_is_lost=True)
+    target.handle(run.id).signal("word", "hear")
+    serve(target, waiting_for(target, run.id, "Go on?"))
+
+
+def test_an_imported_run_hears_what_is_sent_to_it(pair: Pair) -> None:
+    """It had looked at message 3 at its old place. In the store that it was imported into the first
+    signal was number 1: not later than what it had seen, so it was never woken."""
+    source, target = pair.both()
+    source.start(waits, "a", 1)
+    serve(source, waiting_for(source, "a/waits/main", "word"))
+    for n in range(3):
+        source.handle("a/waits/main").signal("other", n)
+    serve(source, lambda: backend_of(source).runs(run_id="a/waits/main")[0].seen > 2)
+    target.import_log(source.export_log(_info(source, "a")))
+    target.handle("a/waits/main").signal("word", "hear")
+    serve(target, waiting_for(target, "a/waits/main", "Go on?"))
+
+
+# -- migration -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_store_moves_while_its_agents_run(pair: Pair, seed: int) -> None:
+    source = pair.open(pair.source)
+    life = Life(source, seed, names=6)
+    life.go_on(40)
+    late: list[str] = []
+
+    def meanwhile(_: Any) -> None:
+        for name in life.names:
+            try:
+                put(source, name, late=len(late))
+                late.append(name)
+            except ClosedError:
+                continue
+
+    moved = migrate(pair.source, pair.target, on_moved=meanwhile)
+    assert late and moved
+    target = pair.open(pair.target)
+    assert same(source, target)
+    verify_all(backend_of(target))
+    for name in life.names:
+        with pytest.raises(ClosedError, match="was moved to"):
+            put(source, name, n=1)
+    for info in target.agents():
+        put(target, info.name, n=1)
+    serve(target)
+    with pytest.raises(Conflict, match="already"):
+        migrate(pair.source, pair.target)
+
+
+def test_what_is_sent_to_the_old_place_arrives(pair: Pair) -> None:
+    source, target = pair.both()
+    source.start(waits, "a", 1)
+    serve(source, waiting_for(source, "a/waits/main", "word"))
+    (run,) = source.runs("a")
+    put(source, "b", n=1)
+    migration = Migration(backend_of(source), backend_of(target))
+    migration.begin()
+    migration.drain()
+    migration.move(_info(source, "a"))
+    source.handle(run.id).signal("word", "sent to the old place", key="k")
+    source.start(short, "a", 5)
+    put(source, "b", n=2)  # not moved yet
+    with pytest.raises(ClosedError):
+        put(target, "b", n=2)
+    with pytest.raises(ClosedError):
+        put(source, "a", n=2)
+    migration.drain()
+    target.handle(run.id).signal("word", "again", key="k2")
+    serve(target, waiting_for(target, run.id, "Go on?"))
+    target.handle(run.id).answer(True)
+    serve(target, all_done(target, "a", 2))
+    assert target.handle(run.id).result() == ["sent to the old place", True]
+    source.start(short, "to-be", 1)
+    again = Migration(backend_of(source), backend_of(target))  # as after a crash
+    again.run()
+    serve(target, all_done(target, "to-be", 1))
+    assert target.agent("b").state == {"n": 2}
+    assert all(backend_of(target).standing(no) is None for no in range(5))
+
+
+def test_an_agent_between_the_stores_comes_first(pair: Pair) -> None:
+    """Who moved it was killed when it was closed at the source and not open at the target."""
+    source, target = pair.both()
+    for name in ("a", "b", "c"):
+        put(source, name, n=1)
+    ended = Migration(backend_of(source), backend_of(target))
+    ended.begin()
+    backend_of(source).stand(Why("moved", target.url).standing(), _info(source, "c").no)
+    moved = Migration(backend_of(source), backend_of(target)).run()
+    assert [one.agent for one in moved] == ["c", "a", "b"]
+    assert same(source, target)
+
+
+def test_an_executor_of_the_old_place_is_fenced(pair: Pair) -> None:
+    """I4: its tool was under way when its agent moved. It cannot say so any more; at the new place
+    the call is in doubt, and its policy decides."""
+    source, target = pair.both()
+    calls: list[str] = []
+
+    @perdure.tool(on_crash="retry")
+    def slow() -> str:
+        calls.append("called")
+        if len(calls) == 1:
+            migrate(pair.source, pair.target)
+        return "made"
+
+    @perdure.agent(dict)
+    def mover(run: perdure.Run[dict[str, Any]]) -> str:
+        return slow()
+
+    with pytest.raises(ClosedError, match="was moved to"):
+        source.run(mover, "a")
+    assert target.run(mover, "a") == "made"
+    assert calls == ["called", "called"]
+    verify_all(backend_of(target))
+
+
+def test_a_follower_is_not_moved(pair: Pair) -> None:
+    source, target = pair.both()
+    put(source, "a", n=1)
+    follower_of(source, target).drain()
+    with pytest.raises(Conflict, match="follows"):
+        migrate(pair.target, pair.another("memory"))
+
+
+# -- a moment ------------------------------------------------------------------------------------
+
+
+def test_a_moment_is_restored(pair: Pair) -> None:
+    source = pair.open(pair.source)
+    life = Life(source, 3)
+    life.go_on(30)
+    then = {info.name: info.seq for info in source.agents()}
+    commits = [source.agent_of(info).log() for info in source.agents()]
+    at = max(commit.at for log in commits for commit in log)
+    source.delete(next(iter(then)))
+    for name in then:
+        put(source, name, later=True)
+    follower_of(source, pair.open(pair.another("memory")))
+    done = restore(pair.source, pair.target, at)
+    target = pair.open(pair.target)
+    assert {info.name: info.seq for info in target.agents()} == then
+    assert done.commits >= sum(then.values())
+    verify_all(backend_of(target))
+    for name in then:
+        put(target, name, on=True)
+    with pytest.raises(Conflict, match="agents of its own"):
+        restore(pair.source, pair.target, at)
+
+
+def test_a_moment_has_a_zone(pair: Pair) -> None:
+    pair.both()
+    with pytest.raises(ValueError, match="zone"):
+        restore(pair.source, pair.target, datetime(2026, 1, 1))
+    restore(pair.source, pair.target, datetime.now(UTC) - timedelta(days=1))
+
+
+def test_a_restore_that_was_ended_goes_on(pair: Pair) -> None:
+    source, target = pair.both()
+    Life(source, 4).go_on(30)
+    at = datetime.now(UTC)
+    until = int(at.timestamp() * 1e6)
+    begun = Follower(backend_of(source), backend_of(target), kind="restoring", until=until)
+    begun.begin()
+    begun.step(limit=5)
+    with pytest.raises(ClosedError, match="restored"):
+        put(target, "a", n=1)
+    with pytest.raises(Conflict, match="not free"):
+        restore(pair.source, pair.target, at - timedelta(hours=1))
+    why = read_why(backend_of(target).standing())
+    assert why is not None
+    restore(
+        pair.source, pair.target, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=until)
+    )
+    put(target, "a", n=1)
+    verify_all(backend_of(target))
+
+
+# -- workers -------------------------------------------------------------------------------------
+
+
+class Working:
+    """A worker on a thread, until the block ends."""
+
+    def __init__(self, store: Store) -> None:
+        self._worker = perdure.Worker(store, [short, waits, slowly])
+        self._thread = threading.Thread(target=self._worker.run, kwargs={"signals": False})
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._worker.stop()
+        self._thread.join()
+
+
+done_steps: list[tuple[str, int]] = []
+
+
+@perdure.tool(on_crash="retry")
+def one_step(agent: str, n: int) -> int:
+    done_steps.append((agent, n))
+    return n
+
+
+@perdure.agent(dict)
+def slowly(run: perdure.Run[dict[str, Any]], agent: str) -> int:
+    return sum(one_step(agent, n) for n in range(20))
+
+
+def until(reached: Callable[[], bool]) -> None:
+    patience = time.monotonic() + WAIT_MAX_S
+    while not reached():
+        assert time.monotonic() < patience
+        time.sleep(0.005)
+
+
+def test_a_worker_of_a_follower_begins_when_it_is_promoted(pair: Pair) -> None:
+    source, target = pair.both()
+    source.start(short, "a", 1)
+    source.start(slowly, "b", "b")
+    follower_of(source, target).drain()
+    with Working(target):
+        until(lambda: bool(backend_of(target).executors()))
+        assert backend_of(target).agent("a") is None
+        promote(pair.target)
+        until(lambda: [run.status for run in target.runs()] == ["done", "done"])
+    verify_all(backend_of(target))
+
+
+def test_i8_runs_go_on_where_their_agents_move(pair: Pair) -> None:
+    """Workers on both ends, and a move in the middle: each run ends, at the target; a call that
+    was under way is in doubt, and made again; no other is."""
+    source, target = pair.both()
+    names = [f"mover-{next(_names)}" for _ in range(4)]
+    for name in names:
+        source.start(slowly, name, name)
+    with Working(source), Working(target):
+        until(lambda: any(agent in names for agent, _ in list(done_steps)))
+        migrate(pair.source, pair.target)
+        until(lambda: [run.status for run in target.runs()] == ["done"] * 4)
+    for name in names:
+        made = [n for agent, n in done_steps if agent == name]
+        assert sorted(set(made)) == list(range(20))
+        assert len(made) <= 21
+        (run,) = target.runs(name)
+        assert run.result == 190
+    verify_all(backend_of(target))
