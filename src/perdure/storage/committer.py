@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.core.chain import START, Tail
-from perdure.errors import Conflict, StoreUnavailable
+from perdure.errors import StoreUnavailable
 from perdure.model import Checkpoint, Commit, Message, RunInfo
 from perdure.storage.port import Append, Appended, Backend, Outcome, Refused, StoredSnapshot
 from perdure.storage.refusals import explain
@@ -37,7 +37,7 @@ class Proposal:
     """A commit that wants in. What `Append` says of its fields holds; links come at the end."""
 
     __slots__ = (
-        "_done", "_gate", "asked", "behind", "checkpoint", "committed", "consumed", "delete_agent",
+        "_done", "_gate", "checkpoint", "committed", "consumed", "delete_agent",
         "draft", "drop_branch", "epoch", "error", "expected", "key", "linked", "no", "refused",
         "release", "runs", "sends", "snapshot", "sync", "tail", "woken",
     )  # fmt: skip
@@ -74,7 +74,6 @@ class Proposal:
         self.sync = sync
         self.consumed = consumed
         self.sends = sends
-        self.behind: Proposal | None = None
         self.linked: Append | None = None
         self.tail: Tail = START
         self.committed: Committed | None = None
@@ -108,30 +107,17 @@ class Proposal:
 
     def link(self, tail: Tail, now: int) -> Append:
         """Take the place behind `tail`; may be done again behind another one."""
-        draft, expected = self.draft, self.expected
-        if self.behind is not None:
-            expected = self._place_in_front()
-            draft = replace(draft, parents=(expected,))
+        draft = self.draft
         header, self.tail = chain.link(draft, tail, now)
         seq = self.tail.seq
         self.linked = Append(
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
-            draft.branch, expected, self.epoch, self.key, self.snapshot,
+            draft.branch, self.expected, self.epoch, self.key, self.snapshot,
             _at(self.checkpoint, seq), self.drop_branch, self.delete_agent,
             [_with_seq(run, self.tail) for run in self.runs] if self.runs else (), self.release,
             self.sync, prev=tail.id, consumed=self.consumed, sends=self.sends,
         )  # fmt: skip
         return self.linked
-
-    def _place_in_front(self) -> int:
-        """Seq of the one that this one is behind; a Conflict if that one was refused."""
-        assert self.behind is not None
-        if self.behind.settled and self.behind.committed is None:
-            raise Conflict(
-                "the commit in front of it did not get in", target=f"agent {self.draft.agent!r}",
-                hint="read the state again, and decide anew",
-            )  # fmt: skip
-        return self.behind.tail.seq
 
     @property
     def append(self) -> Append:
@@ -241,32 +227,6 @@ class Committer:
         if not proposal.settled:
             self._lead()
         return proposal.outcome()
-
-    def submit_together(self, first: Proposal, second: Proposal) -> None:
-        """Commit two of one branch, the second on top of the first, in one transaction and fsync.
-
-        Returns when both are settled; each has its `outcome`. The second never gets in without the
-        first. It is refused as a `Conflict` if the first was, or if others came in between.
-
-        Args:
-            second: where the first one lands is its parent, and the head that it expects.
-        """
-        second.behind = first
-        with self._lock:
-            self._queue += (first, second)
-            leads = not self._busy
-            if leads:
-                self._busy = True
-            else:
-                second.prepare_to_wait()  # whoever leads takes both
-        try:
-            if not leads:
-                self._wait(second)
-        except BaseException:
-            self.withdraw(first)
-            raise
-        if not second.settled:
-            self._lead()
 
     def _wait(self, proposal: Proposal) -> None:
         """Wait to be committed, or to lead.
