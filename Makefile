@@ -13,7 +13,7 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos check format bench bench-peers requirements clean
+.PHONY: help venv demo test chaos crash mutations check format bench bench-peers requirements clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,12 @@ test: venv ## Run the tests; ARGS="tests/unit -k name" chooses
 
 chaos: venv ## Kill agents 2,000 times at random moments, and look at what came of them; ARGS="--kills N --seed S"
 	@$(VENV) -m tests.chaos $(ARGS)
+
+crash: venv ## Cut the power at every write of every workload, 50,000 times; ARGS="--images N --seed S"
+	@$(VENV) -m tests.powerloss $(ARGS)
+
+mutations: venv ## Break the code on purpose, a line at a time, and see that the tests notice; ARGS="--only word"
+	@$(VENV) -m tests.mutations $(ARGS)
 
 check: venv ## Check formatting, lint and types
 	@$(VENV) -m ruff format --check .

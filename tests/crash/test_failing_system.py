@@ -1,0 +1,108 @@
+"""System calls of a real process fail, from outside (`strace -e inject`): what it acknowledged is
+there all the same, and nothing is half there."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.errors import Corrupt, StoreUnavailable
+
+BEFORE = 2
+"""Commits that are there already: the agent's first, and an edit."""
+
+COMMITS = 4
+
+PROGRAM = """
+import os, sys, perdure
+from perdure.errors import PerdureError
+try:
+    with perdure.open(sys.argv[1]) as store:
+        for number in range(1, 5):
+            with store.agent("a").edit("count") as draft:
+                draft["n"] = number
+                draft["text"] = "x" * 20_000
+            os.write(1, b"done %d\\n" % number)
+except PerdureError as error:
+    outcome = getattr(error, "outcome", "")
+    os.write(1, f"{type(error).__name__} {outcome}\\n".encode())
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store whose process ended well."""
+    with perdure.open(tmp_path / "store.db") as store, store.agent("a").edit("begin") as draft:
+        draft["n"] = 0
+    return tmp_path / "store.db"
+
+
+def run(path: Path, *faults: str) -> list[str]:
+    """What the program says while these system calls on the store's files fail."""
+    only = [part for end in ("", "-wal") for part in ("-P", f"{path}{end}")]
+    inject = [part for fault in faults for part in ("-e", f"inject={fault}")]
+    trace = path.parent / "trace"
+    program = [sys.executable, "-c", PROGRAM, str(path)]
+    done = subprocess.run(
+        ["strace", "-f", "-o", str(trace), *only, *inject, *program],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    if "ptrace" in done.stderr or "invalid" in done.stderr:
+        pytest.skip(f"strace may not trace or inject here: {done.stderr:.200}")
+    assert done.returncode == 0, done.stderr
+    assert "INJECTED" in trace.read_text(), "the fault never came"
+    return done.stdout.splitlines()
+
+
+def holds(path: Path, said: list[str]) -> None:
+    """What it said is so: to a fresh process, whose system calls work."""
+    acknowledged = sum(line.startswith("done") for line in said)
+    unknown = any(line.endswith("unknown") for line in said)
+    with perdure.open(path) as store:
+        store.check_pages()
+        agent = store.agent("a")
+        agent.verify()
+        there = agent.state["n"]
+        assert len(list(agent.log())) == BEFORE + there
+        assert there == acknowledged or (unknown and there == acknowledged + 1)
+        with agent.edit("it goes on") as draft:
+            draft["n"] = -1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "fdatasync:error=EIO:when=1", "fdatasync:error=EIO:when=2", "fdatasync:error=EIO:when=3",
+        "pwrite64:error=EIO:when=7", "pwrite64:error=ENOSPC:when=9",
+        "pwrite64:error=EINTR:when=3+2", "pread64:error=EINTR:when=3+2",
+    ],
+)  # fmt: skip
+def test_i1_a_call_that_fails_for_once_costs_nothing(path: Path, fault: str) -> None:
+    said = run(path, fault)
+    holds(path, said)
+    if "ENOSPC" not in fault:
+        assert said == [f"done {number}" for number in range(1, COMMITS + 1)]
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "pwrite64"])
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+def test_i1_a_disk_that_fails_for_good_is_reported_and_nothing_is_lost(
+    path: Path, call: str, error: str
+) -> None:
+    said = run(path, f"{call}:error={error}:when=5+")
+    assert said[-1].startswith(StoreUnavailable.__name__), said
+    holds(path, said)
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_i11_a_short_read_is_no_other_answer(path: Path, size: int) -> None:
+    """A read gives fewer bytes than it was asked for, or none, again and again."""
+    said = run(path, f"pread64:retval={size}:when=9+3")
+    if not said[-1].startswith("done"):
+        assert said[-1].split()[0] in (Corrupt.__name__, StoreUnavailable.__name__, "NotAStore")
+    holds(path, said)

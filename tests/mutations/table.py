@@ -1,0 +1,122 @@
+"""Promises broken on purpose, one line of code each, and the tests that must notice."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Mutation(Struct, frozen=True):
+    """One way to break the code.
+
+    Attributes:
+        name: what is broken, in words.
+        path: the file, from the root of the checkout.
+        before, after: the text that is replaced; it must be there exactly once.
+        tests: the smallest set that should notice, as pytest takes it.
+    """
+
+    name: str
+    path: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+_SQLITE = "src/perdure/storage/sqlite/"
+_POWER = "tests/powerloss/test_power_loss.py"
+
+MUTATIONS = (
+    Mutation(
+        "a commit is not synced before it is acknowledged",
+        _SQLITE + "connection.py",
+        'connection.pragma("synchronous", synchronous)',
+        'connection.pragma("synchronous", "NORMAL")',
+        (_POWER, "-k", "survives and edits"),
+    ),
+    Mutation(
+        "a tool's intent is written after the call",
+        "src/perdure/engine/replay.py",
+        """            yield Record((tries.intent(),), sync=True)
+            value = yield from call.invoke("tool", tries)
+""",
+        """            value = yield from call.invoke("tool", tries)
+            yield Record((tries.intent(),), sync=True)
+""",
+        ("tests/engine/test_policies.py",),
+    ),
+    Mutation(
+        "an append does not check the lease's epoch",
+        _SQLITE + "queries.sql",
+        "AND seq = ?4 AND held IS ?5 AND EXISTS",
+        "AND seq = ?4 AND (?5 IS ?5) AND EXISTS",
+        ("tests/contract/test_backends.py", "-k", "i4_only_the_current_epoch_appends"),
+    ),
+    Mutation(
+        "undo does not ask whether later commits touched the same",
+        "src/perdure/core/history.py",
+        "if not all(spares(touched, place.reach, place.left) for place in places):",
+        "if False:",
+        ("tests/state/test_undo.py",),
+    ),
+    Mutation(
+        "an idempotency key is not compared with what it was used for",
+        "src/perdure/state/edit.py",
+        "if before != asked(cause.what, *declared):",
+        "if False:",
+        ("tests/state/test_keys.py",),
+    ),
+    Mutation(
+        "a payload is not compared with the digest in its header",
+        "src/perdure/core/chain.py",
+        "if envelope.digest(data) != expected:",
+        "if False:",
+        ("tests/crash/test_flipped_bits.py",),
+    ),
+    Mutation(
+        "nobody looks whether the WAL is still ours",
+        _SQLITE + "connection.py",
+        "if known is not None and _identity(path) != known:",
+        "if False:",
+        ("tests/crash/test_sqlite_files.py", "-k", "deleted_wal or drops_our_locks"),
+    ),
+    Mutation(
+        "after a failed sync the WAL is not written again",
+        _SQLITE + "writer.py",
+        "            write_wal_again(connection, self._path)\n",
+        "",
+        ("tests/powerloss/test_failed_syncs.py",),
+    ),
+    Mutation(
+        "what nobody was told of stays in the WAL after a failed sync",
+        _SQLITE + "writer.py",
+        "connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)\n            sync_wal",
+        "connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)\n            sync_wal",
+        ("tests/powerloss/test_failed_syncs.py",),
+    ),
+    Mutation(
+        "whoever opens a store after a failed sync is not told",
+        _SQLITE + "writer.py",
+        "self._suspect = is_in_doubt(path)",
+        "self._suspect = False",
+        ("tests/powerloss/test_failed_syncs.py",),
+    ),
+    Mutation(
+        "a run's lease is given back before its last commit",
+        "src/perdure/engine/drives.py",
+        """        self._commit(
+            execution, "run-finished", record, row, sync=True, release=True,
+""",
+        """        self.release()
+        self._commit(
+            execution, "run-finished", record, row, sync=True, release=True,
+""",
+        ("tests/engine/test_standby.py", "tests/engine/test_replay.py"),
+    ),
+    Mutation(
+        "a message is not taken out by the commit that takes it in",
+        _SQLITE + "append.py",
+        '        do(db, "consume_messages", (ids_json(item.consumed),))\n',
+        "        pass\n",
+        ("tests/contract/test_backends.py", "-k", "a_message_goes_with_its_commit"),
+    ),
+)
