@@ -61,12 +61,13 @@ def status(store: Store, run: str) -> str:
 
 
 def test_a_waiting_run_holds_no_thread_and_no_lease(store: Store, clock: Clock) -> None:
+    assert go(store, sleeper, "first") is None
     threads = threading.active_count()
     assert go(store, sleeper) is None
     info = store.handle("a/sleeper/main").info
     assert (info.status, info.problem, info.ended) == ("waiting", None, -1 if info.ended else 0)
     assert info.waits.startswith("until 20") and info.wake_at > 0
-    assert threading.active_count() <= threads + 2, "the heartbeat, and the listener"
+    assert threading.active_count() <= threads, "the store has its own, however many wait"
     ref = store.runner._context.backend.ref(info.agent_no, MAIN)
     assert ref is not None and ref.holder is None
     with store.agent("a").edit("others may write") as draft:
@@ -368,6 +369,27 @@ def test_select_refuses_what_could_never_end_or_be_told_apart(store: Store) -> N
         return [*found, run.call(str, "goes on")]
 
     assert "one question at a time" in go(store, wrong)[1]
+
+
+def test_what_is_no_duration_and_nothing_to_wait_for_is_refused(store: Store) -> None:
+    """`run.sleep("5")` slept, and `run.select(a=5)` said that an int has no attribute."""
+
+    @perdure.agent(dict)
+    def f(run: Any) -> list[str]:
+        found = []
+        wrong: list[Any] = [
+            lambda: run.sleep("5"), lambda: run.sleep(True), lambda: run.select(a=5),
+            lambda: run.wait_for("s", timeout="soon"),
+        ]  # fmt: skip
+        for call in wrong:
+            with pytest.raises(TypeError) as refused:
+                call()
+            found.append(str(refused.value))
+        return found
+
+    found = store.run(f, "a")
+    assert [("no duration" in words) for words in found] == [True, True, False, True]
+    assert found[2].startswith("a=5 is nothing to wait for: give a Signal")
 
 
 # -- many --------------------------------------------------------------------------------------
