@@ -92,6 +92,10 @@ def _wire_list(value: list[Any], encoder: msgspec.msgpack.Encoder, *, wide: bool
             continue
         if kind is dict:
             wired = _wire_dict(item, encoder, wide=wide)
+        elif kind is list:
+            wired = _wire_list(item, encoder, wide=wide)
+        elif kind is int and INT_MIN <= item <= INT_MAX:
+            continue
         else:
             wired = _wire(item, encoder, wide=wide)
         if wired is not item:
