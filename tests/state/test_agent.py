@@ -578,10 +578,13 @@ def test_aliases_and_cycles_are_refused(store, steady):
     shared = [1]
     with steady.refuses(agent, Alias), agent.edit() as draft:
         draft["z"] = [shared, shared]
-    agent.save({"one": shared, "two": shared})  # a whole value is copied
+    with agent.edit() as draft:
+        draft["one"] = shared  # copied as it is now, each time
+        draft["two"] = shared
     with agent.edit() as draft:
         draft["one"].append(2)
-    assert agent.state == store.agent("a").state == {"one": [1, 2], "two": [1]}
+    expected = {"x": {"y": [1]}, "z": 0, "one": [1, 2], "two": [1]}
+    assert agent.state == store.agent("a").state == expected
 
 
 def test_a_state_that_breaks_its_schema_is_refused(ticket, store, steady):

@@ -203,6 +203,83 @@ def test_programs_of_two_minor_versions_side_by_side(store):
     newer.verify()
 
 
+@pytest.fixture
+def sides(store):
+    """A newer program that noted y = 1, 2, 3 in three parts, and an older one beside it."""
+    parts = [NewPart(x=n, y=n) for n in (1, 2, 3)]
+    newer = store.agent("a", MINOR_1, initial=Newer(parts=parts))
+    newer.update(lambda draft: setattr(draft, "extra", "kept"))
+    return newer, store.agent("a", MINOR_0)
+
+
+def seen(newer: Any) -> list[tuple[int, int]]:
+    return [(part.x, part.y) for part in newer.refresh().parts]
+
+
+def test_saving_a_list_in_another_order_keeps_what_each_item_has(sides):
+    """An older program's `save` paired items by index: fields of a newer one changed hands.
+
+    Saved in reverse, each item had another's; saved without the first, all were lost. There was no
+    error, and `drift` was empty.
+    """
+    newer, older = sides
+    older.save(Plain(parts=[Part(x=3), Part(x=2), Part(x=1)]))
+    assert seen(newer) == [(3, 3), (2, 2), (1, 1)]
+    older.save(Plain(parts=older.refresh().parts[1:]))
+    assert seen(newer) == [(2, 2), (1, 1)]
+    older.save(Plain(parts=[Part(x=2), Part(x=7)]))
+    older.save(Plain(parts=[Part(x=2), Part(x=7), Part(x=9)]))
+    assert seen(newer) == [(2, 2), (7, 1), (9, 0)]
+    assert older.save(older.refresh()) is None
+    newer.verify()
+
+
+def test_a_save_that_would_have_to_guess_is_refused(sides, steady):
+    newer, older = sides
+    with steady.refuses(older, SchemaError, r"state\.parts: its items cannot be told apart.*y"):
+        older.save(Plain(parts=[Part(x=7), Part(x=8)]))
+    assert seen(newer) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [
+        (lambda draft, _: draft.parts.append(draft.parts.pop(0)), [(2, 2), (3, 3), (1, 1)]),
+        (lambda draft, _: draft.parts.insert(0, draft.parts.pop()), [(3, 3), (1, 1), (2, 2)]),
+        (lambda draft, _: draft.parts.extend(draft.parts.copy()[:1]), [1, 2, 3, 1]),
+        (lambda draft, live: setattr(draft, "parts", live.parts[1:]), [2, 3]),
+        (lambda draft, _: draft.parts.__setitem__(slice(0, 2), [Part(x=2)]), [2, 3]),
+        (lambda draft, _: draft.parts.__setitem__(1, Part(x=8)), [(1, 1), (8, 2), (3, 3)]),
+        (lambda draft, _: setattr(draft, "parts", draft.parts[::-1]), [3, 2, 1]),
+        (lambda draft, _: setattr(draft, "part", draft.parts.pop(1)), [1, 3]),
+    ],
+)
+def test_editing_lists_of_what_a_newer_program_wrote(sides, act, expected):
+    """A part that was popped and put elsewhere in an edit lost what a newer program had noted."""
+    newer, older = sides
+    older.update(lambda draft: act(draft, older.state))
+    assert seen(newer) == [one if isinstance(one, tuple) else (one, one) for one in expected]
+    assert older.drift() == [] and older.state == Plain.model_validate(older.at("main").plain)
+    newer.verify()
+
+
+def test_a_part_that_is_moved_to_another_field_takes_its_own_along(sides):
+    newer, older = sides
+    older.update(lambda draft: setattr(draft, "part", draft.parts.pop(1)))
+    assert newer.refresh().part == NewPart(x=2, y=2)
+    older.update(lambda draft: setattr(draft, "part", Part(x=6)))
+    assert newer.refresh().part == NewPart(x=6, y=2), "the same place, so the same part"
+
+
+def test_an_assignment_that_would_have_to_guess_is_refused(sides, steady):
+    newer, older = sides
+    with steady.refuses(older, SchemaError, "cannot be told apart"), older.edit() as draft:
+        draft.parts = [Part(x=7)]
+    with steady.refuses(older, SchemaError, "cannot be told apart"), older.edit() as draft:
+        draft.parts[:] = [draft.parts[2], Part(x=9), draft.parts[0]]
+    assert seen(newer) == [(1, 1), (2, 2), (3, 3)]
+
+
 def test_a_field_that_came_with_a_version_has_its_default(store):
     """What was written before knows nothing of it, and reading stores nothing."""
     older = store.agent("a", MINOR_0, initial=Plain(name="n"))
@@ -283,6 +360,22 @@ def test_transitions_make_a_status_machine(order, steady):
             draft.status = status
     with steady.refuses(order, SchemaError, "'done' is final"), order.edit() as draft:
         draft.status = "running"
+
+
+def test_a_status_cannot_be_taken_away(store, steady):
+    """In a plain dict a status could be popped, and then set to anything, as if it were new."""
+    machine = perdure.transitions("job.status", {"a": ["b"], "b": ["c"]})
+    schema = Schema(dict, id="job", invariants=[machine])
+    agent = store.agent("job", schema, initial={"job": {"status": "a"}})
+    agent.update(lambda draft: draft.update(note=1))
+    with steady.refuses(agent, SchemaError, "may not be taken away"), agent.edit() as draft:
+        draft["job"].pop("status")
+    with steady.refuses(agent, SchemaError, "may not be taken away"):
+        agent.save({"job": {}})
+    with steady.refuses(agent, SchemaError, "only to 'b'"), agent.edit() as draft:
+        draft["job"] = {"status": "c"}
+    agent.update(lambda draft: draft.pop("job"))  # the job as a whole may go
+    agent.update(lambda draft: draft.update(job={"status": "c"}))
 
 
 def test_an_initial_state_must_be_legal(store):

@@ -72,6 +72,25 @@ def unwrap(annotation: Any) -> Bare:
             return Bare(annotation, metadata)
 
 
+def of_key(annotation: Any) -> tuple[Any, bool | None]:
+    """A TypedDict's annotation without Required, NotRequired and ReadOnly, which stand for no type.
+
+    Returns:
+        What is left, and whether the key must be there as these say; None where they say nothing.
+    """
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, needed = of_key(annotation.__origin__)
+        if inner is not annotation.__origin__:
+            return Annotated[(inner, *annotation.__metadata__)], needed
+    elif origin in (Required, NotRequired):
+        inner, _ = of_key(get_args(annotation)[0])
+        return inner, origin is Required
+    elif getattr(origin, "__name__", "") == "ReadOnly":
+        return of_key(get_args(annotation)[0])
+    return annotation, None
+
+
 def substitute(annotation: Any, names: Mapping[Any, Any]) -> Any:
     """An annotation with its type variables replaced."""
     if not names:

@@ -10,12 +10,12 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NotRequired, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
-from perdure.core.annotations import EphemeralMark, has_validators, substitute, unwrap
+from perdure.core.annotations import EphemeralMark, has_validators, of_key, substitute, unwrap
 from perdure.errors import SchemaError
 from perdure.model import MISSING
 
@@ -54,6 +54,7 @@ class Face:
     is_dict = False
     opaque_input = False  # a validator may see, and want, keys that the class does not have
     checks_whole = False  # has validators over several fields
+    frozen = False  # a default of that class may stand at several places: it is what it is
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -169,6 +170,7 @@ class DataclassFace(Face):
         hints = self.hints()
         found = []
         own = dataclasses.fields(self.cls)
+        self.frozen = self.cls.__dataclass_params__.frozen
         # init=False fields are made by the class itself: they come back without being stored.
         self.derived = frozenset(one.name for one in own if not one.init)
         hook = getattr(self.cls, "__post_init__", None)
@@ -203,6 +205,7 @@ class StructFace(Face):
                 f"{self.name} is an array_like Struct", target=self.name, hint="leave it out"
             )
         self.forbids = config.forbid_unknown_fields
+        self.frozen = config.frozen
         if config.tag is not None:
             self.tag = (config.tag_field, config.tag)
         self.checks_whole = hasattr(self.cls, "__post_init__")
@@ -235,16 +238,17 @@ class TypedDictFace(Face):
     def read_fields(self) -> list[Field]:
         hints = self.hints()
         required = self.cls.__required_keys__
-        # `from __future__ import annotations` hides NotRequired from the class: the hints show it.
+        # `from __future__ import annotations` hides these from the class: the hints show them.
         found = []
-        for name, annotation in hints.items():
+        for name, hint in hints.items():
+            annotation, said = of_key(hint)
             if unwrap(annotation).ephemeral:
                 raise SchemaError(
                     f"{self.name}.{name} is Ephemeral, which a TypedDict cannot have",
                     target=self.name,
                     hint="a TypedDict has no defaults; use a dataclass",
                 )
-            needed = name in required and get_origin(annotation) is not NotRequired
+            needed = name in required if said is None else said
             found.append(Field(name, annotation, required_key=needed))
         return found
 
@@ -279,6 +283,8 @@ class PydanticFace(Face):
         config = getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None)
         self.config: Mapping[str, Any] = config or {}
         self.forbids = self.config.get("extra") == "forbid"
+        params = getattr(cls, "__dataclass_params__", None)
+        self.frozen = bool(self.config.get("frozen")) or getattr(params, "frozen", False)
         self.keeps_extra = self.is_model and self.config.get("extra") == "allow"
         decorators = cls.__pydantic_decorators__
         models = decorators.model_validators.values()

@@ -16,6 +16,7 @@ from perdure.core.draft_dict import DraftDict
 from perdure.core.draft_list import DraftList
 from perdure.core.draft_object import make_object
 from perdure.core.draft_set import DraftSet
+from perdure.core.objects import same_order
 from perdure.core.ops import (
     Append,
     Delete,
@@ -71,6 +72,11 @@ class Recording(Session):
         """The paths of the ops."""
         return [op.path for op in self.ops]
 
+    def before(self) -> Plain:
+        """The plain tree as it was before any change, as a copy."""
+        undone = map(ops_module.own, reversed(self.inverses))
+        return ops_module.fold(copy(self.plain), undone)
+
     def close(self) -> None:
         """End it: from now on every use of a proxy raises SchemaError."""
         self.closed = True
@@ -108,7 +114,7 @@ class Recording(Session):
         path, fresh = self.begin(place)
         target = place.plain
         old = target.get(key, MISSING) if type(target) is dict else target[key]
-        if old is not MISSING and same(old, value):
+        if old is not MISSING and same(old, value) and same_order(place.child(key), old, value):
             return
         self._undo.append(("put", target, key, old))
         target[key] = value

@@ -28,12 +28,13 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
 
     def _key(self, key: Any) -> Any:
         """The plain key for a key of the user's."""
-        if type(key) is str:
-            return key
         place = place_of(self)
+        node = place.node
+        if type(key) is str and (not isinstance(node, DictNode) or node.texts_stay):
+            return key
         path, walker = place.last_path(), Walker(root=place.session.root_name)
-        if isinstance(place.node, DictNode):
-            return place.node.plain_key(key, path, walker)
+        if isinstance(node, DictNode):
+            return node.stored_key(key, path, walker)
         return walker.key(key, path)
 
     def _known(self, key: Any) -> Any:
@@ -83,16 +84,13 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         place = place_of(self)
         place.session.begin(place)
         key = self._key(key)
-        node = place.node
-        if isinstance(node, DictNode) and not (node.key.as_is and node.key.takes(type(key))):
-            place.build(node.key, key)  # refuses a key of the wrong type
         if place.is_own(value, key):
             return
         own = place.rearranged(value, key)
         if own is not None:
             own[:] = value
             return
-        place.session.put(place, key, place.take(key, value))
+        place.session.put(place, key, place.take_over(key, value))
 
     def __delitem__(self, key: Any) -> None:
         place = place_of(self)

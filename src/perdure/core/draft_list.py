@@ -7,6 +7,7 @@ from operator import index as to_index
 from typing import Any, SupportsIndex
 
 from perdure.core.place import Place, Proxy, detached, place_of
+from perdure.core.unknown import keep_unknown
 from perdure.core.values import Plain
 from perdure.errors import Alias
 
@@ -124,7 +125,7 @@ class DraftList(Proxy, MutableSequence[Any]):
             return
         at = self._at(index)
         if not place.is_own(value, at):
-            place.session.put(place, at, place.take(at, value))
+            place.session.put(place, at, place.take_over(at, value))
 
     def _set_slice(self, place: Place, index: slice, value: Iterable[Any]) -> None:
         values = list(value)
@@ -136,7 +137,7 @@ class DraftList(Proxy, MutableSequence[Any]):
                     f"attempt to assign sequence of size {len(values)} "
                     f"to extended slice of size {len(places)}"
                 )
-            taken = [place.take(at, one) for at, one in zip(places, values, strict=True)]
+            taken = [place.take_over(at, one) for at, one in zip(places, values, strict=True)]
             for at, one in zip(places, taken, strict=True):
                 place.session.put(place, at, one)
             return
@@ -162,7 +163,11 @@ class DraftList(Proxy, MutableSequence[Any]):
                 items.append(own.plain)
             else:
                 items.append(place.take(start + offset, value, seen))
-        return items
+        old = place.plain[start:stop]
+        kept: list[Plain] = keep_unknown(
+            place.node, old, items, place.last_path(), root=place.session.root_name
+        )
+        return kept
 
     def _replace(self, place: Place, start: int, stop: int, items: list[Plain]) -> None:
         """Replace a stretch, leaving alone what is the same at both of its ends."""

@@ -69,7 +69,7 @@ class DraftObject(Proxy):
         if own is not None:
             own[:] = value
             return
-        place.session.put(place, name, place.take(name, value))
+        place.session.put(place, name, place.take_over(name, value))
 
     def __delattr__(self, name: str) -> None:
         place = place_of(self)

@@ -15,7 +15,7 @@ from perdure.core.shadow import ObjectShadow, Shadow
 from perdure.core.shift import Paths
 from perdure.core.types import AnyNode, Node, Walker, isolate
 from perdure.core.values import SCALARS, Path, Plain, format_path, look_up, same
-from perdure.errors import Drifted, Unstorable
+from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.model import MISSING
 
 
@@ -28,14 +28,15 @@ class Ground:
         self.node = node
         self.plain = plain
         self.ops = ops
+        self.count = len(ops)  # as they were given; validation may add some
         self.inverses = inverses
         self.name = root
         self.typed = typed
         self.paths = Paths(list(ops))
+        self._reached: dict[Path, int] | None = None
         self.shadows: dict[int, Shadow] = {}
         self.built: dict[int, Any] = {}  # what this plan built: it cannot have drifted
         self.settled: set[int] = set()  # built from the final plain tree: later ops are in it
-        self.numbers: list[tuple[Shadow, Path, int]] = []
         self.undo: list[tuple[Any, Any, Any]] = []
         self.replaced_root = False
 
@@ -82,10 +83,13 @@ class Ground:
     def fix_plain(self, path: Path, index: int, value: Plain) -> None:
         final = self.paths.final(path, index)
         if final:
-            parent = look_up(self.plain, final[:-1])
-            self.undo.append((parent, final[-1], parent.get(final[-1], MISSING)
-                              if isinstance(parent, dict) else parent[final[-1]]))  # fmt: skip
-            parent[final[-1]] = value
+            self._put_plain(final, value)
+
+    def _put_plain(self, final: Path, value: Plain) -> None:
+        parent, key = look_up(self.plain, final[:-1]), final[-1]
+        old = parent.get(key, MISSING) if type(parent) is dict else parent[key]
+        self.undo.append((parent, key, old))
+        parent[key] = value
 
     def write(self, shadow: Shadow, name: Any, index: int, value: Plain) -> None:
         """Bring ops and plain tree in step with what validation made of a field."""
@@ -95,14 +99,65 @@ class Ground:
             self.fix_plain(op.path, index, value)
             return
         base = self.paths.final(shadow.path, shadow.at)
-        if base is None:
-            return
-        extra = Set((*base, name), value)
+        if base is not None:
+            self.set_last((*base, name), value)
+
+    def set_last(self, final: Path, value: Plain) -> None:
+        """One more op behind all others, in their coordinates, and the plain tree with it."""
+        extra = Set(final, value)
         self.ops.append(extra)
         self.inverses.append(ops_module.invert(self.plain, extra))
-        parent = look_up(self.plain, base)
-        self.undo.append((parent, name, parent.get(name, MISSING)))
-        parent[name] = value
+        self._put_plain(final, value)
+
+    # What several ops change. Each goes on from what the one before it left in the log, so only
+    # what is there in the end is validated: from what validation makes of it, no op goes on.
+
+    def brought(self, node: Node, plain: Plain, path: Path, index: int) -> tuple[Any, Plain]:
+        """As `value`, for what op number `index` puts at a path."""
+        try:
+            value, fixed = self.value(node, plain, path)
+        except SchemaError:
+            if not self.goes_on(path, index):
+                raise
+        else:
+            if fixed is plain or not self.goes_on(path, index):
+                return value, fixed
+        if type(plain) in SCALARS:
+            return plain, plain
+        final = self.paths.final(path, index)
+        if final is not None:
+            return self.settle(node, final), plain
+        value = isolate(plain)  # what goes again need not be legal
+        self.own(value)
+        self.settled.add(id(value))
+        return value, plain
+
+    def goes_on(self, path: Path, index: int) -> bool:
+        """Whether an op behind number `index` changes, replaces or removes what is there then."""
+        if index + 1 == self.count:
+            return False
+        final = self.paths.final(path, index)
+        return final is None or self._last_at(final) > index
+
+    def settle(self, node: Node, final: Path) -> Any:
+        """The typed value of what is at a place in the end: the ops inside are in it."""
+        plain = look_up(self.plain, final)
+        value, fixed = self.value(node, plain, final)
+        if fixed is not plain:
+            self.set_last(final, fixed)
+        self.settled.add(id(value))
+        return value
+
+    def _last_at(self, final: Path) -> int:
+        """The last op that goes into what is at a place in the end, or edits the scalar there."""
+        if self._reached is None:
+            self._reached = {}
+            for index, op in enumerate(self.ops[: self.count]):
+                inside = op.path[:-1] if isinstance(op, Set | Delete) else op.path
+                place = self.paths.final(inside, index)
+                if place is not None:
+                    self._reached.update((place[:depth], index) for depth in range(len(place) + 1))
+        return self._reached.get(final, -1)
 
     # Drift
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from perdure.core.values import Path, format_path
 from perdure.errors import SchemaError
+from perdure.model import MISSING
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,7 +55,8 @@ def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[
     Args:
         path: e.g. ``"status"`` or ``"invoice.status"``.
         allowed: from each value to those it may become. Staying is always fine, and so is any
-            value at creation; a value that is no key leads nowhere.
+            value at creation; a value that is no key leads nowhere. It may not be taken out of its
+            dict; what it is part of may go as a whole.
     """
     parsed = parse_path(path)
     edges = {_bare(old): {_bare(new) for new in news} for old, news in allowed.items()}
@@ -62,10 +64,14 @@ def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[
     def legal_transition(before: Any, after: Any) -> None:
         if before is None:
             return
-        try:
-            old, new = _bare(_get(before, parsed)), _bare(_get(after, parsed))
-        except (LookupError, AttributeError, TypeError):
-            return  # the place is not there before, or not any more
+        old, new = _bare(_get(before, parsed)), _bare(_get(after, parsed))
+        if old is MISSING:
+            return
+        if new is MISSING:
+            # What it was part of may go, and it with that; else it would come back as anything.
+            if isinstance(_get(after, parsed[:-1]), Mapping):
+                raise ValueError(f"{path} is {old!r} and may not be taken away")
+            return
         if old != new and new not in edges.get(old, ()):
             legal = sorted(map(repr, edges.get(old, ())))
             raise ValueError(
@@ -82,9 +88,13 @@ def _bare(value: Any) -> Any:
 
 
 def _get(value: Any, path: Path) -> Any:
-    for key in path:
-        by_key = isinstance(value, Mapping | Sequence) or not isinstance(key, str)
-        value = value[key] if by_key else getattr(value, key)
+    """What is at a path; MISSING where there is nothing."""
+    try:
+        for key in path:
+            by_key = isinstance(value, Mapping | Sequence) or not isinstance(key, str)
+            value = value[key] if by_key else getattr(value, key)
+    except (LookupError, AttributeError, TypeError):
+        return MISSING
     return value
 
 

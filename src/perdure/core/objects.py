@@ -9,7 +9,7 @@ from typing import Any
 from perdure.core.classes import Face, Field, PydanticFace
 from perdure.core.types import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
 from perdure.core.validation import Engine
-from perdure.core.values import Path, Plain, format_path, same
+from perdure.core.values import SCALARS, Path, Plain, format_path, same
 from perdure.errors import SchemaError, Unstorable
 from perdure.model import MISSING
 
@@ -87,7 +87,7 @@ class ObjectNode(Node):
                     "declare the field with that type, or with a union of both",
                 )  # fmt: skip
             return walker.take(value, at)
-        walker.enter(value, at)
+        walker.enter(value, at, frozen=face.frozen)
         taken: dict[str, Any] = dict([face.tag]) if face.tag else {}
         for name in face.fields:
             item = face.get(value, name)
@@ -103,6 +103,7 @@ class ObjectNode(Node):
                 "declare it, as perdure.Ephemeral if it need not be stored",
             )  # fmt: skip
         walker.classes[at] = face.cls
+        walker.meet_copy(value, at)
         walker.leave(value)
         return taken
 
@@ -130,6 +131,7 @@ class ObjectNode(Node):
                     f"{face.name} declares no such field", (*at, key),
                     "it would be lost; declare it or leave it out",
                 )  # fmt: skip
+        walker.meet_copy(value, at)
         walker.leave(value)
         return taken
 
@@ -325,6 +327,63 @@ def _reconcile_dicts(node: Node, stored: dict[Any, Any], taken: dict[Any, Any]) 
         if key not in stored and not is_default(node, key, item):
             result[key] = item
     return result
+
+
+def same_order(node: Node, a: Plain, b: Plain) -> bool:
+    """Whether the keys of all dicts in two values that are the same come in the same order.
+
+    The order of a dict's keys is data (docs/decisions/0001); that of an object's fields is not.
+    """
+    if type(a) is dict:
+        node = node.pick(a)
+        if not _is_object(node) and list(a) != list(b):
+            return False
+        return all(
+            type(item) in SCALARS or same_order(node.child(key) or node, item, b[key])
+            for key, item in a.items()
+        )
+    if type(a) in (list, tuple):
+        node = node.pick(a)
+        return all(
+            type(item) in SCALARS or same_order(node.child(index) or node, item, b[index])
+            for index, item in enumerate(a)
+        )
+    return True
+
+
+def in_stored_order(node: Node, stored: Plain, new: Plain) -> Plain:
+    """`new`, with the fields of each object in the order of the stored one at its place.
+
+    Else saving an object would move fields that a class declares elsewhere by now, with all that
+    is in them.
+    """
+    node = node.pick(new)
+    if isinstance(node, AnyNode | LeafNode) or type(stored) is not type(new) or new is stored:
+        return new
+    if type(new) is dict:
+        ordered = dict(new)
+        for key, item in new.items():
+            child = node.child(key)
+            if child is not None and key in stored and type(item) not in SCALARS:
+                ordered[key] = in_stored_order(child, stored[key], item)
+        if not _is_object(node) or list(stored) == list(ordered):
+            return ordered
+        kept = {key: ordered[key] for key in stored if key in ordered}
+        return {**kept, **ordered}
+    item_node = node.child(0)
+    if (
+        type(new) is list
+        and item_node is not None
+        and not isinstance(item_node, AnyNode | LeafNode)
+    ):
+        both = min(len(stored), len(new))
+        front = [in_stored_order(item_node, stored[at], new[at]) for at in range(both)]
+        return [*front, *new[both:]]
+    return new
+
+
+def _is_object(node: Node) -> bool:
+    return isinstance(node, ObjectNode) and not node.face.is_dict
 
 
 def is_default(node: Node, name: Any, plain: Plain) -> bool:

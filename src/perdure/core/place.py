@@ -12,7 +12,8 @@ from weakref import WeakValueDictionary
 
 from perdure.core.objects import ObjectNode, UnionNode
 from perdure.core.schema import Schema, take_at
-from perdure.core.types import AnyNode, LeafNode, Node, TupleNode
+from perdure.core.types import AnyNode, LeafNode, Node, Origins, TupleNode
+from perdure.core.unknown import keep_unknown, note_unknown
 from perdure.core.values import SCALARS, Path, Plain, format_path
 from perdure.errors import SchemaError
 from perdure.model import MISSING
@@ -116,7 +117,17 @@ class Place:
         """A user's value as a plain one for this key; refuses aliases and cycles."""
         path, name = (*self.last_path(), key), self.session.root_name
         node = self.child(key)
-        return take_at(node, value, path, {} if seen is None else seen, name)
+        origins = self.session.origins
+        return take_at(node, value, path, {} if seen is None else seen, name, origins)
+
+    def take_over(self, key: Any, value: Any) -> Plain:
+        """The same for the place of another value: what a newer program stored in that is kept."""
+        taken = self.take(key, value)
+        old = _item(self.plain, key)
+        if type(old) not in (dict, list, tuple):
+            return taken
+        path = (*self.last_path(), key)
+        return keep_unknown(self.child(key), old, taken, path, root=self.session.root_name)
 
     def take_all(self, start: int, values: Sequence[Any]) -> list[Plain]:
         """The same for items of a list from `start` on."""
@@ -126,7 +137,9 @@ class Place:
     def detach(self) -> Any:
         """A typed copy of it, that is no part of the draft."""
         self.session.check_open()
-        return self.build(self.node, self.plain)
+        typed = self.build(self.node, self.plain)
+        note_unknown(self.node, typed, self.plain, self.session.origins)
+        return typed
 
     def build(self, node: Node, plain: Plain) -> Any:
         return node.build(plain, self.last_path(), self.session.root_name)
@@ -228,6 +241,7 @@ class Session:
         self.typed = typed
         self.closed = False
         self.fresh: dict[int, Any] = {}
+        self.origins: Origins = {}  # copies of what newer programs wrote: it goes where they go
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
         self._live: dict[tuple[int, str], tuple[Place, str, Any]] = {}
         self._cache: WeakValueDictionary[int, Proxy] = WeakValueDictionary()

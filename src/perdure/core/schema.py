@@ -9,12 +9,14 @@ from typing import Any, Generic, TypeVar, overload
 from perdure.core.annotations import Ephemeral, EphemeralMark
 from perdure.core.drift import Drift, compare
 from perdure.core.invariants import Invariant, invariant, transitions
-from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.objects import ObjectNode, UnionNode, in_stored_order
 from perdure.core.ops import Op
 from perdure.core.registry import Registry
+from perdure.core.schema_arguments import check_id, check_migrations, check_type, whole_version
 from perdure.core.typed import Planner, TypedPlan
-from perdure.core.types import AnyNode, Node, Walker, isolate
-from perdure.core.values import Path, Plain, copy, format_path, same
+from perdure.core.types import AnyNode, Node, Origins, Walker, isolate
+from perdure.core.unknown import keep_unknown, unknown
+from perdure.core.values import Path, Plain, copy, format_path, look_up, same
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.model import MISSING
 
@@ -43,6 +45,9 @@ class Schema(Generic[T]):
         migrations: ``{1: fn}`` turns plain states of major version 1 into those of 2.
         invariants: functions ``(after)`` or ``(before, after)`` that return False or raise where a
             commit must not be made; see `invariant` and `transitions`.
+
+    Raises:
+        TypeError, ValueError: an argument that cannot be; nothing is written under such a schema.
     """
 
     @overload
@@ -76,10 +81,11 @@ class Schema(Generic[T]):
         migrations: Mapping[int, Migration] = {},
         invariants: Sequence[Callable[..., Any]] = (),
     ) -> None:
+        check_type(type)
         self.type = type
-        self.id = id if id is not None else _name(type)
-        self.version = version if isinstance(version, tuple) else (version, 0)
-        self.migrations = dict(migrations)
+        self.id = check_id(id) if id is not None else _name(type)
+        self.version = whole_version(version)
+        self.migrations = check_migrations(migrations)
         self.invariants = [Invariant(one) for one in invariants]
         self._made: Registry | None = None
 
@@ -153,9 +159,9 @@ class Schema(Generic[T]):
         if self.type is dict and type(plain) is not dict:
             raise SchemaError(f"the state is a {type(plain).__name__}, not a dict", target="state")
         if not tolerate_unknown:
-            unknown = next(_unknown(root, plain, ()), None)
-            if unknown is not None:
-                raise SchemaError("there is no such field", target=format_path(unknown))
+            found = next(unknown(root, plain), None)
+            if found is not None:
+                raise SchemaError("there is no such field", target=format_path(found))
         built: T = root.build(plain)
         return built
 
@@ -252,10 +258,14 @@ class Schema(Generic[T]):
     def merge_unknown(self, old_plain: Plain, new_plain: Plain) -> Plain:
         """`new_plain`, with the keys of `old_plain` that the classes at their places do not know.
 
-        For whole values that this program saves over what a newer one wrote. Items of lists are
-        aligned by index where the lists are of one length or begin alike.
+        For whole values that this program saves over what a newer one wrote; see `keep_unknown`.
+        The fields of objects come in the order in which they are stored.
+
+        Raises:
+            SchemaError: it cannot be told which item of a list is which.
         """
-        return _merge(self.root, old_plain, new_plain)
+        merged = keep_unknown(self.root, old_plain, new_plain)
+        return in_stored_order(self.root, old_plain, merged)
 
 
 def take_at(
@@ -264,9 +274,20 @@ def take_at(
     path: Path,
     seen: dict[int, Path] | None = None,
     root: str = "state",
+    origins: Origins | None = None,
 ) -> Plain:
     """See `Schema.take`. `seen`: containers met so far, where meeting one twice is refused."""
     walker = Walker(seen, root)
+    walker.origins = origins
+    plain = _taken(node, value, path, walker)
+    for at, fields in walker.found.items():
+        holder = look_up(plain, at[len(path) :])
+        holder.update((name, copy(item)) for name, item in fields.items() if name not in holder)
+    return plain
+
+
+def _taken(node: Node, value: Any, path: Path, walker: Walker) -> Plain:
+    root = walker.root
     plain = node.plain(value, path, walker)
     if isinstance(node, AnyNode) or (isinstance(node, ObjectNode) and node.stable(plain)):
         return plain  # whether it is valid is seen when the edit ends
@@ -307,54 +328,6 @@ def _first_difference(a: Plain, b: Plain, at: Path) -> Path:
             if not same(one, other):
                 return _first_difference(one, other, (*at, index))
     return at
-
-
-def _unknown(node: Node, plain: Plain, at: Path) -> typing.Iterator[Path]:
-    node = node.pick(plain)
-    if isinstance(node, AnyNode):
-        return
-    if type(plain) is dict:
-        for key, item in plain.items():
-            child = node.child(key)
-            if child is not None:
-                yield from _unknown(child, item, (*at, key))
-            elif isinstance(node, ObjectNode) and not node.knows(key):
-                yield (*at, key)
-    elif type(plain) is list:
-        for index, item in enumerate(plain):
-            child = node.child(index)
-            if child is not None:
-                yield from _unknown(child, item, (*at, index))
-
-
-def _merge(node: Node, old: Plain, new: Plain) -> Plain:
-    if type(old) is not type(new):
-        return new
-    node = node.pick(new)
-    if isinstance(node, AnyNode):
-        return new
-    if type(new) is dict:
-        merged = dict(new)
-        for key, item in old.items():
-            child = node.child(key)
-            if key in new:
-                merged[key] = new[key] if child is None else _merge(child, item, new[key])
-            elif isinstance(node, ObjectNode) and not node.knows(key):
-                merged[key] = copy(item)
-        return merged
-    if type(new) is list:
-        item_node = node.child(0)
-        if item_node is None or isinstance(item_node, AnyNode):
-            return new
-        merged_items = [_merge(item_node, *pair) for pair in zip(old, new, strict=False)]
-        if len(old) != len(new):
-            # In the common prefix an item differs from the old one in nothing but the unknown.
-            alike = 0
-            while alike < len(merged_items) and same(merged_items[alike], old[alike]):
-                alike += 1
-            merged_items = merged_items[:alike]
-        return [*merged_items, *new[len(merged_items) :]]
-    return new
 
 
 def _part(node: Node, value: Any, key: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from perdure.core.ops import Delete, Move, Op, Set, Splice
@@ -13,21 +14,32 @@ class Paths:
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self._ops = ops
-        # The last op that may move or remove what is below a path. Most places have none.
-        self._last: dict[Path, int] = {}
+        # By path, the ops that may move or remove what is below it. Most places have none.
+        self._at: dict[Path, list[int]] = {}
         for index, op in enumerate(ops):
             if isinstance(op, Set | Delete | Splice | Move):
-                self._last[op.path] = index
+                self._at.setdefault(op.path, []).append(index)
 
     def final(self, path: Path, at: int) -> Path | None:
         """Where what is at `path` right after op number `at` is in the end; None once replaced."""
-        last = max(self._last.get(path[:depth], -1) for depth in range(len(path) + 1))
         place: Path | None = path
-        for index in range(at + 1, last + 1):
-            if place is None:
-                break
-            place = shift(place, self._ops[index])
-        return place
+        while place is not None:
+            # From where it is by now: an outer list that was spliced gave all below other paths.
+            following = self._next(place, at)
+            if following is None:
+                return place
+            place, at = shift(place, self._ops[following]), following
+        return None
+
+    def _next(self, place: Path, at: int) -> int | None:
+        """The first op behind number `at` that concerns what is at a place then."""
+        found: int | None = None
+        for depth in range(len(place) + 1):
+            indexes = self._at.get(place[:depth])
+            if indexes is not None and indexes[-1] > at:
+                index = indexes[bisect_right(indexes, at)]
+                found = index if found is None or index < found else found
+        return found
 
 
 def shift(path: Path, op: Op) -> Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from perdure.core import ops as ops_module
 from perdure.core.classes import PydanticFace
 from perdure.core.ground import Ground, put_back, replace_content
 from perdure.core.objects import ObjectNode, UnionNode
@@ -26,17 +27,22 @@ from perdure.core.ops import (
 )  # fmt: skip
 from perdure.core.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
 from perdure.core.types import LeafNode, Node, Walker
-from perdure.core.values import Path, look_up
+from perdure.core.values import Path, look_up, same
 from perdure.errors import Drifted, SchemaError
 from perdure.model import MISSING
 
 
 class TypedPlan:
-    """The prepared change of a live typed object."""
+    """The prepared change of a live typed object.
 
-    def __init__(self, root: Any, shadows: Sequence[Shadow]) -> None:
+    Attributes:
+        normalises: whether validation changed the ops, or the plain tree.
+    """
+
+    def __init__(self, root: Any, shadows: Sequence[Shadow], normalises: bool) -> None:
         self._root = root
         self._shadows = shadows
+        self.normalises = normalises
 
     def apply(self) -> Any:
         """Bring the live object in step; returns the root, a new one only where it was replaced."""
@@ -65,23 +71,23 @@ class Planner(Ground):
         Raises:
             SchemaError, Drifted: see `Schema.plan`. Ops and plain tree are put back.
         """
-        count = len(self.ops)
         try:
-            for index in range(count):
+            for index in range(self.count):
                 self._one(index, self.ops[index])
             self._finish()
         except BaseException:
             for target, key, old in reversed(self.undo):
                 put_back(target, key, old)
-            del self.ops[count:], self.inverses[count:]
+            del self.ops[self.count :], self.inverses[self.count :]
             raise
-        return TypedPlan(self.typed, list(self.shadows.values()))
+        normalises = bool(self.undo) or len(self.ops) > self.count
+        return TypedPlan(self.typed, list(self.shadows.values()), normalises)
 
     # One op
 
     def _one(self, index: int, op: Op) -> None:
         if not op.path and isinstance(op, Set):
-            self._replace_root(op)
+            self._replace_root(op if index + 1 == self.count else None)
             return
         if not op.path and isinstance(op, TextSplice | Increment | Delete):
             self._rebuild((), index)
@@ -170,22 +176,27 @@ class Planner(Ground):
         if final is None:
             return
         if not path:
-            self._replace_root(Set((), self.plain))
-            self.settled.add(id(self.typed))
+            self._replace_root(None)
             return
         shadow = self._resolve(path[:-1], index)
         node = shadow.node.child(path[-1])
         if node is None:
             return
-        value = self.value(node, look_up(self.plain, final), path)[0]
-        self.settled.add(id(value))
+        value = self.settle(node, final)
         self.forget(shadow.get(path[-1]))
         shadow.put(path[-1], value, index)
 
-    def _replace_root(self, op: Set) -> None:
-        old, value = self.typed, self.value(self.node, op.value, ())
-        self.typed, fixed = value
-        if fixed is not op.value:
+    def _replace_root(self, op: Set | None) -> None:
+        """Another root: the op's, or with None what all ops leave."""
+        old, plain = self.typed, self.plain if op is None else op.value
+        self.typed, fixed = self.value(self.node, plain, ())
+        if op is None:
+            self.settled.add(id(self.typed))
+        if fixed is not plain:
+            if op is None:
+                op = Set((), plain)
+                self.ops.append(op)
+                self.inverses.append(ops_module.invert(plain, op))
             self.fix_attribute(op, fixed)
             replace_content(self.plain, fixed)
         self.shadows.clear()
@@ -202,7 +213,7 @@ class Planner(Ground):
         if node is None:
             raise _UnseenError
         self.expect(shadow, node, key, self.inverses[index])
-        value, fixed = self.value(node, op.value, op.path)
+        value, fixed = self.brought(node, op.value, op.path, index)
         if fixed is not op.value:
             self.fix_attribute(op, fixed)
             self.fix_plain(op.path, index, fixed)
@@ -244,12 +255,16 @@ class Planner(Ground):
                 new = old[: op.index] + op.text + old[end:]
         except (TypeError, ArithmeticError) as error:
             raise self.drifted(op.path) from error
+        if self.goes_on(op.path, index):
+            shadow.put(key, new, index)
+            return
+        final = self.paths.final(op.path, index)
+        if final is None or not same(look_up(self.plain, final), new):
+            raise self.drifted(op.path)
         typed, fixed = self.value(node, new, op.path)
         shadow.put(key, typed, index)
-        if fixed is new:
-            self.numbers.append((shadow, op.path, index))
-        else:
-            self.write(shadow, key, index, fixed)
+        if fixed is not new:
+            self.set_last(final, fixed)
 
     def _change_list(self, shadow: ListShadow, index: int, op: Append | Splice | Move) -> None:
         item = shadow.node.child(0)
@@ -274,7 +289,7 @@ class Planner(Ground):
         values = []
         for offset, plain in enumerate(op.values):
             path = (*op.path, start + offset)
-            value, fixed = self.value(item, plain, path)
+            value, fixed = self.brought(item, plain, path, index)
             if fixed is not plain:
                 self.undo.append((op.values, offset, plain))
                 op.values[offset] = fixed
@@ -297,8 +312,6 @@ class Planner(Ground):
     # The whole
 
     def _finish(self) -> None:
-        for shadow, path, index in self.numbers:
-            self._check_scalar(shadow, path, index)
         deepest_first = sorted(self.shadows.values(), key=lambda one: -len(one.path))
         for shadow in deepest_first:
             size = shadow.size()
@@ -309,14 +322,6 @@ class Planner(Ground):
                 self._check_list(shadow)
             elif isinstance(shadow, ObjectShadow):
                 self._check_object(shadow)
-
-    def _check_scalar(self, shadow: Shadow, path: Path, index: int) -> None:
-        final = self.paths.final(path, index)
-        if final is not None:
-            key = final[-1]  # an item may have moved since
-            self.built.pop(id(shadow.get(key)), None)
-            self.same(shadow.node.child(key) or self.node, shadow.get(key),
-                       look_up(self.plain, final), path)  # fmt: skip
 
     def _check_list(self, shadow: ListShadow) -> None:
         """Its length, and the last item in front of all changes, must be as the log says."""

@@ -16,14 +16,29 @@ from perdure.core.validation import Engine
 from perdure.core.values import SCALARS, Path, Plain, Taker, check_zone, format_path
 from perdure.errors import Alias, SchemaError, Unstorable
 
+Origins = dict[int, tuple[Any, dict[str, Plain]]]
+"""By their identity, typed copies of objects, and what the copied ones have that no type shows."""
+
 
 class Walker(Taker):
-    """One walk over a typed value. `classes`: which class was met where a union leaves a choice."""
+    """One walk over a typed value.
+
+    Attributes:
+        classes: which class was met where a union leaves a choice.
+        origins: typed copies that may be met.
+        found: where one was, and what its type does not show.
+    """
 
     def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
         super().__init__(seen, root)
         self.root = root
         self.classes: dict[Path, Any] = {}
+        self.origins: Origins | None = None
+        self.found: dict[Path, dict[str, Plain]] = {}
+
+    def meet_copy(self, value: Any, at: Path) -> None:
+        if self.origins and id(value) in self.origins:
+            self.found[at] = self.origins[id(value)][1]
 
     def other(self, value: Any, at: Path) -> Plain:
         place = getattr(type(value), "__perdure_place__", None)
@@ -259,6 +274,8 @@ class DictNode(Node):
         super().__init__(annotation, engine, config)
         self.key = key
         self.item = item
+        free = isinstance(key, AnyNode)
+        self.texts_stay = free or (key.stable("") and getattr(key, "literals", None) is None)
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         if type(value) is not dict:
@@ -275,6 +292,19 @@ class DictNode(Node):
         if type(key) is str:
             return key
         return walker.key(self.key.plain(key, (*at, key), walker), at)
+
+    def stored_key(self, key: Any, at: Path, walker: Walker) -> Any:
+        """The plain key for one that a user gives, in the form in which it will come back.
+
+        Raises:
+            SchemaError: it does not fit the type of the keys.
+        """
+        if type(key) is str and self.texts_stay:
+            return key
+        plain = self.plain_key(key, at, walker)
+        if isinstance(self.key, AnyNode):
+            return plain
+        return self.plain_key(self.key.build(plain, (*at, key), walker.root), at, walker)
 
     def typed_key(self, key: Any) -> Any:
         return key if self.key.as_is else self.key.build(key)

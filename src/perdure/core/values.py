@@ -99,8 +99,8 @@ class Taker:
             "or mark the field perdure.Ephemeral",
         )
 
-    def enter(self, container: Any, at: Path) -> None:
-        """Begin a mutable container, refusing one that is open or, if asked, was seen."""
+    def enter(self, container: Any, at: Path, *, frozen: bool = False) -> None:
+        """Begin a container, refusing one that is open or, if asked and it can change, was seen."""
         mark = id(container)
         if mark in self._open:
             raise Alias(
@@ -108,7 +108,7 @@ class Taker:
                 target=format_path(at, self._root),
                 hint="a state is a tree; store an id instead of the object itself",
             )
-        if self._seen is not None:
+        if self._seen is not None and not frozen:
             if mark in self._seen:
                 raise Alias(
                     f"the same object stands at {format_path(self._seen[mark], self._root)} too",

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core import codec
+from perdure.core.names import words_of
 from perdure.core.values import Plain, take
 from perdure.errors import Corrupt, NotFound
 from perdure.model import Checkpoint
@@ -31,9 +32,15 @@ def state_hash(state: Plain) -> str:
 
 
 def config_hash(config: Mapping[str, Any] | None) -> str | None:
-    """Hash of a configuration; its values must be plain."""
+    """Hash of a configuration; its values must be plain.
+
+    Raises:
+        TypeError: it is no mapping.
+    """
     if config is None:
         return None
+    if not isinstance(config, Mapping):
+        raise TypeError(f"config= is a mapping of names to values, not {config!r:.60}")
     plain = take(dict(config), root="config")
     return "sha256:" + sha256(b"perdure.config.v1\0" + codec.canonical(plain)).hexdigest()
 
@@ -42,12 +49,12 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     """Installed versions of distributions.
 
     Raises:
-        NotFound: one is not installed.
+        NotFound: one is not installed. TypeError: one name alone.
     """
     from importlib import metadata  # 15 ms to import, for few
 
     found = {}
-    for name in names:
+    for name in words_of(names, "dependencies"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from perdure.core.diff import diff
-from perdure.core.names import check_name
+from perdure.core.names import check_label
 from perdure.core.ops import Op
 from perdure.errors import Conflict
 from perdure.model import Cause, Checkpoint, Commit, RunInfo
@@ -29,7 +29,7 @@ def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | Non
 
     def prepare() -> tuple[Commit | None, list[Op], Extras]:
         working.load()
-        new = working.schema.take(state, (), aliases_refused=False)
+        new = working.schema.take(state, (), aliases_refused=True)
         working.schema.build(new)
         declared = (checkpoints.state_hash(new),)
         if (used := used_key(working, cause, declared)) is not None:
@@ -98,7 +98,7 @@ def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) 
 
 
 def _check_new(working: WorkingCopy[Any], name: str) -> None:
-    check_name(name, "a branch or checkpoint")
+    check_label(name)
     if name == working.branch:
         raise Conflict(
             f"the name {name!r} is taken", target=f"agent {working.name!r}",

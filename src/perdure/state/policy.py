@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from types import UnionType
 
 from msgspec import Struct
 
@@ -23,12 +24,20 @@ class SnapshotPolicy(Struct, frozen=True):
         every_commits: after so many commits; None: not by count.
         every_seconds: with the first commit after so much time; None: not by time.
         on: with commits of these kinds or whose words are among these, e.g. ``{"checkpoint"}``.
+
+    Raises:
+        TypeError, ValueError: what cannot be, when the policy is made: a commit is too late for it.
     """
 
     by_weight: bool = True
     every_commits: int | None = None
     every_seconds: float | None = None
     on: Collection[str] = ("checkpoint",)
+
+    def __post_init__(self) -> None:
+        _check_number("every_commits", self.every_commits, int, least=1)
+        _check_number("every_seconds", self.every_seconds, int | float, least=0)
+        _check_words("on", self.on)
 
     def due(
         self, weight: int, last_size: int, commits: int, age_s: float, kind: str, what: str
@@ -48,3 +57,20 @@ class SnapshotPolicy(Struct, frozen=True):
             or kind in self.on
             or what in self.on
         )
+
+
+def _check_words(name: str, given: object) -> None:
+    """One text has many texts in it: each of its parts would be taken for one that was meant."""
+    if not isinstance(given, Collection) or isinstance(given, str | bytes):
+        raise TypeError(
+            f"SnapshotPolicy: {name} is several words, e.g. {{{given!r:.60}}}, not {given!r:.60}"
+        )
+
+
+def _check_number(name: str, number: object, kind: type | UnionType, *, least: int) -> None:
+    if number is None:
+        return
+    if not isinstance(number, kind) or isinstance(number, bool):
+        raise TypeError(f"SnapshotPolicy: {name} is a number or None, not {number!r:.60}")
+    if not number >= least:  # type: ignore[operator]
+        raise ValueError(f"SnapshotPolicy: {name} is {least} at least, not {number!r:.60}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from perdure.storage import snapshots
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
 
+ROOT = re.compile(r"sha256:[0-9a-f]{64}")
 HEADS_MAX = 16
 """States held at once; that of a branch which is left longer is folded anew."""
 
@@ -35,7 +37,13 @@ def verify_log(
 
     Raises:
         Corrupt: the first thing that does not hold, by agent and commit.
+        ValueError: the anchor is no root: that is a typing error, not a log that was cut off.
     """
+    if anchor is not None and not ROOT.fullmatch(str(anchor)):
+        raise ValueError(
+            f"{reader.target()}: the anchor {anchor!r:.100} is no root; verify returned it as "
+            "sha256: and 64 hexadecimal digits"
+        )
     # Others may commit meanwhile: the names and the log are compared as of one moment. Each commit
     # moves a branch to itself, so the furthest head says how long the log was when they were read.
     behind = reader.last_seq()

@@ -14,16 +14,19 @@ from typing import Any, Generic, TypeVar
 from perdure.core import chain, ops
 from perdure.core.diff import diff
 from perdure.core.draft import Recording, view
+from perdure.core.drift import Drift
 from perdure.core.names import check_cause
 from perdure.core.ops import Op, OpError
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
-from perdure.errors import Conflict, Corrupt, Drifted, NotFound, SchemaError
+from perdure.errors import Conflict, Corrupt, NotFound, SchemaError
 from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit
 from perdure.state.context import Context
 from perdure.state.extras import NOTHING, Extras
 from perdure.state.flow import Flow, drive
 from perdure.state.following import MOVES, newer_commits
+from perdure.state.incarnation import Incarnation
+from perdure.state.live import Live
 from perdure.state.snapshotting import SinceSnapshot
 from perdure.storage.committer import Committed, Proposal
 from perdure.storage.reader import Folded, LogReader
@@ -45,14 +48,14 @@ class WorkingCopy(Generic[T]):
         self.lock = threading.RLock()
         self.epoch: int | None = None
         self.editing = False
-        self._drafted = False
-        """Whether the plain state holds what is not committed: no snapshot may be taken of it."""
+        self._draft: Recording | None = None
+        """The plain state holds what it recorded, uncommitted: no snapshot may be taken of it."""
         self._initial = initial
-        self._incarnation = incarnation
+        self._incarnation = Incarnation(context.backend, name, incarnation)
         self._reader: LogReader | None = None
         self._plain: Plain = MISSING
         self._base: Plain = MISSING
-        self._typed: Any = MISSING
+        self._live = Live(schema)
         self._seq = 0
         self._stored: tuple[str, tuple[int, int]] | None = None
         self._since = SinceSnapshot()
@@ -73,23 +76,17 @@ class WorkingCopy(Generic[T]):
     @property
     def typed(self) -> T:
         self.load()
-        if self._typed is MISSING:
-            self._typed = self.schema.build(self._plain)
-        return self._typed  # type: ignore[no-any-return]
+        return self._live.of(self._plain)
 
     @property
     def in_memory(self) -> bool:
         """Whether `typed` can be had without reading or building anything."""
-        return self._typed is not MISSING and self._plain is not MISSING
+        return self._live.value is not MISSING and self._plain is not MISSING
 
     @property
     def known(self) -> bool:
         """`exists`, as last looked."""
         return self._reader is not None
-
-    @property
-    def exists(self) -> bool:
-        return self.reader_if_created() is not None
 
     @property
     def reader(self) -> LogReader:
@@ -108,11 +105,16 @@ class WorkingCopy(Generic[T]):
 
     def reader_if_created(self) -> LogReader | None:
         if self._reader is None:
-            info = self.context.backend.agent(self.name, self._incarnation)
-            if info is not None and (self._incarnation is not None or not info.deleted):
+            info = self._incarnation.find()
+            if info is not None:
                 self._reader = LogReader(self.context.backend, info)
-                self._incarnation = info.incarnation
         return self._reader
+
+    def settle(self) -> None:
+        """Be about the incarnation that is there now, or about the next one."""
+        info = self._incarnation.settle()
+        if info is not None:
+            self._reader = LogReader(self.context.backend, info)
 
     # -- keeping in step -------------------------------------------------------------------
 
@@ -138,7 +140,7 @@ class WorkingCopy(Generic[T]):
         if newer is None:
             self._load_anew()
         for commit in newer or ():
-            self.advance(commit)
+            self.advance(commit, in_place=True)
 
     def follow(self) -> list[Commit] | None:
         """As `refresh`, in place, at a cost that depends on what others have committed: that, or
@@ -169,14 +171,14 @@ class WorkingCopy(Generic[T]):
                 hint="end the block first, or use another handle: store.agent(…)",
             )  # fmt: skip
 
+    def drift(self) -> list[Drift]:
+        """Where the live object is not what is committed; an open draft does not count."""
+        plain = self.plain if self._draft is None else self._draft.before()
+        return self.schema.drift(self.typed, plain)
+
     def drop_drift(self) -> None:
         """Forget what was changed in the live typed object outside `edit`. Costs O(state)."""
-        if self._typed is MISSING or self._plain is MISSING:
-            return
-        try:
-            self.schema.check_touched(self._typed, self._plain, [()])
-        except Drifted:
-            self._typed = MISSING
+        self._live.drop_drift(self._plain)
 
     def reopen_if_created_meanwhile(self) -> None:
         """After a conflict on creating the agent: look again who is there."""
@@ -186,7 +188,8 @@ class WorkingCopy(Generic[T]):
 
     def forget(self) -> None:
         """Drop what is in memory; the next look rehydrates it from the log."""
-        self._plain = self._typed = MISSING
+        self._plain = MISSING
+        self._live.drop()
 
     def _load_anew(self) -> None:
         reader = self.reader_if_created()
@@ -211,7 +214,8 @@ class WorkingCopy(Generic[T]):
         if initial is MISSING:
             initial = {} if self.schema.type is dict else self._construct()
         self._plain = self.schema.take(initial, (), aliases_refused=True)
-        self._typed = self.schema.build(self._plain)
+        self._live.forget()
+        self._live.of(self._plain)
         self._seq = 0
 
     def _construct(self) -> Any:
@@ -228,7 +232,7 @@ class WorkingCopy(Generic[T]):
         self._stored = (folded.schema_id, folded.schema_version)
         self._check_schema(folded.schema_id)
         self._plain = self.schema.migrate(folded.state, folded.schema_version)
-        self._typed = MISSING
+        self._live.drop()
         self._seq = folded.seq
         self._since.begin(folded, migrated=self._migration_due)
 
@@ -254,6 +258,7 @@ class WorkingCopy(Generic[T]):
     def rewind(self, seq: int) -> None:
         """Go back, in memory only, to the state at an earlier commit: where a replay begins."""
         self._adopt(self.reader.fold(seq))
+        self._live.forget()  # a replay begins with what a first run would have
 
     def advance(self, commit: Commit, *, in_place: bool = False) -> None:
         """Go on, in memory only, over a commit of the branch that is in the log already.
@@ -266,29 +271,27 @@ class WorkingCopy(Generic[T]):
             return
         if not commit.delta:
             pass  # only of a run's journal
-        elif in_place and self._typed is not MISSING:
-            self._typed = self._advance_typed(commit)
+        elif in_place and self._live.value is not MISSING:
+            self._advance_typed(commit)
         else:
             self._plain = self.reader.apply(self._plain, commit)
-            self._typed = MISSING
+            self._live.drop()
         self._since.note(commit.delta, commit.size)
         self._seq = commit.seq
 
-    def _advance_typed(self, commit: Commit) -> Any:
-        """Both states over a commit; MISSING where the typed one must be built anew."""
-        delta, inverses = [ops.own(op) for op in commit.delta], []
+    def _advance_typed(self, commit: Commit) -> None:
+        """Both states over a commit."""
+        inverses = []
         try:
             for op in commit.delta:
                 inverses.append(ops.invert(self._plain, op))
-                self._plain = ops.apply(self._plain, op)
+                self._plain = ops.apply(self._plain, ops.own(op))
         except OpError as error:
             raise Corrupt(
                 str(error), target=self.reader.target(commit.seq), hint=chain.HINT
             ) from error
-        try:
-            return self.schema.plan(self._typed, self._plain, delta, inverses).apply()
-        except SchemaError:
-            return MISSING
+        if not self._live.advance(self._plain, [ops.own(op) for op in commit.delta], inverses):
+            self._plain = self.reader.fold(commit.seq).state
 
     # -- moving on -------------------------------------------------------------------------
 
@@ -302,7 +305,7 @@ class WorkingCopy(Generic[T]):
         self, recording: Recording, cause: Cause, extras: Extras = NOTHING
     ) -> Flow[Committed]:
         """The operation behind `commit_recording`."""
-        seq, self._drafted = self._seq, False
+        seq, self._draft = self._seq, None
         try:
             committed = yield from self._committing(
                 recording.plain, recording.ops, recording.inverses, recording.touched, cause, extras
@@ -310,15 +313,15 @@ class WorkingCopy(Generic[T]):
         except BaseException:
             self._put_back(recording.rollback, seq)
             raise
-        recording.apply_ephemeral(self._typed)
+        recording.apply_ephemeral(self._live.value)
         return committed
 
     def record(self) -> Recording:
         """A draft of the state, which `commit_recording` or `restore` ends."""
         typed = self.typed  # built from the plain state as it is before the draft changes it
         self._keep_base()
-        self._drafted = True
-        return Recording(self.schema, self._plain, typed=typed)
+        self._draft = Recording(self.schema, self._plain, typed=typed)
+        return self._draft
 
     def throwaway(self) -> Recording:
         """A draft of which nothing will remain."""
@@ -327,8 +330,8 @@ class WorkingCopy(Generic[T]):
 
     def restore(self, recording: Recording) -> None:
         """Undo in memory what an abandoned draft did."""
+        self._draft = None
         self._plain = recording.rollback()
-        self._drafted = False
 
     def commit_delta(
         self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
@@ -388,7 +391,7 @@ class WorkingCopy(Generic[T]):
             yield from self._committing_base()
         committed = yield from self._submitting(delta, cause, extras)
         if plan is not None:
-            self._typed = plan.apply()
+            self._live.value = plan.apply()
         return committed
 
     def _keep_base(self) -> None:
@@ -462,7 +465,7 @@ class WorkingCopy(Generic[T]):
         if first:
             proposal.no = None  # created meanwhile, or not: the store says so
         stored: Callable[[int], None] | None = None
-        if snapshot and not self._drafted and self._since.due(self.context, cause):
+        if snapshot and self._draft is None and self._since.due(self.context, cause):
             proposal.snapshot, stored = yield partial(
                 self._since.write, self._plain, self.name, incarnation, self._seq
             )
@@ -472,7 +475,6 @@ class WorkingCopy(Generic[T]):
                 self.context.backend,
                 AgentInfo(self.name, committed.no, draft.incarnation, False, committed.seq),
             )
-            self._incarnation = draft.incarnation
             self._since.begin_ageing(committed.at_micros)
         self._seq, self._stored = committed.seq, (schema_id, version)
         if stored is not None:
@@ -490,10 +492,7 @@ class WorkingCopy(Generic[T]):
     def incarnation(self) -> int:
         """Of the agent that is there, or of the one that a first commit would create."""
         reader = self.reader_if_created()
-        if reader is not None:
-            return reader.incarnation
-        info = self.context.backend.agent(self.name)
-        return info.incarnation + 1 if info is not None and info.deleted else 1
+        return reader.incarnation if reader is not None else self._incarnation.to_create()
 
     def _proposal(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
         no = self._reader.no if self._reader else None

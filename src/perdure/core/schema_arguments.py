@@ -1,0 +1,83 @@
+"""What a schema is made of, checked when it is made: its id and version go into every header.
+
+A header that says something else than its readers expect makes a log that nobody can open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_origin
+
+from perdure.core.names import is_text
+
+VERSION_MAX = 2**31 - 1
+TYPING = frozenset({"typing", "types", "typing_extensions"})
+"""Where the classes are of which `int | None`, `NewType` and other annotations are made."""
+
+
+def check_type(type_: Any) -> None:
+    """Refuse what describes no state: a name, or a value.
+
+    Raises:
+        TypeError: it is no type.
+    """
+    if isinstance(type_, type) or type(type_).__module__ in TYPING or get_origin(type_):
+        return
+    if isinstance(type_, str):
+        raise TypeError(
+            f"a schema is a type, not its name {type_!r:.60}; "
+            "perdure.Schema(Type, id=…) gives a type another name"
+        )
+    raise TypeError(
+        f"a schema is a type, not a value of one: {type_!r:.60}; "
+        f"{type(type_).__name__} is the type, and initial= takes the value"
+    )
+
+
+def check_id(schema_id: object) -> str:
+    """A schema's id, as the log can keep it.
+
+    Raises:
+        TypeError: it is no str. ValueError: it is empty, or no text.
+    """
+    if not isinstance(schema_id, str):
+        raise TypeError(f"the id of a schema is a text, not {schema_id!r:.60}")
+    if not schema_id or not is_text(schema_id):
+        raise ValueError(f"the id of a schema is not empty, without lone surrogates: {schema_id!r}")
+    return schema_id
+
+
+def whole_version(version: object) -> tuple[int, int]:
+    """Major and minor of a version that may leave the minor out.
+
+    Raises:
+        TypeError: it is made of something else than ints. ValueError: there are not one or two of
+            them, or one is negative or too large.
+    """
+    said = version if isinstance(version, tuple) else (version, 0)
+    if any(type(number) is not int for number in said):
+        raise TypeError(f"the version of a schema is {_WRITTEN}, not {version!r:.60}")
+    if len(said) != 2 or not all(0 <= number <= VERSION_MAX for number in said):
+        raise ValueError(f"the version of a schema is {_WRITTEN}, not {version!r:.60}")
+    return said
+
+
+_WRITTEN = f"(major, minor), or the major alone, each from 0 to {VERSION_MAX}"
+
+
+def check_migrations(
+    migrations: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]],
+) -> dict[int, Callable[[dict[str, Any]], dict[str, Any]]]:
+    """The migrations by the major version from which each leads on.
+
+    Raises:
+        TypeError: they are written otherwise.
+    """
+    made = dict(migrations)
+    for major, function in made.items():
+        if type(major) is not int or not callable(function):
+            raise TypeError(
+                "migrations are {major: function}, from that major version to the next one, "
+                f"not {{{major!r:.60}: {function!r:.60}}}"
+            )
+    return made

@@ -1,0 +1,86 @@
+"""Whole values that are saved or assigned: trees, with an order of keys; and what drift is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from perdure.errors import Alias
+
+
+@dataclass(frozen=True)
+class Label:
+    text: str = ""
+    notes: list[int] | None = None
+
+
+@dataclass
+class Book:
+    label: Label = Label()  # it is frozen: one for all
+    pages: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Shelf:
+    books: list[Book] = field(default_factory=list)
+
+
+def test_a_whole_value_is_a_tree_too(store, steady):
+    """`save` took one object at two places and made two of it, which `initial` and `edit` refuse.
+
+    A frozen object may stand at several: a class's default does. What it holds may not.
+    """
+    agent = store.agent("a", Shelf)
+    shared = [1]
+    agent.save(Shelf([Book(), Book()]))
+    with steady.refuses(agent, Alias, r"books\[1\]\.pages"):
+        agent.save(Shelf([Book(pages=shared), Book(pages=shared)]))
+    label = Label(notes=shared)
+    with steady.refuses(agent, Alias, r"books\[1\]\.label\.notes"):
+        agent.save(Shelf([Book(label), Book(label)]))
+    assert agent.state == store.agent("a", Shelf).state == Shelf([Book(), Book()])
+
+
+def test_the_order_of_keys_alone_is_a_change(store):
+    """Keys that only came in another order were taken for no change, and the old order stayed.
+
+    Who goes over them does things in that order, and a replay must do them in the same.
+    """
+    agent = store.agent("a", initial={"d": {"x": 1, "y": 2}, "l": [{"p": 1, "q": 2}]})
+    with agent.edit() as draft:
+        draft["d"] = {"y": 2, "x": 1}
+        draft["l"][0] = {"q": 2, "p": 1}
+    for state in (agent.state, store.agent("a").state):
+        assert list(state["d"]) == ["y", "x"] and list(state["l"][0]) == ["q", "p"]
+    again = agent.edit()
+    with again as draft:
+        draft["d"] = {"y": 2, "x": 1}
+    assert again.commit is None
+    assert agent.save({"l": [{"p": 1, "q": 2}], "d": {"x": 1, "y": 2}}) is not None
+    for state in (agent.state, store.agent("a").state):
+        assert list(state) == ["l", "d"] and list(state["d"]) == ["x", "y"]
+    agent.undo()
+    agent.verify()
+
+
+def test_the_order_of_a_class_s_fields_is_no_change(store):
+    agent = store.agent("a", Shelf, initial=Shelf([Book(Label("x"))]))
+    agent.update(lambda draft: setattr(draft.books[0], "pages", [1]))
+    edit = agent.edit()
+    with edit as draft:
+        draft.books[0].label = Label("x")
+    assert edit.commit is None
+
+
+def test_an_open_edit_is_no_drift(store):
+    """`drift` inside the handle's own edit reported what that edit had changed so far."""
+    agent = store.agent("a", initial={"n": 1, "l": [{"k": 1}]})
+    with agent.edit() as draft:
+        draft["n"] = 2
+        draft["l"].append({"k": 2})
+        draft["l"][0]["k"] = 5
+        del draft["l"][0]["k"]
+        assert agent.drift() == []
+        agent.state["l"][0]["k"] = 7
+        assert [one.path for one in agent.drift()] == ["state.l[0].k"]
+        agent.state["l"][0]["k"] = 1
+    assert agent.drift() == [] and agent.state == {"n": 2, "l": [{}, {"k": 2}]}
