@@ -7,10 +7,13 @@ How it is done is in `demo/`: `conductor.py` starts and kills, `worker.py` is wh
 `check.py` looks at the result from outside, `display.py` draws.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
+    kept = argparse.RawDescriptionHelpFormatter  # it takes no arguments: help, and no wrong ones
+    argparse.ArgumentParser(description=__doc__, formatter_class=kept).parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # wherever it is started from
     from examples.demo.show import main
 

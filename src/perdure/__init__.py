@@ -50,7 +50,8 @@ if TYPE_CHECKING:
         tool,
         unrecorded,
     )
-    from perdure.engine.handle import EffectInfo, Question, RunHandle
+    from perdure.engine.handle import Question, RunHandle
+    from perdure.engine.ledger import EffectInfo
     from perdure.engine.replay import NOT_DONE
     from perdure.engine.report import RunReport
     from perdure.engine.retrying import Retry
@@ -161,7 +162,8 @@ _ROOMS = {
     "perdure.engine.functions": (
         "agent fencing_token heartbeat idempotency_key saved step tool unrecorded"
     ),
-    "perdure.engine.handle": "EffectInfo Question RunHandle",
+    "perdure.engine.handle": "Question RunHandle",
+    "perdure.engine.ledger": "EffectInfo",
     "perdure.engine.replay": "NOT_DONE",
     "perdure.engine.report": "RunReport",
     "perdure.engine.retrying": "Retry",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from perdure.core.drift import Drift
+from perdure.core.names import cause_of
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
 from perdure.errors import Conflict, GuardMismatch, NotFound, SchemaError
@@ -100,8 +102,12 @@ class Agent(Generic[T]):
 
     @property
     def exists(self) -> bool:
-        """Whether the agent has any commit yet."""
-        return self._working.exists
+        """Whether the agent is there now: it has a commit, and was not deleted."""
+        reader = self._working.reader_if_created()
+        if reader is None:
+            return False
+        info = self._context.backend.agent(self.id, reader.incarnation)
+        return info is not None and not info.deleted
 
     # -- state -----------------------------------------------------------------------------
 
@@ -164,9 +170,7 @@ class Agent(Generic[T]):
             SchemaError: what the block left breaks the schema or an invariant.
             StoreUnavailable: see its `outcome`.
         """
-        return Edit(
-            self._working, Cause("edit", what, key=key, group=group, tags=tuple(tags), trace=trace)
-        )
+        return Edit(self._working, cause_of("edit", what, key, tags, group=group, trace=trace))
 
     def update(
         self, fn: Callable[[T], object], what: str = "", *, key: str | None = None,
@@ -179,24 +183,27 @@ class Agent(Generic[T]):
             nothing changed.
 
         Raises:
-            Conflict: after 100 tries, or the key was used for something else.
+            Conflict: after 100 tries, or the key was used for something else; or `fn` raised it.
+            TypeError: `fn` is a coroutine function.
         """
-        cause = Cause(
-            "edit", what or getattr(fn, "__name__", ""), key=key, group=group, tags=tuple(tags),
-            trace=trace,
-        )  # fmt: skip
+        name = what or getattr(fn, "__name__", "")
+        cause = cause_of("edit", name, key, tags, group=group, trace=trace)
         with self._working.lock:
             used = used_key(self._working, cause)
         if used is not None:
             return used
         for attempt in range(UPDATES_MAX):
-            edit = Edit(self._working, cause)
+            edit, raised = Edit(self._working, cause), None
             try:
                 with edit as draft:
-                    fn(draft)
+                    try:
+                        _refuse_awaitable(fn(draft), fn, self.id)
+                    except Conflict as error:
+                        raised = error
+                        raise
                 return edit.commit
-            except Conflict:
-                if attempt == UPDATES_MAX - 1:
+            except Conflict as error:
+                if error is raised or attempt == UPDATES_MAX - 1:
                     raise
                 self._working.reopen_if_created_meanwhile()
         raise AssertionError("unreachable")
@@ -213,14 +220,19 @@ class Agent(Generic[T]):
 
         Raises:
             Conflict: the head is no longer the one that this handle has read.
+            SchemaError: a newer program stored fields in a list's items, and which is which cannot
+                be told (docs/state.md, "Versions and migrations").
         """
-        cause = Cause("save", what, key=key, tags=tuple(tags))
+        cause = cause_of("save", what, key, tags)
         return self._do(operations.saving(self._working, state, cause))
 
     def drift(self) -> list[Drift]:
-        """Each path where `state` is not what the log says, or would not survive rehydration."""
+        """Each path where `state` is not what the log says, or would not survive rehydration.
+
+        Inside an open edit: without what that has changed so far.
+        """
         with self._working.lock:
-            return self._working.schema.drift(self._working.typed, self._working.plain)
+            return self._working.drift()
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -259,7 +271,7 @@ class Agent(Generic[T]):
             NotFound: there is none such; naming those that there are.
             Corrupt: the state is not the one that the checkpoint recorded.
             GuardMismatch: with `strict`, naming each guard.
-            ValueError: a naive datetime.
+            ValueError: a naive datetime. TypeError: nothing that names a commit.
         """
         ref = self._working.reader.ref(where) if isinstance(where, str) else None
         past = Past(self._working.reader, self._working.schema, self._resolve(where))
@@ -289,6 +301,8 @@ class Agent(Generic[T]):
             return reader.ref(where).seq
         if isinstance(where, datetime):
             return reader.at_time(self.branch_name, where)
+        if not isinstance(where, int):
+            raise TypeError(_no_place(self.id, where))
         if isinstance(where, bool) or not 1 <= where <= reader.last_seq():
             raise NotFound(
                 "there is no such commit", target=f"agent {self.id!r}, commit {where}",
@@ -307,6 +321,7 @@ class Agent(Generic[T]):
 
         Raises:
             Corrupt: the first thing that does not hold.
+            ValueError: the anchor is no root that `verify` could have returned.
         """
         return verify_log(
             self._context.backend, self._working.reader, anchor=anchor, progress=progress
@@ -326,7 +341,8 @@ class Agent(Generic[T]):
 
         Raises:
             Conflict: the name is taken by a branch or checkpoint, or was.
-            ValueError: no name that can be.
+            ValueError: no name that can be; one that reads as a commit's number or a moment.
+            NotFound: a distribution is not installed.
             SchemaError: the state does not fit its schema.
         """
         return self._do(operations.checkpointing(self._working, name, config, dependencies))
@@ -368,7 +384,8 @@ class Agent(Generic[T]):
         """A new branch at any commit (default: this branch's head): O(1), copies nothing.
 
         Raises:
-            Conflict: the name is taken, or was. ValueError: no name that can be.
+            Conflict: the name is taken, or was.
+            ValueError: no name that can be; one that reads as a commit's number or a moment.
         """
         self._do(self._forking(name, at))
         return self._on_branch(name)
@@ -425,9 +442,36 @@ class Agent(Generic[T]):
             Conflict: later commits touched what it would restore (naming the paths), or the
                 branch has an unfinished run.
             NotFound: nothing is left to undo.
+            SchemaError: an invariant forbids the way back, e.g. one of `transitions`; `rollback`
+                goes it, for it makes no new state.
         """
         return self._do(moves.undoing(self._working, cancel_run=cancel_run))
 
     def redo(self, *, cancel_run: bool = False) -> Moved:
         """Take back the latest undo. Raises as `undo` does."""
         return self._do(moves.redoing(self._working, cancel_run=cancel_run))
+
+
+def _refuse_awaitable(result: object, fn: Callable[..., object], agent: str) -> None:
+    """A coroutine that nobody awaits does nothing: the edit would be lost without a word.
+
+    Raises:
+        TypeError: `fn` returned one.
+    """
+    if result is None or not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    name = getattr(fn, "__qualname__", repr(fn))
+    raise TypeError(
+        f"agent {agent!r}: {name} is async, and update calls plain functions; make it one, or "
+        "open the store by perdure.open_async, whose agents take both"
+    )
+
+
+def _no_place(agent: str, where: object) -> str:
+    """What to say where something is given as a commit that names none."""
+    problem = f"agent {agent!r}: {where!r:.60} names no commit; "
+    if isinstance(where, date):
+        return problem + "a day has many moments: datetime(…, tzinfo=UTC) is one"
+    return problem + "say its seq (an int), a checkpoint's or branch's name, or a datetime"

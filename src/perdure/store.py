@@ -67,7 +67,7 @@ def open(
     """Open a store, making it if it is not there.
 
     Args:
-        url: a path, ``sqlite:///path``, or ``memory://``.
+        url: a path, ``sqlite:///path``, ``postgresql://…`` (docs/postgres.md), or ``memory://``.
         durability: when a commit is acknowledged: ``"sync"`` after its fsync; ``"group"`` at one
             fsync per 64 commits or 20 ms; ``"os"`` without (survives the process, not the machine).
             What tools did is always recorded at ``"sync"``.
@@ -80,9 +80,23 @@ def open(
     Raises:
         NotFound: it is not there and `create` is False.
         NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: as they say; nothing was changed.
+        TypeError, ValueError: an argument that cannot be; nothing was opened.
     """
+    _check_settings(url, snapshots, lease_ttl)
     backend = locate(url, durability=durability, create=create)
-    return Store(backend, snapshots or SnapshotPolicy(), lease_ttl)
+    return Store(backend, snapshots, lease_ttl)
+
+
+def _check_settings(url: object, snapshots: object, lease_ttl: object) -> None:
+    """Refuse settings that would only fail later, at some commit."""
+    if not isinstance(os.fspath(url) if isinstance(url, os.PathLike) else url, str):
+        raise TypeError(f"a store is opened by its path or URL, which is a text, not {url!r:.60}")
+    if not isinstance(snapshots, SnapshotPolicy | None):
+        raise TypeError(f"snapshots= is a perdure.SnapshotPolicy, not {snapshots!r:.60}")
+    if not isinstance(lease_ttl, timedelta):
+        raise TypeError(f"lease_ttl= is a timedelta, not {lease_ttl!r:.60}")
+    if lease_ttl <= timedelta(0):
+        raise ValueError(f"lease_ttl= is longer than nothing, not {lease_ttl!r}")
 
 
 def repair(url: str | os.PathLike[str]) -> list[Verified]:
@@ -168,11 +182,16 @@ class Store:
             initial: the state to create it with; default: the schema's type, called without
                 arguments.
 
+        The handle is about the agent that is there now, or about the next one of its name: deleted
+        meanwhile, it is not brought back by a late write.
+
         Raises:
-            ValueError: an empty or overlong name.
+            ValueError: an empty or overlong name. TypeError: a schema that is no type.
         """
-        _check_name(name)
+        check_name(name, "an agent")
+        check_name(branch, "a branch")
         working = WorkingCopy(self._context, name, Schema.of(schema), branch, initial)
+        working.settle()
         return Agent(self._context, working)
 
     def agents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[AgentInfo]:
@@ -233,7 +252,8 @@ class Store:
         reader = LogReader(self._context.backend, info)
         ref = self._context.backend.ref(info.no, branch)
         head = reader.commit(ref.seq if ref is not None else reader.last_seq())
-        schema: Schema[Any] = Schema(Any, id=head.schema_id, version=head.schema_version)
+        schema: Schema[Any] = Schema(Any)
+        schema.id, schema.version = head.schema_id, head.schema_version  # as they are, even odd
         return WorkingCopy(self._context, info.name, schema, branch, incarnation=info.incarnation)
 
     def _any_branch(self, info: AgentInfo) -> str:
@@ -313,14 +333,15 @@ class Store:
         return self.options().start(function, agent, *args, **kwargs)
 
     def options(
-        self, *, key: str = MAIN, queue: str = "default", deadline: timedelta | None = None
+        self, *, key: str = MAIN, queue: str = "default", deadline: float | timedelta | None = None
     ) -> Options:
         """The same store, for runs made otherwise.
 
         Args:
             key: names the run: one command, one key.
             queue: for workers that pick up one kind of runs only.
-            deadline: how long it may take from its begin; then it fails with `TimedOut`.
+            deadline: how long it may take from its begin, seconds or a timedelta; then it fails
+                with `TimedOut`.
 
         Raises:
             ValueError: the key is empty, longer than 200 characters, or no text.
@@ -401,7 +422,7 @@ class Options:
     """How runs are to be made; from `Store.options`."""
 
     def __init__(
-        self, runner: Runner, key: str, queue: str, deadline: timedelta | None,
+        self, runner: Runner, key: str, queue: str, deadline: float | timedelta | None,
         handle: Callable[[str], RunHandle[Any]],
     ) -> None:  # fmt: skip
         self._runner = runner
@@ -452,7 +473,3 @@ class Options:
             function, agent, self._key, args, kwargs, queue=self._queue, deadline=self._deadline,
             storable=storable,
         )  # fmt: skip
-
-
-def _check_name(agent: str) -> None:
-    check_name(agent, "an agent")

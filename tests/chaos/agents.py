@@ -220,10 +220,33 @@ def turning(run: perdure.Run[dict[str, Any]], rounds: int, turn: int = 0) -> Any
     return run.again(rounds, turn + 1) if turn + 1 < TURNS else run.state["n"]
 
 
+@perdure.agent(dict)
+def returning(run: perdure.Run[dict[str, Any]], rounds: int) -> list[str]:
+    """Fails in the end, and is set back to any of its steps: what it did since then it does not do
+    again, and a signal that it had not taken is there."""
+    done = []
+
+    def one(op: str) -> str:
+        think(len(op))
+        return POLICIES[int(op[-1])](run.agent, op)
+
+    for number in range(rounds):
+        ops = [f"op-{number}-{which}" for which in range(len(POLICIES))]
+        done += run.map(one, ops, limit=3) if number % 2 else [one(op) for op in ops]
+        with run.edit(f"round {number}") as draft:
+            draft["n"] = draft.get("n", 0) + 1
+    run.wait_for("broken")
+    if not world.mended(run.agent):
+        raise perdure.Conflict("the code is wrong")
+    run.wait_for("mended")
+    return done
+
+
 FUNCTIONS: dict[str, Any] = {
     function.__name__: function
     for function in (
-        busy, abreast, gathering, listening, listening_async, parent, child, turning
+        busy, abreast, gathering, listening, listening_async, parent, child, turning,
+        returning,
     )
 }  # fmt: skip
 ASYNC = ("gathering", "listening_async")

@@ -4,11 +4,13 @@ import json
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
 import perdure
-from perdure.cli.app import COMMANDS
+from perdure.cli.app import COMMANDS, app
 from tests.cli.operator import Operator, failing
 
 
@@ -129,7 +131,8 @@ def test_state_at_every_kind_of_place(operator: Operator) -> None:
 def test_digits_are_a_seq_and_dates_need_a_zone(operator: Operator) -> None:
     with perdure.open(operator.path) as store:
         store.agent("ticket-42").checkpoint("2026-01-01")
-        store.agent("ticket-42").checkpoint("3")
+        older = store.agent("ticket-42")._working  # as an older program could
+        older.commit_move(older.seq, perdure.Cause("fork", "3"), branch="3")
     assert operator.json("state", "ticket-42", "--at", "3")["seq"] == 3
     assert operator.json("state", "ticket-42", "--at", "2026-01-01")["seq"] > 3
     for words in ("2026-01-02", "2026-01-02T10:00:00", "2026-01-02 10:00"):
@@ -198,7 +201,7 @@ def test_a_mistyped_store_creates_nothing(tmp_path: Path) -> None:
     empty.touch()
     assert Operator(empty).refused("ls")[0] == 9
     assert empty.read_bytes() == b""
-    assert Operator(tmp_path).refused("ls")[0] == 6
+    assert Operator(tmp_path).refused("ls")[0] == 9
     text = tmp_path / "text.txt"
     text.write_text("not a database at all, but long enough to be taken for one" * 20)
     assert Operator(text).refused("ls")[0] == 9
@@ -230,7 +233,9 @@ def test_every_command_answers_in_json(operator: Operator) -> None:
         "verify": [], "repair": [],
         "export": ["ticket-42", "-o", str(operator.path.with_name("out.jsonl"))],
     }  # fmt: skip
-    assert {name for name, *_ in COMMANDS} == {*asked, "import", "import-langgraph", "worker"}
+    elsewhere = {"import", "import-langgraph", "worker"}
+    elsewhere |= {"replicate", "promote", "migrate", "restore"}  # see test_replicate
+    assert {name for name, *_ in COMMANDS} == {*asked, *elsewhere}
     for command, words in asked.items():
         result = operator.type(command, *words, "--json")
         assert result.exit_code == 0, result.output
@@ -314,3 +319,54 @@ def test_verify_does_not_say_to_run_verify(operator: Operator) -> None:
         assert "restore the store" in fault["hint"]
     error = json.loads(result.stderr)
     assert "perdure verify" not in error["hint"]
+
+
+@pytest.fixture
+def one_damaged(operator: Operator) -> Operator:
+    """With an agent, between two others, whose header no reader understands: an older program
+    wrote a version of one number."""
+    odd = perdure.Schema(dict, id="dict")
+    odd.version = (1,)  # type: ignore[assignment]
+    with perdure.open(operator.path) as store:
+        agent = store.agent("ticket-42b", odd)
+        with pytest.raises(perdure.Corrupt):
+            agent.update(lambda draft: draft.update(n=1))
+            agent.commit(1)
+    return operator
+
+
+def test_ls_lists_the_others_where_one_is_damaged(one_damaged: Operator) -> None:
+    """One agent whose log could not be read, and `ls` said that, and nothing of all the others."""
+    found = one_damaged.type("ls")
+    lines = found.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["ticket-42", "ticket-42b", "ticket-43"]
+    assert "damaged" in lines[2] and "executor is gone" in lines[3]
+    assert found.exit_code == 5
+    assert "agent 'ticket-42b'" in found.stderr and "verify" in found.stderr
+    found = one_damaged.type("ls", "--json")
+    said = json.loads(found.stdout)
+    assert ["damaged" in one for one in said] == [False, True, False]
+    assert "its header is malformed" in said[1]["damaged"]
+    assert json.loads(found.stderr)["exit_code"] == found.exit_code == 5
+    assert one_damaged.see("ls", "ticket-43")  # whoever does not ask for it is not bothered
+
+
+def test_nothing_is_filled_with_blanks_where_nobody_looks(operator: Operator) -> None:
+    """A line of `why` was filled up to the width that stands for "no terminal": 100,000 bytes."""
+    for words in (["why", "ticket-43"], ["show", "ticket-43"], ["ls"], ["runs"]):
+        assert max(map(len, operator.see(*words).splitlines())) < 500
+
+
+def test_what_can_be_no_store_is_said_to_be_none(tmp_path: Path) -> None:
+    """A folder was "unavailable", as if another try could help; and of a store in this command's
+    own memory it was said that it has no agents."""
+    code, said = Operator(tmp_path).refused("ls")
+    assert code == 9 and "is a folder" in said
+    for url in ("memory://", "memory://name"):
+        found = run_on(url, "ls")
+        assert found.exit_code == 2 and "memory of the process" in found.stderr
+
+
+def run_on(url: str, *words: str) -> Result:
+    made: Any = CliRunner().invoke(app, [*words, "--store", url])
+    return made  # type: ignore[no-any-return]

@@ -88,6 +88,7 @@ def test_a_question_is_answered_and_a_signal_sent_to_the_end(waiting: Operator) 
     answer = waiting.json("signal", "t", "paid", "by bank", "--key", "k")
     assert (answer["fresh"], answer["why"]["situation"]) == (True, "due")
     assert "before" in waiting.see("signal", "t", "paid", "again", "--key", "k")
+    assert waiting.refused("signal", "t", "paid", "--key", "")[0] == 2  # a variable without value
     shown = waiting.see("run", "show", "t")
     assert "signal paid" in shown
     assert "→ True by ann" in shown

@@ -59,7 +59,9 @@ def test_the_store_from_the_environment_or_either_place(operator: Operator) -> N
         (["fork", "ticket-42", "what-if", "--json"], 4, "Conflict"),
         (["show", "--json"], 2, "Usage"),
         (["nonsense", "--json"], 2, "Usage"),
-        (["verify", "ticket-42", "--anchor", "sha256:00", "--json"], 5, "Corrupt"),
+        (["verify", "ticket-42", "--anchor", "sha256:" + "0" * 64, "--json"], 5, "Corrupt"),
+        (["verify", "ticket-42", "--anchor", "sha256:00", "--json"], 2, "Usage"),
+        (["verify", "ticket-42", "--anchor", "", "--json"], 2, "Usage"),
     ],
 )
 def test_errors_for_scripts(operator: Operator, words: list[str], code: int, kind: str) -> None:

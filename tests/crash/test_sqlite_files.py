@@ -63,6 +63,28 @@ def test_a_text_file_is_refused_and_left_alone(path: str) -> None:
     assert os.listdir(os.path.dirname(path)) == ["store.db"]
 
 
+@pytest.mark.parametrize("text", [b"x", b"S", b"\0", b"hi", b"a" * 99, b"a" * 512], ids=len)
+def test_a_short_file_is_refused_and_left_alone(path: str, text: bytes) -> None:
+    """SQLite takes a file of one byte for an empty one, and made a store of it: the byte, somebody
+    else's, was gone."""
+    Path(path).write_bytes(text)
+    for create in (True, False):
+        with pytest.raises(NotAStore, match="not a Perdure store"):
+            locate(path, create=create)
+    assert Path(path).read_bytes() == text
+    assert os.listdir(os.path.dirname(path)) == ["store.db"]
+
+
+def test_what_is_no_file_is_said_to_be_none(path: str) -> None:
+    """Of /dev/null it was said that the disk may be failing, of a folder that it is unavailable;
+    and a pipe was waited for."""
+    os.mkfifo(path)
+    for place, said in ((os.devnull, "no regular file"), (path, "no regular file"),
+                        (os.path.dirname(path), "is a folder")):  # fmt: skip
+        with pytest.raises(NotAStore, match=said):
+            locate(place)
+
+
 def test_another_programs_database_is_refused_and_left_alone(path: str) -> None:
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE mine (x)")

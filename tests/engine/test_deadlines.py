@@ -50,6 +50,19 @@ def test_it_ends_a_run_that_waits_and_is_unloaded(place: Place, clock: Clock) ->
     assert handle.status == "failed" and "TimedOut" in str(handle.info.problem)
 
 
+def test_it_may_be_said_in_seconds(store: Store, clock: Clock) -> None:
+    """All other durations may; this one raised a TypeError."""
+    handle = store.options(deadline=0.5 * HOUR).start(waiting, "a")
+    go(store, waiting)
+    clock.forward(0.4 * HOUR)
+    assert go(store, waiting) is None and handle.status == "waiting"
+    clock.forward(0.2 * HOUR)
+    with pytest.raises(TimedOut):
+        go(store, waiting)
+    with pytest.raises(TypeError, match="no duration"):
+        store.options(key="other", deadline="soon").start(waiting, "a")  # type: ignore[arg-type]
+
+
 def test_an_earlier_timer_comes_first(store: Store, clock: Clock) -> None:
     @perdure.agent(dict)
     def patient(run: perdure.Run[dict]) -> Any:

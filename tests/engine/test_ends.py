@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from collections.abc import Callable
+
+import pytest
 
 import perdure
 
@@ -75,3 +79,43 @@ def test_a_parent_hears_of_a_child_that_was_run_by_hand() -> None:
             time.sleep(0.01)
         going.join(WAIT_S)
         assert handle.result() == 42
+
+
+def test_a_run_that_was_kept_is_of_no_use_after_its_end() -> None:
+    """Its calls raised, and its sleeps and its state went through, as if it went on."""
+    kept: list[perdure.Run[dict]] = []
+
+    @perdure.agent(dict)
+    def keeping(run: perdure.Run[dict]) -> str:
+        kept.append(run)
+        return "done"
+
+    with perdure.open("memory://") as store:
+        assert store.run(keeping, "a") == "done"
+        uses: list[Callable[[perdure.Run[dict]], object]] = [
+            lambda run: run.call(abs, 1), lambda run: run.sleep(0.01), lambda run: run.state,
+            lambda run: run.now(), lambda run: run.edit("late").__enter__(),
+        ]  # fmt: skip
+        for use in uses:
+            with pytest.raises(perdure.RunInterrupted, match="its function has ended"):
+                use(kept[0])
+        assert kept[0].id == "a/keeping/main"
+
+
+def test_an_asynchronous_run_that_was_kept_is_of_no_use_after_its_end() -> None:
+    kept: list[perdure.AsyncRun[dict]] = []
+
+    @perdure.agent(dict)
+    async def keeping(run: perdure.AsyncRun[dict]) -> str:
+        kept.append(run)
+        return "done"
+
+    async def main() -> None:
+        async with perdure.open_async("memory://") as store:
+            assert await store.run(keeping, "a") == "done"
+            with pytest.raises(perdure.RunInterrupted, match="its function has ended"):
+                await kept[0].sleep(0.01)
+            with pytest.raises(perdure.RunInterrupted, match="its function has ended"):
+                kept[0].now()
+
+    asyncio.run(main())

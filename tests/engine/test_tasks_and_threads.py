@@ -14,6 +14,7 @@ import perdure
 from perdure.engine import turns
 from perdure.state.snapshotting import SinceSnapshot
 from tests.engine.conftest import Async, CrashError, Crashes, Place
+from tests.engine.waits import Background
 
 # -- stalls ----------------------------------------------------------------------------------------
 
@@ -83,6 +84,67 @@ def test_a_task_that_does_something_unrecorded_is_waited_for(
     crash.arm("after")
     runs.crash(act)
     assert runs.run(act) == "done"
+
+
+def test_a_call_that_moved_into_a_thread_stops_the_run_as_soon_as_that_is_plain(
+    place: Place, crash: Crashes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was silent for a minute: the thread waited for the function's own call, which is recorded
+    before its, and the function for the thread."""
+    monkeypatch.setattr(turns, "PROVEN_S", 0.05)
+    monkeypatch.setattr(turns, "STALL_S", 3600.0)
+
+    @perdure.step
+    def look(number: int) -> int:
+        return number
+
+    @perdure.agent(dict, name="f")
+    def old(run: perdure.Run[dict]) -> int:
+        found = look(1)
+        crash("after")
+        return found
+
+    @perdure.agent(dict, name="f")
+    def new(run: perdure.Run[dict]) -> int:
+        return run.map(look, [1])[0]
+
+    store = place.open()
+    crash.arm("after")
+    with pytest.raises(CrashError):
+        store.run(old, "a")
+    stopped = Background(lambda: store.run(new, "a"))
+    with pytest.raises(perdure.NeedsAttention, match=r"map#1/look#1/look waits for step look#1"):
+        stopped.join()
+    assert store.run(old, "a") == 1
+
+
+def test_a_thread_that_does_something_unrecorded_is_waited_for(
+    place: Place, crash: Crashes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same as for tasks: it is no proof that the others wait."""
+    monkeypatch.setattr(turns, "PROVEN_S", 0.02)
+    slow = 0.0
+
+    @perdure.step
+    def look(number: int) -> int:
+        return number
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> list[int]:
+        def one(number: int) -> int:
+            time.sleep(slow if number == 0 else 0.05)
+            return look(number)
+
+        found = run.map(one, [0, 1, 2])
+        crash("after")
+        return found
+
+    store = place.open()
+    crash.arm("after")
+    with pytest.raises(CrashError):
+        store.run(f, "a")
+    slow = 0.3
+    assert store.run(f, "a") == [0, 1, 2]
 
 
 # -- edits -----------------------------------------------------------------------------------------
@@ -349,3 +411,50 @@ def test_a_direct_call_does_not_wait_for_tasks_that_it_holds_up(
     assert runs.run(act) == 9
     assert time.monotonic() - began < 20
     assert len(crash.calls) == 8
+
+
+def test_a_task_that_nobody_awaits_is_cancelled_and_that_is_said(
+    runs: Async, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tool that was started by `create_task` and never awaited was cancelled in silence when the
+    function returned."""
+    inside = asyncio.Event()
+
+    @perdure.tool
+    async def send() -> None:
+        inside.set()
+        await asyncio.sleep(30)
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> str:
+        kept = asyncio.create_task(send())
+        await inside.wait()
+        assert not kept.done()
+        return "returned"
+
+    assert runs.run(act) == "returned"
+    assert "returned without awaiting send#1: cancelled" in caplog.text
+    assert [e.state for e in runs.store.handle("a/act/main").effects()] == ["cancelled"]
+
+
+def test_tasks_that_are_made_in_another_order_are_told_how_to_be_made(
+    runs: Async, crash: Crashes, fetch: Any
+) -> None:
+    """`asyncio.as_completed` puts coroutines into a set, and makes tasks of them in the order of
+    their addresses: the run stopped, and the error named clocks and dice."""
+    order = [0, 1]
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> str:
+        await asyncio.gather(*(fetch(f"f{number}") for number in order))
+        crash("after")
+        return "done"
+
+    crash.arm("after")
+    runs.crash(act)
+    order.reverse()
+    with pytest.raises(perdure.NeedsAttention, match="other arguments") as stopped:
+        runs.run(act)
+    assert "give it tasks that asyncio.create_task has made" in stopped.value.hint
+    order.reverse()
+    assert runs.run(act) == "done"

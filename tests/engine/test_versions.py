@@ -12,7 +12,7 @@ from perdure import Signal, Timer
 from perdure.engine import functions
 from perdure.errors import NeedsAttention
 from perdure.store import Store
-from tests.engine.conftest import CrashError, Crashes, Place
+from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.waits import go, verify_all
 
 
@@ -127,6 +127,98 @@ def test_patched_says_the_same_again_after_a_crash(place: Place, crash: Crashes)
     with pytest.raises(CrashError):
         go(place.open(), selling(body), "a", "book")
     assert go(place.open(), selling(body), "a", "book") == [True, True]
+
+
+def test_a_patch_is_removed_when_no_old_run_is_left(store: Store) -> None:
+    """The docs say to remove the call then; but each unfinished run of the new kind had recorded
+    it, and stopped where the function did not come to it any more."""
+
+    def without(run: perdure.Run[dict], item: str) -> Any:
+        amount = price(item)
+        amount += fee(amount)
+        run.wait_for("paid")
+        return [amount]
+
+    def in_task(run: perdure.Run[dict], item: str) -> Any:
+        return run.map(lambda one: with_patch(run, one), [item])[0]
+
+    def in_task_without(run: perdure.Run[dict], item: str) -> Any:
+        return run.map(lambda one: without(run, one), [item])[0]
+
+    def with_patch(run: perdure.Run[dict], item: str) -> Any:
+        return patched(run, item)[:1]
+
+    go(store, selling(with_patch), "a", "book")
+    store.handle("a/sell/main").signal("paid")
+    assert go(store, selling(without), "a", "book") == [6]
+    go(store, selling(in_task), "b", "book")
+    store.handle("b/sell/main").signal("paid")
+    assert go(store, selling(in_task_without), "b", "book") == [6]
+
+
+def test_an_asynchronous_run_outlives_its_patch(runs: Async, crash: Crashes) -> None:
+    def act_of(body: Any) -> Any:
+        return perdure.agent(dict, name="act")(body)
+
+    async def with_patch(run: perdure.AsyncRun[dict]) -> Any:
+        amount = 4 + (await run.call(fee, 4) if run.patched("fee") else 0)
+        crash("behind it")
+        return amount
+
+    async def without(run: perdure.AsyncRun[dict]) -> Any:
+        return 4 + await run.call(fee, 4)
+
+    crash.arm("behind it")
+    runs.crash(act_of(with_patch))
+    assert runs.run(act_of(without)) == 6
+
+
+def test_a_loop_does_not_change_its_way_in_the_middle(place: Place, crash: Crashes) -> None:
+    """An old run was told False, False and, where its loop came to what was not recorded, True; and
+    then True from the first time on, for the answer was found by its number."""
+
+    def loop(run: perdure.Run[dict], item: str) -> Any:
+        for _ in range(2):
+            price(item)
+        run.wait_for("paid")
+        return None
+
+    def new(run: perdure.Run[dict], item: str) -> Any:
+        found = []
+        for number in range(4):
+            found.append(run.patched("fee"))
+            price(item)
+            if number == 1:
+                run.wait_for("paid")
+        crash("behind the loop")
+        return [found, run.patched("fee"), run.patched("other")]
+
+    store = place.open()
+    go(store, selling(loop), "a", "book")
+    store.handle("a/sell/main").signal("paid")
+    crash.arm("behind the loop", "behind the loop")
+    for _ in range(2):
+        with pytest.raises(CrashError):
+            go(store, selling(new), "a", "book")
+    assert go(store, selling(new), "a", "book") == [[False] * 4, False, True]
+
+
+def test_the_next_turn_of_an_old_run_is_new(store: Store) -> None:
+    def turns(run: perdure.Run[dict], item: str) -> Any:
+        run.wait_for("paid")
+        return None
+
+    def new(run: perdure.Run[dict], item: str) -> Any:
+        found = run.patched("fee")
+        run.wait_for("paid")
+        return run.again("next") if item == "first" else [found]
+
+    go(store, selling(turns), "a", "first")
+    handle = store.handle("a/sell/main")
+    handle.signal("paid")
+    handle.signal("paid")
+    go(store, selling(new), "a", "first")
+    assert go(store, selling(new), "a", "first") == [True]
 
 
 def test_old_runs_go_to_old_code_and_new_runs_to_new(place: Place) -> None:

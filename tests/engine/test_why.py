@@ -79,6 +79,11 @@ def failing(run: Any) -> None:
     raise ValueError("no such invoice")
 
 
+@perdure.agent(dict)
+def with_client(run: Any, client: object) -> str:
+    return wire(5)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with perdure.open(tmp_path / "agents.db") as opened:
@@ -335,3 +340,17 @@ def test_a_tool_call_whose_task_was_cancelled_is_listed_as_that(tmp_path: Path) 
             return [effect.state for effect in effects]
 
     assert asyncio.run(go()) == ["cancelled"]
+
+
+def test_a_run_whose_arguments_are_not_stored_is_its_callers(store: Store) -> None:
+    """It was said to start a worker that serves it. No worker can: the run stayed as it was, with
+    advice that could not help."""
+    with pytest.raises(PowerLoss):
+        store.run(with_client, "a", threading.Lock())
+    backend = store.runner.context.backend
+    with worker(store, with_client):
+        until(lambda: any("with_client" in row.serves for row in backend.executors()))
+        why = store.handle("a/with_client/main").why()
+    assert why.situation == "abandoned" and why.workers == ()
+    assert "its caller can go on with it, and no worker" in why.why
+    assert "the same call of store.run" in why.ways[0].words and not why.ways[0].command

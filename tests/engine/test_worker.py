@@ -231,3 +231,26 @@ def test_a_run_that_was_forked_goes_on_on_its_own_branch(place: Place, crash: Cr
         assert forked.result(BOUND_S) == 10
     assert store.agent("a").state == {"found": 9}
     assert store.agent("a", branch="what-if").state == {"found": 10}
+
+
+def test_two_functions_of_one_name_are_refused(store: Store) -> None:
+    """The last one won, in silence: runs of the one were gone on with by the other's code."""
+
+    def agents() -> tuple[Any, Any]:
+        @perdure.agent(dict, name="order")
+        def ours(run: perdure.Run[dict]) -> None: ...
+
+        @perdure.agent(dict, name="order")
+        async def theirs(run: perdure.AsyncRun[dict]) -> None: ...
+
+        return ours, theirs
+
+    ours, theirs = agents()
+    with pytest.raises(ValueError, match=r"(?s)the name 'order'.*ours.*theirs.*another name="):
+        perdure.Worker(store, [ours, theirs])
+    assert perdure.Worker(store, [ours, ours]).functions == ["order"], "one, imported twice"
+
+    @perdure.agent(dict, name="order", version="2")
+    def new(run: perdure.Run[dict]) -> None: ...
+
+    assert perdure.Worker(store, [ours, new]).functions == ["order"]

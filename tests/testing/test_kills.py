@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -327,3 +328,47 @@ def test_really_killed(tmp_path: Path) -> None:
     )
     assert {end.result for end in endings} == {6}
     assert {"at sent 1", "before tool 1", "after append 2"} <= {end.killed_at for end in endings}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_turns_are_told_apart(bank: Bank, policy: Any) -> None:
+    """A call in doubt was settled by what a call at the same place had given in an earlier turn: a
+    sound function was said to end otherwise."""
+    probe = bank.find if policy == "probe" else None
+    pay = perdure.tool(on_crash=policy, name="pay", probe=probe)(bank.pay)
+
+    @perdure.agent(dict)
+    def turns(run: perdure.Run[dict], number: int = 1) -> Any:
+        cents = pay(number).cents
+        return run.again(number + 1) if number < 3 else cents
+
+    endings = kill_at_every_boundary(turns, before=bank.open)
+    assert {end.result for end in endings} == {3}
+
+
+def test_which_task_makes_a_call_may_be_left_out() -> None:
+    """Workers on a queue share the calls otherwise each time; `same` could not say so, for calls
+    were counted at each place, in whichever task."""
+    tries: list[int] = []
+    pay = perdure.tool(on_crash="retry", name="pay")(abs)
+
+    @perdure.agent(dict)
+    async def sharing(run: perdure.AsyncRun[dict], turn: int) -> int:
+        async def worker(bills: int) -> None:
+            for cents in range(bills):
+                await run.call(pay, cents)
+
+        await asyncio.gather(worker(turn), worker(3 - turn))
+        return 3
+
+    @perdure.agent(dict)
+    async def weather(run: perdure.AsyncRun[dict]) -> int:
+        return await sharing(run, await run.call(len, tries) % 4)
+
+    def kill(**more: Any) -> None:
+        tries.clear()
+        kill_at_every_boundary(weather, before=lambda _: tries.append(1), **more)
+
+    with pytest.raises(AssertionError, match=r"worker#[12]/pay#\d was called"):
+        kill()
+    kill(same=lambda end: end.result)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from perdure.agents import UPDATES_MAX, Agent, Past, Where
 from perdure.aio.loops import Home, Turn
 from perdure.core.drift import Drift
-from perdure.errors import Conflict, PerdureError
+from perdure.core.names import cause_of
+from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.state import moves, operations
 from perdure.state.edit import Block, used_key
@@ -40,6 +42,7 @@ class AsyncAgent(Generic[T]):
         self._turn = Turn(home, agent._working)
         self._seq = 0
         self._exists = False
+        self._gone = False
         self._state: Any = None
         self._problem: PerdureError | None = None
 
@@ -61,7 +64,7 @@ class AsyncAgent(Generic[T]):
 
     @property
     def exists(self) -> bool:
-        """Whether the agent had any commit yet."""
+        """Whether the agent was there: it had a commit, and was not deleted."""
         return self._exists
 
     # -- state -----------------------------------------------------------------------------
@@ -77,8 +80,12 @@ class AsyncAgent(Generic[T]):
             raise self._problem
         return self._state  # type: ignore[no-any-return]
 
-    async def look(self) -> None:
-        """Keep what the handle has in memory for who asks; read it if it is not there."""
+    async def look(self, after: BaseException | None = None) -> None:
+        """Keep what the handle has in memory for who asks; read it if it is not there.
+
+        Args:
+            after: what the last operation raised.
+        """
         working = self._working
         try:
             if not working.in_memory:
@@ -89,23 +96,30 @@ class AsyncAgent(Generic[T]):
             self._problem = None
             self._state = working.typed
             self._seq = working.seq
-        self._exists = working.known
+        if isinstance(after, NotFound) and working.known:
+            with suppress(PerdureError):  # `after` says it
+                self._gone = not await self._home.call(lambda: self._agent.exists)
+        self._exists = working.known and not self._gone
 
     async def refresh(self) -> T:
         """As `Agent.refresh`."""
         async with self._turn:
-            try:
-                return await self._home.call(self._agent.refresh)
-            finally:
-                await self.look()
+            return await self._call(self._agent.refresh)
 
     async def follow(self) -> list[Commit] | None:
         """As `Agent.follow`."""
         async with self._turn:
-            try:
-                return await self._home.call(self._agent.follow)
-            finally:
-                await self.look()
+            return await self._call(self._agent.follow)
+
+    async def _call(self, fn: Callable[[], R]) -> R:
+        """Read, and keep what was read; it must be our turn."""
+        try:
+            result = await self._home.call(fn)
+        except (Exception, asyncio.CancelledError) as error:
+            await self.look(error)
+            raise
+        await self.look()
+        return result
 
     def edit(
         self, what: str = "", *, key: str | None = None, group: str | None = None,
@@ -116,7 +130,7 @@ class AsyncAgent(Generic[T]):
         Another task's edit of this handle waits until this one ended; one inside it is a
         `Conflict`.
         """
-        cause = Cause("edit", what, key=key, group=group, tags=tuple(tags), trace=trace)
+        cause = cause_of("edit", what, key, tags, group=group, trace=trace)
         return AsyncEdit(self, cause)
 
     async def update(
@@ -124,25 +138,27 @@ class AsyncAgent(Generic[T]):
         group: str | None = None, tags: Iterable[str] = (), trace: str | None = None,
     ) -> Commit | None:  # fmt: skip
         """As `Agent.update`; `fn` may be a coroutine function."""
-        cause = Cause(
-            "edit", what or getattr(fn, "__name__", ""), key=key, group=group, tags=tuple(tags),
-            trace=trace,
-        )  # fmt: skip
+        name = what or getattr(fn, "__name__", "")
+        cause = cause_of("edit", name, key, tags, group=group, trace=trace)
         if key is not None:
             async with self._turn:
                 used = await self._home.call(used_key, self._working, cause)
             if used is not None:
                 return used
         for attempt in range(UPDATES_MAX):
-            edit = AsyncEdit(self, cause)
+            edit, raised = AsyncEdit(self, cause), None
             try:
                 async with edit as draft:
-                    result = fn(draft)
-                    if inspect.isawaitable(result):
-                        await result
+                    try:
+                        result = fn(draft)
+                        if inspect.isawaitable(result):
+                            await result
+                    except Conflict as error:
+                        raised = error
+                        raise
                 return edit.commit
-            except Conflict:
-                if attempt == UPDATES_MAX - 1:
+            except Conflict as error:
+                if error is raised or attempt == UPDATES_MAX - 1:
                     raise
                 async with self._turn:
                     self._working.reopen_if_created_meanwhile()
@@ -152,7 +168,7 @@ class AsyncAgent(Generic[T]):
         self, state: T, what: str = "", *, key: str | None = None, tags: Iterable[str] = (),
     ) -> Commit | None:  # fmt: skip
         """As `Agent.save`."""
-        cause = Cause("save", what, key=key, tags=tuple(tags))
+        cause = cause_of("save", what, key, tags)
         return await self._do(operations.saving(self._working, state, cause))
 
     async def drift(self) -> list[Drift]:
@@ -171,8 +187,8 @@ class AsyncAgent(Generic[T]):
         """Run an operation; it must be our turn."""
         try:
             result = await drive_async(self._home.context, flow)
-        except (Exception, asyncio.CancelledError):
-            await self.look()
+        except (Exception, asyncio.CancelledError) as error:
+            await self.look(error)
             raise
         await self.look()
         return result
@@ -288,7 +304,7 @@ class AsyncEdit(Generic[T]):
                 if self._block.begun:  # and then its task was cancelled
                     self._block.abandon()
                 if isinstance(error, Exception | asyncio.CancelledError):
-                    await self._agent.look()
+                    await self._agent.look(error)
             finally:
                 self._turn.give_back()
             raise

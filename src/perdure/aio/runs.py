@@ -11,9 +11,10 @@ from perdure.aio.loops import Home
 from perdure.engine.async_run import AsyncRun
 from perdure.engine.drives import Command
 from perdure.engine.functions import check_kind
-from perdure.engine.handle import EffectInfo, Question, RunHandle
+from perdure.engine.handle import Question, RunHandle
+from perdure.engine.ledger import EffectInfo
+from perdure.engine.made import Again
 from perdure.engine.report import RunReport
-from perdure.engine.rerunning import Again
 from perdure.engine.retrying import seconds
 from perdure.engine.runner import Runner
 from perdure.engine.wakeups import POLL_S

@@ -120,8 +120,9 @@ class AsyncStore:
         self, name: str, schema: Any = None, *, initial: Any = MISSING, branch: str = MAIN
     ) -> AsyncAgent[Any]:
         """As `Store.agent`; the state is read by then. Where that fails, its use says why."""
-        self._home.check()
-        agent = self._store.agent(name, schema, initial=initial, branch=branch)
+        agent = await self._home.call(
+            self._store.agent, name, schema, initial=initial, branch=branch
+        )
         made = AsyncAgent(self._home, agent)
         await made.look()
         return made
@@ -184,7 +185,7 @@ class AsyncStore:
         return await self.options().start(function, agent, *args, **kwargs)
 
     def options(
-        self, *, key: str = MAIN, queue: str = "default", deadline: timedelta | None = None
+        self, *, key: str = MAIN, queue: str = "default", deadline: float | timedelta | None = None
     ) -> AsyncOptions:
         """As `Store.options`."""
         options = self._store.options(key=key, queue=queue, deadline=deadline)

@@ -28,6 +28,7 @@ ON_RESUME = {
 """What becomes of a call in doubt by its own policy; under "ask" a person settles it."""
 
 
+AGAIN_SAID = "do not; JSON is its result, or the id of the run that was started"
 JSON_SAID = """it did; JSON is its result, e.g. 42, '"receipt"' or '{"id": 7}'"""
 
 
@@ -81,8 +82,8 @@ def effect_state(effect: EffectInfo, executor: str | None) -> str:
 
 def effect_style(state: str) -> str:
     return {
-        "in doubt": "bold red", "under way": "cyan", "open": "cyan", "done": "green",
-        "failed": "red", "cancelled": "dim",
+        "in doubt": "bold red", "made before": "bold red", "under way": "cyan", "open": "cyan",
+        "done": "green", "failed": "red", "cancelled": "dim",
     }.get(state, "yellow")  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def in_doubt(session: Session, runs: Sequence[RunInfo]) -> list[EffectInfo]:
         for run in runs
         if run.status in UNFINISHED and executor_of(session, run) is None
         for effect in session.store.handle(run.id).effects()
-        if effect.state == "in doubt"
+        if effect.open
     ]
 
 
@@ -148,7 +149,9 @@ def _print_head(console: Console, run: RunInfo) -> None:
 def print_explanation(console: Console, session: Session, said: Explanation) -> None:
     """Why a run is not moving, and what to do."""
     for line in session.say(said.why).splitlines():
-        console.print(Padding(text(clean(line)), (0, 0, 0, 2)), soft_wrap=not console.is_terminal)
+        # Expanded, it would be filled with blanks to the console's width, which is no terminal's.
+        indented = Padding(text(clean(line)), (0, 0, 0, 2), expand=False)
+        console.print(indented, soft_wrap=not console.is_terminal)
     print_ways(console, session, said.ways)
 
 
@@ -165,13 +168,21 @@ def print_ways(console: Console, session: Session, ways: Sequence[Way]) -> None:
 
 def _print_doubt(console: Console, session: Session, run: RunInfo, effect: EffectInfo) -> None:
     again = f"attempt {effect.attempts} " if effect.attempts > 1 else ""
+    before = effect.state == "made before"
+    became = ("is in doubt", "bold red")
+    why = ": its process ended before an outcome was recorded"
+    if before:
+        became = ("was made before", "bold red")
+        why = f", at commit {effect.made_at}, and the run was set back since"
     console.print(
         text(
             "  ", (clean(effect.place), "bold red"), f"({clean(effect.preview)}) {again}",
-            ("is in doubt", "bold red"), ": its process ended before an outcome was recorded",
+            became, why,
         )
     )  # fmt: skip
-    if effect.policy in ON_RESUME:
+    if before:
+        console.print("  say what it gave, or that it is to be made again, under another key:")
+    elif effect.policy in ON_RESUME:
         console.print(text(f"  {ON_RESUME[effect.policy]}; or settle it yourself:"))
     else:
         console.print("  find out whether it took effect, then say so, and run it again:")
@@ -179,5 +190,6 @@ def _print_doubt(console: Console, session: Session, run: RunInfo, effect: Effec
     done = session.command(*settle, "--done", "JSON")
     not_done = session.command(*settle, "--not-done")
     width = max(len(done), len(not_done))
-    for command, words in ((done, JSON_SAID), (not_done, "it did not")):
+    said = (AGAIN_SAID, "make it again") if before else (JSON_SAID, "it did not")
+    for command, words in zip((done, not_done), said, strict=True):
         console.print(text("    ", (command.ljust(width), "bold"), (f"   {words}", "dim")))

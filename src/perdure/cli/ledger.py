@@ -175,12 +175,12 @@ def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> R
             if effect.place != call:
                 continue
             executor = executor_of(session, one)
-            if executor is not None and effect.state == "in doubt":
+            if executor is not None and effect.open:
                 raise Conflict(
                     f"call {call!r} is under way: executor {executor} is at it",
                     target=f"run {one.id}", hint=HELD,
                 )  # fmt: skip
-            if run is not None or effect.state == "in doubt":
+            if run is not None or effect.open:
                 found.append(one)
             elif effect.by == "person":
                 settled.append(one)

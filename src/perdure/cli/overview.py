@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -12,7 +13,7 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from perdure import AgentInfo, Commit, RunInfo
+from perdure import AgentInfo, Commit, Corrupt, RunInfo, UnsupportedFormat
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import (
@@ -24,6 +25,7 @@ from perdure.cli.attention import (
     run_status,
     why,
 )  # fmt: skip
+from perdure.cli.failures import report
 from perdure.cli.progress import bar
 from perdure.cli.session import AgentArgument, JsonOption, Session, StoreOption, opened
 from perdure.cli.story import byline, cause_words, headline
@@ -42,6 +44,7 @@ from perdure.model import UNFINISHED, id_text
 
 LIMIT = 200
 LAST_COMMITS = 5
+Unreadable = Corrupt | UnsupportedFormat
 RUNS_SHOWN = 10
 
 
@@ -57,7 +60,9 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """List the agents: their size in commits, their last change, and their runs that are not done:
-    unfinished ones, those that need a person, and those that failed."""
+    unfinished ones, those that need a person, and those that failed.
+
+    An agent whose last commit cannot be read is listed as damaged, and the exit code says so."""
     with opened(ctx) as session:
         undone: dict[int | str, list[RunInfo]] = {}
         for run in session.store.runs(status=(*UNFINISHED, "failed")):  # by name: not begun
@@ -65,21 +70,25 @@ def ls(
         infos = session.all_agents(prefix)
         limit = number if number is not None else (0 if session.json else LIMIT)
         chosen = islice(infos, limit) if limit else infos
+        damage: list[Unreadable] = []
         if session.json:
             plain.put_all(
-                _agent_json(info, _last(session, info), _undone(undone, info)) for info in chosen
+                _agent_json(info, _last(session, info, damage), _undone(undone, info))
+                for info in chosen
             )
+            _tell_of(session, damage)
             return
         console = stdout_console()
         rows = table("agent", "commits", "last change", "", "runs not done", right=("commits",))
         with bar() as progress:
             progress.begin("looking at agents", limit or None)
             for shown, info in enumerate(chosen, 1):
-                last = _last(session, info)
-                rows.add_row(
-                    text((clean(info.name), "bold")), f"{info.seq:,}", moment(last.at),
-                    _cut(cause_words(last)), _statuses(session, _undone(undone, info)),
-                )  # fmt: skip
+                last = _last(session, info, damage)
+                cells: list[str | Text] = ["?", text(("damaged", "bold red"))]
+                if isinstance(last, Commit):
+                    statuses = _statuses(session, _undone(undone, info))
+                    cells = [moment(last.at), _cut(cause_words(last)), statuses]
+                rows.add_row(text((clean(info.name), "bold")), f"{info.seq:,}", *cells)
                 progress.at(shown, limit or None)
         if rows.row_count:
             console.print(rows)
@@ -88,10 +97,23 @@ def ls(
                 console.print(text((said, "dim")))
         else:
             console.print("no agents" + (f" that begin with {clean(prefix)}" if prefix else ""))
+        _tell_of(session, damage)
 
 
-def _last(session: Session, info: AgentInfo) -> Commit:
-    return session.store.agent_of(info).commit(info.seq)
+def _last(session: Session, info: AgentInfo, damage: list[Unreadable]) -> Commit | Unreadable:
+    """An agent's last commit, or why it cannot be read, which is noted in `damage`."""
+    try:
+        return session.store.agent_of(info).commit(info.seq)
+    except (Corrupt, UnsupportedFormat) as error:
+        damage.append(error)
+        return error
+
+
+def _tell_of(session: Session, damage: list[Unreadable]) -> None:
+    """After the list: what is wrong with the first that is damaged, and its exit code."""
+    if damage:
+        sys.stdout.flush()
+        raise typer.Exit(report(damage[0], as_json=session.json, say=session.say))
 
 
 def _cut(words: Text, limit: int = 40) -> Text:
@@ -118,10 +140,12 @@ def _undone(undone: dict[int | str, list[RunInfo]], info: AgentInfo) -> list[Run
     return undone.get(info.no, []) + undone.get(info.name, [])
 
 
-def _agent_json(info: AgentInfo, last: Commit, runs: list[RunInfo]) -> dict[str, Any]:
+def _agent_json(info: AgentInfo, last: Commit | Unreadable, runs: list[RunInfo]) -> dict[str, Any]:
+    known = {"agent": info.name, "incarnation": info.incarnation, "commits": info.seq}
+    if not isinstance(last, Commit):
+        return {**known, "damaged": str(last)}
     return {
-        "agent": info.name, "incarnation": info.incarnation, "commits": info.seq,
-        "schema": plain.schema_json(last.schema_id, last.schema_version),
+        **known, "schema": plain.schema_json(last.schema_id, last.schema_version),
         "root": id_text(last.id), "changed": plain.time_json(last.at),
         "cause": plain.commit_json(last)["cause"],
         "unfinished_runs": [

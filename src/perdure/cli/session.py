@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import random
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import perdure
 from perdure import AgentInfo, Conflict, NotFound
 from perdure.agents import Agent, Where
 from perdure.cli.failures import MOVED, UsageError, command_line, in_the_shell
+from perdure.core.names import DATE_LIKE, is_seq
 from perdure.store import Store
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ StoreOption = Annotated[
     str | None,
     typer.Option(
         "--store", "-s", metavar="URL", callback=_note_store,
-        help="The store: a path or sqlite:///path. Default: $PERDURE_STORE.",
+        help="The store: a path, sqlite:///path or postgresql://…. Default: $PERDURE_STORE.",
     ),
 ]  # fmt: skip
 JsonOption = Annotated[
@@ -205,15 +205,18 @@ def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
         UsageError: no store was named, or no backend knows its URL.
     """
     settings = ctx.ensure_object(Settings)
+    url = store_url(ctx)
+    if url.startswith("memory:"):
+        raise UsageError(
+            f"{url} is in the memory of the process that opened it, and cannot be looked at from "
+            "here; name a path, or sqlite:///path"
+        )
     try:
-        store = perdure.open(store_url(ctx), create=create)
+        store = perdure.open(url, create=create)
     except ValueError as error:
         raise UsageError(str(error)) from error
     with store:
         yield Session(store, settings)
-
-
-DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def where(agent: Agent[Any], words: str) -> Where:
@@ -223,7 +226,7 @@ def where(agent: Agent[Any], words: str) -> Where:
         UsageError: a moment without a zone.
         NotFound: none of them; saying what there is.
     """
-    if words.isascii() and words.isdecimal():
+    if is_seq(words):
         return int(words)
     branches = agent.branches()
     points = [point.name for point in agent.checkpoints()]

@@ -40,7 +40,8 @@ MOVING = ("executing", "finished", "waiting")
 EffectsOption = Annotated[
     str,
     typer.Option("--effects", metavar="ask|reuse|live", help="Before it makes a tool call that was "
-                 "made after that step already: ask a person, take its outcome, or make it anew."),
+                 "made after that step already, or starts a run that was: ask a person, take what "
+                 "that gave, or do it anew."),
 ]  # fmt: skip
 
 
@@ -140,6 +141,8 @@ def signal(
     as_json: JsonOption = False,
 ) -> None:
     """Send a run a signal, durably. It may come before the run waits for it."""
+    if key == "":
+        raise UsageError("--key is not empty, or two signals that forgot theirs would be one")
     given = value_of("VALUE", value)
     with opened(ctx) as session:
         info = find_run(session, run)
@@ -250,25 +253,35 @@ def _tell_pending(console: Console, session: Session, handle: RunHandle[Any]) ->
 
 def retry(
     ctx: typer.Context,
-    run: RunArgument,
     step: Annotated[
-        str, typer.Option("--from", metavar="STEP", help="A place of its current turn: draft#2.")
+        str, typer.Option("--from", metavar="STEP", help="A place of their current turn: draft#2.")
     ],
+    run: RunsArgument = None,
     effects: EffectsOption = "ask",
+    all_: AllOption = False,
+    status: StatusOption = None,
+    agent: AgentOption = None,
+    function: FunctionOption = None,
+    queue: QueueOption = None,
+    older: OlderOption = None,
+    newer: NewerOption = None,
+    yes: YesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set a run that has ended, or needs attention, back to where a step began, and the branch's
-    state with it. What happened since stays in the log."""
+    """Set runs that have ended, or need attention, back to where a step began, and the branch's
+    state with them: those that are named, or all that failed. What happened since stays in the
+    log, and the signals that they had come again."""
     _check_effects(effects)
+    chosen_by = Filter.of(agent, status or ["failed"], function, queue, older, newer)
+
+    def back(handle: RunHandle[Any]) -> dict[str, Any]:
+        at_the_head(lambda: handle.retry(step, effects=effects))  # type: ignore[arg-type]
+        return {"status": handle.status}
+
     with opened(ctx) as session:
-        info = find_run(session, run)
-
-        def back(handle: RunHandle[Any]) -> dict[str, Any]:
-            at_the_head(lambda: handle.retry(step, effects=effects))  # type: ignore[arg-type]
-            return {"status": handle.status}
-
-        _each(session, [info], back, _tell_pending)
+        meant = _meant(session, run, chosen_by, all_, yes, "retry")
+        _each(session, meant, back, _tell_pending, many=len(run or ()) != 1)
 
 
 def fork_run(

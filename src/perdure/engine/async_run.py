@@ -17,9 +17,9 @@ from perdure.engine.current import Frame, inside
 from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.failures import CallCancelled
-from perdure.engine.functions import recorded_as
+from perdure.engine.functions import recorded_as, with_self
 from perdure.engine.retrying import Seconds
-from perdure.engine.run import Run
+from perdure.engine.run import Run, check_limit
 from perdure.engine.values import is_async, label
 from perdure.engine.waiting import (
     Ask,
@@ -131,7 +131,8 @@ class AsyncRun(Generic[T]):
         if execution.inside() in ("step", "tool") and recorded.kind == "step":
             result = function(*args, **kwargs)  # a step inside a step is plain
             return await result if is_async(function) else result
-        return await execution.async_performer.make(recorded.call(execution, args, kwargs))
+        call = recorded.call(execution, with_self(function, args), kwargs)
+        return await execution.async_performer.make(call)
 
     def edit(self, what: str = "") -> AsyncRunEdit[T]:
         """``async with run.edit("why") as draft``: like `Agent.edit`, recorded at its place in the
@@ -151,7 +152,9 @@ class AsyncRun(Generic[T]):
         Raises:
             The first item's error by their order. All are called, whatever becomes of some; for
             siblings that end with the first that fails, use a TaskGroup.
+            ValueError: the limit is below 1.
         """
+        check_limit(limit)
         return Pending("run.map(…)", lambda: self._map(function, items, limit))
 
     async def _map(self, function: Callable[[I], Any], items: Iterable[I], limit: int) -> list[Any]:

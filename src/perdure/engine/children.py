@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.engine.effects import Arrive, Effects, Record
+from perdure.engine.effects import Arrive, Arrived, Effect, Effects, Record
 from perdure.engine.execution import Execution
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import spec_of
@@ -17,7 +18,7 @@ from perdure.engine.orders import Order
 from perdure.engine.retrying import Seconds
 from perdure.engine.values import binding_of, digests, preview, results_of
 from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
-from perdure.errors import Conflict, NotFound, PerdureError
+from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.model import MISSING, Message
 from perdure.state.family import agent_of
 
@@ -119,9 +120,12 @@ def started_child(
     )  # fmt: skip
     described = {"(agent)": agent, **arguments}
     name = f"start:{spec.name}"
-    arrived = yield Arrive(name, "step", digests(described), lambda: preview(described))
-    if arrived.entry is not None and arrived.entry.outcome is not None:
-        return _started(arrived.entry.outcome, arrived.place)
+    arrived = yield Arrive(
+        name, "step", digests(described), lambda: preview(described), outside=True
+    )  # fmt: skip
+    recorded = arrived.entry.outcome if arrived.entry is not None else None
+    if recorded is not None and not recorded.get("not_done"):
+        return _started(execution, recorded, arrived)
     if options.key is None:
         # The place alone would be the same again in the run's next turn.
         order = replace(order, key=f"{spec.name[:80]}-{arrived.key}")
@@ -130,6 +134,16 @@ def started_child(
         "t": "step", "run": execution.id, "place": arrived.place, "args": digests(described),
         "preview": preview(described),
     }  # fmt: skip
+    asked = arrived.entry
+    if asked is not None and asked.asked:
+        if recorded is None:
+            raise _started_before(execution, arrived.place, asked.call)
+        record["made"] = asked.call["made"]
+    if arrived.made is not None:
+        taken = yield from _decide_again(execution, arrived, record, child)
+        if taken is not None:
+            return taken
+        record["made"] = arrived.made.key
     problem = find_problem(execution, child, order) if options.key is not None else None
     if problem is not None:
         yield Record(({**record, "error": error_record(problem)},))
@@ -142,7 +156,61 @@ def started_child(
     return child
 
 
-def _started(outcome: Mapping[str, Any], place: str) -> str:
+def _decide_again(
+    execution: Execution[Any], arrived: Arrived, record: Mapping[str, Any], child: str
+) -> Generator[Effect, Any, str | None]:
+    """A run that was started before this one was set back, or by the one that it was forked from:
+    another is not started without a decision.
+
+    Args:
+        child: the one that would be started. Under a key of its own it is the same: then there is
+            nothing to decide.
+
+    Returns:
+        The run to take; None: another is to be started.
+    """
+    made = arrived.made
+    assert made is not None
+    if made.key == child or arrived.effects == "reuse":
+        # It stays with those that started it: that this run is cancelled does not end it.
+        taken = {"run": made.key, "agent": agent_of(made.key), "let_live": True}
+        yield Record(({**record, "value": made.key, "made": made.key, "child": taken},), sync=True)
+        return made.key
+    if arrived.effects == "live":
+        return None
+    asked = {
+        **record, "t": "intent", "kind": "step", "key": arrived.key, "policy": "ask", "attempt": 0,
+        "made": made.key, "made_at": made.seq,
+    }  # fmt: skip
+    yield Record((asked,), sync=True)
+    raise _started_before(execution, arrived.place, asked)
+
+
+def _started_before(
+    execution: Execution[Any], place: str, asked: Mapping[str, Any]
+) -> NeedsAttention:
+    run = str(asked["made"])
+    settle = shlex.join(("perdure", "settle", execution.agent, place))
+    same = shlex.quote(f'"{run}"')
+    return NeedsAttention(
+        f"run {run} was started before, at commit {asked['made_at']}, and this run was set back "
+        f"since: {asked['preview']}", target=f"run {execution.id}, call {place}",
+        hint=f"say whether that one is to be taken: `{settle} --done {same}`, or another one "
+        f"started: `{settle} --not-done`; then run it again",
+    )  # fmt: skip
+
+
+def _started(execution: Execution[Any], outcome: Mapping[str, Any], arrived: Arrived) -> str:
     if "error" in outcome:
-        raise rebuild_error(outcome["error"], place)
-    return str(outcome["value"])
+        raise rebuild_error(outcome["error"], arrived.place)
+    child = str(outcome["value"])
+    if outcome.get("by") == "person":  # whoever settled it may have mistyped it
+        try:
+            find_run(execution.context.backend, child)
+        except NotFound:
+            raise NeedsAttention(
+                f"it was settled with {outcome['value']!r:.200}, and there is no such run",
+                target=f"run {execution.id}, call {arrived.place}",
+                hint="settle it again, with the id of a run",
+            ) from None
+    return child

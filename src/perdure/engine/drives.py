@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,9 +15,10 @@ from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import AgentSpec, of_version, spec_of
 from perdure.engine.journal import Journal
 from perdure.engine.liveness import Claim, Liveness
+from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order
 from perdure.engine.playing import Played
-from perdure.engine.rerunning import made_before
+from perdure.engine.remaining import left_over
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, digests, is_async, parameters_of, preview, results_of
 from perdure.engine.waiting import Suspended
@@ -278,17 +279,14 @@ class Drive:
         """From the begin of the run's current turn."""
         working, info = self.working, self._row
         began = working.reader.commit(info.turn_at)
-        commits: list[Commit] = []
-        for commit in working.reader.ancestors(working.seq):
-            if commit.seq <= info.turn_at:
-                break
-            commits.append(commit)
-        before = made_before(working.reader, info, commits)
-        aliases = before.aliases if before is not None else frozenset((self.id,))
-        journal = Journal.read(
-            self.id, reversed(commits), self._origin(began, commits), aliases
-        )  # fmt: skip
-        self._read_turn(began, aliases)
+        commits = path_of(working.reader, working.seq, info.turn_at)
+        origins = Origins.of(info, commits)
+        # What is made again, the world has not seen: its keys come from the commit that set the
+        # run back, no longer from the one that began the turn.
+        origin = origins.back.id if origins.back is not None else began.id
+        journal = Journal.read(self.id, reversed(commits), origin, origins.runs)
+        before = made_before(working.reader, info, origins, journal)
+        self._read_turn(began, origins)
         if any(commit.delta or commit.cause.kind in MOVES for commit in commits):
             working.rewind(info.turn_at)  # else the state is what it was then
         return self.execution_type(
@@ -296,27 +294,22 @@ class Drive:
             played=self._command.played, deadline=self._deadline, before=before,
         )  # fmt: skip
 
-    def _origin(self, began: Commit, newest_first: Sequence[Commit]) -> bytes:
-        """What this turn's idempotency keys come from: the commit that began it, or that set it
-        back since; what is made again then, the world has not seen."""
-        for commit in newest_first:
-            if any("again" in record and record["run"] == self.id for record in commit.records):
-                return commit.id
-        return began.id
-
-    def _read_turn(self, began: Commit, aliases: Container[str]) -> None:
+    def _read_turn(self, began: Commit, origins: Origins) -> None:
         """What the commits that began the run and the turn say: deadline and arguments."""
         reader, row = self.working.reader, self._row
         first = began if row.turn_at == row.started else reader.commit(row.started)
+        since = origins.back or first  # a run that is set back has its time anew
         for record in first.records:
-            ours = record.get("run") in aliases and record["t"] == "run-started"
+            ours = record.get("run") in origins.runs and record["t"] == "run-started"
             if ours and record.get("deadline"):
                 # Whole milliseconds: the log's time runs microseconds ahead of a clock that stands.
-                self._deadline = (first.at_micros + int(record["deadline"])) // 1000 * 1000
+                self._deadline = (since.at_micros + int(record["deadline"])) // 1000 * 1000
         for record in began.records:
-            if record.get("run") in aliases and record["t"] == "run-turn":
+            if record.get("run") in origins.runs and record["t"] == "run-turn":
                 given = record["input"]
                 self._args, self._kwargs = parameters_of(self._function).build(*given)
+                if origins.back is None:  # an earlier turn may have been set back
+                    self._deadline = int(record.get("deadline_at", self._deadline))
 
     def release(self) -> None:
         """Give the lease back, however it ended."""
@@ -327,19 +320,27 @@ class Drive:
     # -- how it ended ------------------------------------------------------------------------
 
     def conclude(self, execution: Execution[Any], result: Any, error: BaseException | None) -> End:
-        """Record what became of the function's call."""
+        """Record what became of the function's call. Who kept its run cannot use it any more."""
         execution.writer.close()
+        try:
+            return self._concluded(execution, result, error)
+        finally:
+            execution.interrupt(PerdureError("its function has ended", target=f"run {self.id}"))
+
+    def _concluded(
+        self, execution: Execution[Any], result: Any, error: BaseException | None
+    ) -> End:  # fmt: skip
         if isinstance(error, RunInterrupted):
             execution.interrupt(error.reason)
         if execution.interrupted is not None:  # whatever it caught, and raised or returned instead
             return self._stopped(execution, execution.interrupted.reason, error)
-        if isinstance(error, Exception):
-            failure = error_record(error)
-            self._finish(execution, "failed", failure, row_problem(failure))
-            raise error
-        assert error is None
+        if isinstance(error, NeedsAttention):  # its own word for it, or that of a run inside it
+            return self._stopped(execution, error, None)
+        assert error is None or isinstance(error, Exception)
         try:
-            execution.check_finished()
+            execution.check_finished(error)
+            if error is not None:
+                raise error
             if isinstance(result, Again):
                 execution.news()  # a turn may hold no other boundary
                 execution.check_stop()
@@ -347,16 +348,14 @@ class Drive:
                 return NextTurn()
             plain = self._results.take(result)
         except RunInterrupted as interrupt:
-            return self._stopped(execution, interrupt.reason, None)
-        except Exception as refused:
-            failure = error_record(refused)
-            self._finish(execution, "failed", failure, row_problem(failure))
+            return self._stopped(execution, interrupt.reason, error)
+        except Exception as raised:
+            self._fail(execution, raised)
             raise
         try:
             self._finish(execution, "done", plain)
         except Unstorable as too_big:
-            failure = error_record(too_big)
-            self._finish(execution, "failed", failure, row_problem(failure))
+            self._fail(execution, too_big)
             raise
         return Finished(self._results.build(plain))
 
@@ -366,15 +365,23 @@ class Drive:
         record = {
             "t": "run-turn", "run": self.id, "args": digests(arguments),
             "preview": preview(arguments), "input": list(given),
+            **({"deadline_at": self._deadline} if self._deadline else {}),
         }  # fmt: skip
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
         self._commit(execution, "run-turn", record, row)
         self._row = replace(row, turn_at=self.working.seq)
 
+    def _fail(self, execution: Execution[Any], error: Exception) -> None:
+        failure = error_record(error)
+        self._finish(execution, "failed", failure, row_problem(failure))
+
     def _finish(
         self, execution: Execution[Any], status: Any, value: Plain, problem: str | None = None
     ) -> None:
-        record = {"t": "run-finished", "run": self.id, "status": status, "value": value}
+        record = {
+            "t": "run-finished", "run": self.id, "status": status, "value": value,
+            **left_over(execution.mail.left(), beside=value),
+        }  # fmt: skip
         row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
         end = {"status": status, "value": value}
         self._commit(
@@ -409,6 +416,7 @@ class Drive:
                 self._means.wakeups.tell(self.id)
                 return Unloaded()
             case NeedsAttention():
+                execution.writer.drop_unordered()
                 record = {"t": "run-stopped", "run": self.id, "problem": str(reason)}
                 row = replace(
                     self._row, status="needs_attention", problem=row_text(str(reason))
@@ -420,8 +428,7 @@ class Drive:
                 raise FinishedMeanwhileError from cause  # its row says how, whoever asks
             case DeadlinePassed():
                 late = TimedOut("its deadline has passed", target=f"run {self.id}")
-                failure = error_record(late)
-                self._finish(execution, "failed", failure, row_problem(failure))
+                self._fail(execution, late)
                 raise late
         raise reason from cause
 
@@ -431,8 +438,10 @@ class Drive:
 
     def _cancel(self, why: str, execution: Execution[Any] | None = None) -> None:
         """Record that it was cancelled, and tell the runs that are to end with it."""
-        inbox = self._means.context.backend.inbox(self.id, kind="cancel")
-        record = {"t": "run-cancelled", "run": self.id, "why": why}
+        backend = self._means.context.backend
+        inbox = backend.inbox(self.id, kind="cancel")
+        left = backend.inbox(self.id, kind="signal") if execution is None else execution.mail.left()
+        record = {"t": "run-cancelled", "run": self.id, "why": why, **left_over(left)}
         row = replace(
             self._row, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
         )

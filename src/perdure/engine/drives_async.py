@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -15,6 +16,8 @@ from perdure.engine.drives import Drive, End, NextTurn
 from perdure.engine.execution import Cancelled, Drained, Execution, LeftError
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.errors import PerdureError, RunInterrupted
+
+_log = logging.getLogger("perdure.engine")
 
 
 class AsyncDrive(Drive):
@@ -71,6 +74,8 @@ class AsyncDrive(Drive):
         left = None if root.cancelled() else root.exception()
         if left is not None and not isinstance(left, Exception):
             execution.leave(left, "the function")  # its other tasks are not cancelled by it
+        if left is None and cancelled is None and execution.interrupted is None:
+            self._tell_of_tasks(execution)
         cancelled = await _to_the_end(self._end_tasks(execution)) or cancelled
         if cancelled is not None:
             if not root.cancelled():
@@ -82,6 +87,17 @@ class AsyncDrive(Drive):
                 raise asyncio.CancelledError
             return None, execution.interrupted
         return (None, root.exception()) if root.exception() else (root.result(), None)
+
+    def _tell_of_tasks(self, execution: Execution[Any]) -> None:
+        """The function returned, and what of it still goes on is cancelled: a tool that is under
+        way, say, of which nobody knows then whether it took effect."""
+        assert execution.tasks is not None
+        names = [scope.path.rstrip("/") for scope in execution.tasks.scopes.values()]
+        if names:
+            _log.warning(
+                "run %s: its function returned without awaiting %s: cancelled",
+                self.id, ", ".join(sorted(names)),
+            )  # fmt: skip
 
     async def _end_tasks(self, execution: Execution[Any]) -> None:
         assert execution.tasks is not None

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from perdure.core.values import Plain
 from perdure.engine.journal import Entry
+from perdure.engine.made import Made
 from perdure.engine.retrying import NO_LIMITS, Limits
 from perdure.model import Message
 
@@ -28,6 +29,8 @@ class Arrive(Struct, frozen=True):
     preview: Callable[[], str]
     keyed: bool = True
     """Whether a new call needs its idempotency key."""
+    outside: bool = False
+    """Whether it does something outside of the run, which is not done twice without a decision."""
 
 
 class Arrived(Struct, frozen=True):
@@ -36,14 +39,14 @@ class Arrived(Struct, frozen=True):
     Attributes:
         entry: what is recorded there; None: nothing.
         key: the call's idempotency key.
-        made: of a new tool call: the same one as the run made it before it was set back, or as the
-            one did that it was forked from; `effects` says what to do about that.
+        made: of a new call that does something outside: the same one as the run made it before it
+            was set back, or as the one did that it was forked from; `effects` says what to do.
     """
 
     place: str
     entry: Entry | None
     key: str
-    made: Entry | None = None
+    made: Made | None = None
     effects: str = "ask"
 
 
@@ -153,6 +156,25 @@ class Came(Struct, frozen=True):
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Carried(Exception):
+    """A `StopIteration` of the user's, `original`, on its way through generators: by itself it
+    cannot leave one."""
+
+    def __init__(self, original: StopIteration) -> None:
+        super().__init__()
+        self.original = original
+
+
+def carried(error: Exception) -> Exception:
+    """An error as a generator may raise it."""
+    return Carried(error) if issubclass(type(error), StopIteration) else error  # type: ignore[arg-type]
+
+
+def uncarried(error: Exception) -> Exception:
+    """The user's own error."""
+    return error.original if type(error) is Carried else error
+
+
 def drive(effects: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> Any:
     """Perform effects one after the other on this thread; returns what the generator returns."""
     try:
@@ -160,12 +182,16 @@ def drive(effects: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> A
         while True:
             try:
                 result = perform(effect)
+            except StopIteration as stop:
+                effect = effects.throw(Carried(stop))
             except BaseException as error:
                 effect = effects.throw(error)
             else:
                 effect = effects.send(result)
     except StopIteration as end:
         return end.value
+    except Carried as on_its_way:
+        raise on_its_way.original  # noqa: B904 - the user's own, as it was
 
 
 async def drive_async(effects: Effects, perform: Callable[[Effect], Awaitable[Any]]) -> Any:

@@ -36,8 +36,8 @@ from perdure.state.working import WorkingCopy
 from perdure.storage.reader import SEQ_END
 
 if TYPE_CHECKING:
+    from perdure.engine.made import Before
     from perdure.engine.performing_async import AsyncPerformer
-    from perdure.engine.rerunning import Before
     from perdure.engine.tasks import RunTasks
 
 T = TypeVar("T")
@@ -229,27 +229,30 @@ class Execution(Generic[T]):
                 return Arrived(entry.place, entry, "")  # it is not made, and needs no key
         self.check_stop()
         self.catch_up()
-        if entry is not None:
-            key = str(entry.call.get("key") or self._key(entry.place))
+        if entry is not None and not entry.cut:
+            key = str(entry.call.get("key") or self._key(entry.place, effect.args))
             return Arrived(entry.place, entry, key)  # the key that the world has seen
         with self._lock:
-            place = self.new_place(effect.name, scope)
-            made = None
-            if self._before is not None and effect.kind == "tool":
-                made = self._before.find(scope.named(effect.name), effect.args)
-        effects = self._before.effects if self._before is not None else "ask"
-        key = self._key(place) if effect.keyed else ""
-        return Arrived(place, None, key, made, effects)
+            place = entry.place if entry is not None else self.new_place(effect.name, scope)
+            key = self._key(place, effect.args) if effect.keyed else ""
+            before = self._before
+            if before is None or not effect.outside:
+                return Arrived(place, None, key)
+            name = scope.named(effect.name)[len(scope.path) :]
+            made = before.made(name, scope.path, effect.args, entry)
+        return Arrived(place, None, key, made, before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:
         """Where something that is not recorded will be."""
         with self._lock:
             return self.journal.new_place(scope.named(name))
 
-    def _key(self, place: str) -> str:
+    def _key(self, place: str, args: Mapping[str, str]) -> str:
         # From the commit that began the turn, not from its name: in a store made anew the same
-        # name would give the same keys, and receivers would ignore what they had not seen.
-        return sha256(self.journal.origin + place.encode()).hexdigest()[:32]
+        # name would give the same keys, and receivers would ignore what they had not seen. From
+        # the arguments, too: another request must not be taken for the same one.
+        said = "".join(f"\0{name}\0{args[name]}" for name in sorted(args))
+        return sha256(self.journal.origin + (place + said).encode()).hexdigest()[:32]
 
     def catch_up(self, seq: int = SEQ_END) -> None:
         """Bring the state to where it was when this was recorded, or to the head."""
@@ -286,15 +289,10 @@ class Execution(Generic[T]):
         self.check_place(name)
         scope = self.scope()
         with self._lock:
-            entry = self.journal.find(scope.named(name))
-            if entry is not None:
-                self.journal.take(entry)
-                return bool(entry.call["value"])
-            if self.journal.left_in(scope.path) is not None:
-                return False  # it was here before there was a patch
-            place = self.journal.new_place(scope.named(name))
-            self.writer.later([{"t": "patch", "run": self.id, "place": place, "value": True}])
-            return True
+            new, record = self.journal.patched(scope.named(name), scope.path)
+            if record is not None:
+                self.writer.later([record])
+            return new
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -456,10 +454,10 @@ class Execution(Generic[T]):
             return
         self.interrupt(LeftError(left, what, f"run {self.id}"))
 
-    def check_finished(self) -> None:
-        """The function returned: was everything recorded come to?"""
+    def check_finished(self, error: Exception | None = None) -> None:
+        """The function returned, or raised: was everything recorded come to?"""
         with self.stopping:
-            self.journal.check_finished()
+            self.journal.check_finished(error)
 
 
 class Stopping:

@@ -33,7 +33,7 @@ def words(error: BaseException) -> str:
     """What the error says, also where its own `__str__` fails."""
     try:
         return "".join((str(error),))  # of the plain type, also where it says a subclass of str
-    except Exception as failed:
+    except BaseException as failed:
         return f"(its words cannot be had: {type(failed).__name__})"
 
 
@@ -41,8 +41,18 @@ def error_record(error: BaseException) -> dict[str, Plain]:
     """An exception as plain data: its type's name, its words, and what it carries that is plain.
 
     It is tried at once whether it comes back as the same type with the same words. Where not, the
-    record says ``stand_in``: it is raised again as `CallFailed`.
+    record says ``stand_in``: it is raised again as `CallFailed`. It never fails, whatever the
+    error's own code does: the call would have no outcome.
     """
+    try:
+        return _whole_record(error)
+    except BaseException:
+        name = type.__getattribute__(type(error), "__qualname__")
+        module = type.__getattribute__(type(error), "__module__")
+        return {"type": f"{module}:{name}", "text": words(error), "args": [], "stand_in": True}
+
+
+def _whole_record(error: BaseException) -> dict[str, Plain]:
     kind = type(error)
     args, nested = _args(error)
     record: dict[str, Plain] = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MethodType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,7 +24,7 @@ from msgspec import Struct
 from perdure.core.schema import Schema
 from perdure.core.values import take
 from perdure.engine.current import Frame, current, driving, inside
-from perdure.engine.execution import Execution
+from perdure.engine.execution import Drained, Execution
 from perdure.engine.replay import Call, CrashPolicy
 from perdure.engine.retrying import NO_LIMITS, Limits, Retry, Seconds
 from perdure.engine.values import (
@@ -35,7 +37,7 @@ from perdure.engine.values import (
     refuse_generator,
 )
 from perdure.engine.writing import Item
-from perdure.errors import OutsideRun, PerdureError, TimedOut
+from perdure.errors import Fenced, OutsideRun, PerdureError, TimedOut
 from perdure.model import MISSING, Cause
 
 if TYPE_CHECKING:
@@ -151,6 +153,14 @@ def recorded_as(function: Callable[..., Any]) -> Recorded:
 
 
 _undecorated = per_function(lambda function: Recorded("step", function))
+
+
+def with_self(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a call of it, for how it is recorded: the mark that a bound method shows is
+    its function's, which takes the object, too."""
+    if isinstance(function, MethodType) and isinstance(getattr(function, MARK, None), Recorded):
+        return (function.__self__, *args)
+    return args
 
 
 @overload
@@ -318,6 +328,34 @@ def of_version(name: str, version: str) -> Callable[..., Any] | None:
     return _versions.get((name, version))
 
 
+def by_name(functions: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Agent functions by their names; of several versions of one name the last.
+
+    Raises:
+        TypeError: one is no agent function.
+        ValueError: two of them cannot be told apart: runs would go on with either.
+    """
+    found: dict[str, Callable[..., Any]] = {}
+    versions: dict[tuple[str, str], Callable[..., Any]] = {}
+    for function in functions:
+        spec = spec_of(function)
+        other = versions.setdefault((spec.name, spec.version), function)
+        if other is not function:
+            version = f", version {spec.version!r}" if spec.version else ""
+            raise ValueError(
+                f"two agent functions have the name {spec.name!r}{version}: {_where(other)} and "
+                f"{_where(function)}; give one of them another name= (or a version=)"
+            )
+        found[spec.name] = function
+    return found
+
+
+def _where(function: Callable[..., Any]) -> str:
+    name = f"{function.__module__}.{function.__qualname__}"
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
 def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
     """The function, called without recording steps and tools inside it: one means it."""
     if is_async(function):
@@ -375,7 +413,9 @@ def heartbeat(progress: Any = MISSING) -> None:
     Raises:
         Unstorable: it is not.
         TimedOut: this attempt took too long, and was given up: nothing that it does counts.
-        RunInterrupted: this run goes on elsewhere, or was asked to end.
+        RunInterrupted: this run goes on elsewhere. In a step also: it was cancelled, or its
+            deadline has passed. A worker that is ending waits for the call's end; and a tool is
+            never broken off for what can wait until then, as that would leave it in doubt.
     """
     frame = current()
     if frame is None or frame.attempt is None or frame.run is None:
@@ -384,7 +424,7 @@ def heartbeat(progress: Any = MISSING) -> None:
     if attempt.over:
         raise TimedOut("this attempt was given up", target=f"run {run.id}")
     attempt.beat = time.monotonic()
-    run.check_stop()
+    _check_attempt(run, attempt.call.kind)
     if progress is not MISSING:
         attempt.saved = take(progress, root="progress")
         record = attempt.call.full_record("progress", value=attempt.saved)
@@ -392,6 +432,17 @@ def heartbeat(progress: Any = MISSING) -> None:
         item = Item(cause, (record,))
         run.writer.post(item, attempt.posted)
         attempt.posted = item
+
+
+def _check_attempt(run: Execution[Any], kind: str) -> None:
+    """Leave a call that is under way, if there is a reason that outweighs what it has done."""
+    run.check_process()
+    if kind == "step":
+        run.check()
+        if not isinstance(run.asked_to_stop, Drained):
+            run.check_stop()
+    elif run.interrupted is not None and isinstance(run.interrupted.reason, Fenced):
+        raise run.interrupted  # I4: another executor goes on with it, and may call it, too
 
 
 def saved(default: Any = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 from perdure.engine.scopes import Scope
@@ -18,9 +18,11 @@ class Going:
         self._lock = threading.Lock()
         self._threads = 1
         self._calls = 0
+        self._rest = 0
         self._joined: list[Scope] = []
         self._waits: dict[Hashable, tuple[str, int, bool, bool]] = {}
-        self.calling = Calling(self)
+        self.calling = Counting(self.began_call, self.ended_call)
+        self.resting = Counting(self.began_rest, self.ended_rest)
         self.living: set[str] = set()
         """Paths of the scopes, below the function's own, that have not ended."""
 
@@ -31,6 +33,15 @@ class Going:
     def ended_call(self) -> None:
         with self._lock:
             self._calls -= 1
+
+    def began_rest(self) -> None:
+        """A thread of the run goes on only when others of it do."""
+        with self._lock:
+            self._rest += 1
+
+    def ended_rest(self) -> None:
+        with self._lock:
+            self._rest -= 1
 
     @contextmanager
     def waiting(
@@ -81,9 +92,17 @@ class Going:
     def threads_wait(self) -> bool:
         """Whether each thread of the run waits, and no step or tool is being made."""
         with self._lock:
-            waits = sum(own for _, _, own, _ in self._waits.values())
-            joins = sum(scope.alive > 0 for scope in self._joined)
-            return not self._calls and self._threads <= waits + joins
+            return not self._calls and self._threads <= self._waiting_threads()
+
+    @property
+    def all_rest(self) -> bool:
+        """Whether each thread of the run waits, if only for another one, and nothing is made."""
+        with self._lock:
+            return not self._calls and self._threads <= self._waiting_threads() + self._rest
+
+    def _waiting_threads(self) -> int:
+        waits = sum(own for _, _, own, _ in self._waits.values())
+        return waits + sum(scope.alive > 0 for scope in self._joined)
 
     @property
     def deaf(self) -> bool:
@@ -99,14 +118,15 @@ class Going:
         return Suspended("; ".join(words for words, *_ in waits), min(untils, default=0))
 
 
-class Calling:
-    """Context manager around the call of a step or tool, on whichever thread."""
+class Counting:
+    """Context manager around something that is counted while it goes on, on whichever thread."""
 
-    def __init__(self, going: Going) -> None:
-        self._going = going
+    def __init__(self, began: Callable[[], None], ended: Callable[[], None]) -> None:
+        self._began = began
+        self._ended = ended
 
     def __enter__(self) -> None:
-        self._going.began_call()
+        self._began()
 
     def __exit__(self, *error: object) -> None:
-        self._going.ended_call()
+        self._ended()

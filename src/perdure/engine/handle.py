@@ -14,9 +14,12 @@ from msgspec.structs import replace
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
 from perdure.engine.failures import rebuild_error
-from perdure.engine.journal import Entry, Journal
+from perdure.engine.journal import Journal
+from perdure.engine.ledger import EffectInfo, effect_of
 from perdure.engine.lookup import check_answer, find_run, take_any
-from perdure.engine.rerunning import Again, fork_run, refuse_unfinished, retry_run
+from perdure.engine.made import Again, Origins, path_of
+from perdure.engine.remaining import left_over
+from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
 from perdure.engine.retrying import seconds
 from perdure.engine.values import results_of
 from perdure.engine.wakeups import POLL_S, Wakeups
@@ -36,30 +39,7 @@ if TYPE_CHECKING:
     from perdure.engine.why import Explanation
 
 R = TypeVar("R")
-
-
-class EffectInfo(Struct, frozen=True):
-    """One tool call of a run, as the effect ledger has it.
-
-    Attributes:
-        place: its id in the run, e.g. ``refund#1``.
-        state: ``done``, ``failed``, ``in doubt``, ``to be tried again`` (it failed, and has
-            attempts left), ``cancelled`` (its task was, in the middle: whether it took effect,
-            nobody knows), or ``not done`` (settled so).
-        attempts: how often it was called, by its intents.
-        by: whose word the outcome is: ``call``, ``probe``, ``crash``, ``person``; empty in doubt.
-    """
-
-    run: str
-    place: str
-    preview: str
-    state: str
-    attempts: int
-    policy: str
-    key: str
-    seq: int
-    result: Plain = None
-    by: str = ""
+ANEW = ("run-turn", "run-retried")
 
 
 class Question(Struct, frozen=True):
@@ -183,10 +163,15 @@ class RunHandle(Generic[R]):
         answers = self._context.backend.inbox(self._id, kind="answer")
         answered = {(message.name, message.key) for message in answers}
         found: dict[str, Question] = {}
-        for commit in self._reader().commits(info.turn_at, SEQ_END):
+        reader = self._reader()
+        path = path_of(reader, reader.ref(info.branch).seq, info.turn_at)
+        runs = Origins.of(info, path).runs
+        for commit in reversed(path):
             for record in commit.records:
-                if record.get("run") == self._id:
+                if record.get("run") in runs:
                     _note_question(found, record, commit)
+            if any("again" in record for record in commit.records):
+                found.clear()  # they are asked anew
         return [one for one in found.values() if (one.name, one.key) not in answered]
 
     def answer(self, value: Any, *, question: str | None = None, by: str = "") -> None:
@@ -246,8 +231,8 @@ class RunHandle(Generic[R]):
         if not self.info.started:
             return []
         return [
-            _effect(self._id, entry) for journal in self._journals()
-            for entry in journal.entries.values() if entry.kind == "tool"
+            effect_of(self._id, entry) for journal in self._journals()
+            for entry in journal.entries.values() if entry.kind == "tool" or entry.asked
         ]  # fmt: skip
 
     def settle(
@@ -297,8 +282,8 @@ class RunHandle(Generic[R]):
         """
         journal = self._journals()[-1]
         entry = journal.entries.get(call)
-        if entry is None or entry.kind != "tool":
-            known = [effect.place for effect in self.effects() if effect.state == "in doubt"]
+        if entry is None or (entry.kind != "tool" and "made_at" not in entry.call):
+            known = [effect.place for effect in self.effects() if effect.open]
             raise NotFound(
                 f"has no tool call {call!r}", target=f"run {self._id}",
                 hint=f"in doubt: {', '.join(known) or 'nothing'}",
@@ -430,7 +415,11 @@ class RunHandle(Generic[R]):
         """Those that started it, or that it started, hear of it in the same commit."""
         sends = cancelled_to_parents([row]) + to_children(reader.commits(row.started), self._id)
         asked = self._context.backend.inbox(self._id, kind="cancel")
-        return replace(extras, sends=sends, consumed=[message.no for message in asked])
+        left = left_over(self._context.backend.inbox(self._id, kind="signal"))
+        return replace(
+            extras, sends=sends, consumed=[message.no for message in asked],
+            records=[{**record, **left} for record in extras.records],
+        )  # fmt: skip
 
     def _reader(self) -> LogReader:
         info = self.info
@@ -442,10 +431,10 @@ class RunHandle(Generic[R]):
         return LogReader(self._context.backend, agent)
 
     def _journals(self) -> list[Journal]:
-        """One for each turn, of which each counts its calls anew."""
+        """One for each turn, of which each counts its calls anew, and so after it was set back."""
         turns: list[list[Commit]] = [[]]
         for commit in self._reader().commits(self.info.started, SEQ_END):
-            if any(r["t"] == "run-turn" and r.get("run") == self._id for r in commit.records):
+            if any(r["t"] in ANEW and r.get("run") == self._id for r in commit.records):
                 turns.append([])
             else:
                 turns[-1].append(commit)
@@ -456,8 +445,6 @@ def _note_question(found: dict[str, Question], record: Mapping[str, Any], commit
     """What a record says of the questions of a run, by their places."""
     place = str(record.get("place", ""))
     match record["t"]:
-        case "run-turn":
-            found.clear()
         case "wait-began" if "question" in record:
             name = next(str(one["name"]) for one in record["branches"] if one["kind"] == "ask")
             found[place] = Question(
@@ -468,22 +455,3 @@ def _note_question(found: dict[str, Question], record: Mapping[str, Any], commit
             found.pop(place, None)
         case "message-refused" if place in found and record["kind"] == "ask":
             found[place] = replace(found[place], refused=found[place].refused + 1)
-
-
-def _effect(run: str, entry: Entry) -> EffectInfo:
-    outcome = entry.outcome
-    if outcome is None:
-        state = "in doubt" if entry.in_doubt else "to be tried again"
-    elif outcome.get("cancelled"):
-        state = "cancelled"
-    elif "error" in outcome:
-        state = "failed"
-    else:
-        state = "not done" if outcome.get("not_done") else "done"
-    call = entry.call
-    return EffectInfo(
-        run, entry.place, str(call.get("preview", "")), state, entry.attempts,
-        str(call.get("policy", "")), str(call.get("key", "")), entry.seq,
-        outcome.get("value") if outcome else None,
-        str(outcome.get("by", "call")) if outcome else "",
-    )  # fmt: skip

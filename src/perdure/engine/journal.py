@@ -8,12 +8,16 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from perdure.engine.failures import words
 from perdure.engine.scopes import scope_of
 from perdure.errors import NeedsAttention
 from perdure.model import Commit
 
 UNORDERED = ("value", "patch")
 """Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
+
+UNBOUND = "patch"
+"""The kind that nothing has to come to: a patch leaves the code when no old run is left."""
 
 
 class Entry(Struct):
@@ -31,6 +35,8 @@ class Entry(Struct):
         order: which of the run's settled entries this is, by the log; -1 while it is open.
         cancelled_after_s: its task was cancelled there after so long, so that the function never
             saw what it came to; None: it was not.
+        cut: it was open, or settled as not done, where the run was set back or forked: what became
+            of it since is in the history that was left.
     """
 
     place: str
@@ -46,11 +52,23 @@ class Entry(Struct):
     scope: str = ""
     consumed: bool = False
     cancelled_after_s: float | None = None
+    cut: bool = False
 
     @property
     def name(self) -> str:
         """Its place without the occurrence."""
         return self.place.rpartition("#")[0]
+
+    @property
+    def asked(self) -> bool:
+        """Whether it was made in a history that the run left, and not since: somebody is to decide
+        whether it is made again."""
+        return "made_at" in self.call and not self.attempts
+
+    @property
+    def left(self) -> bool:
+        """Whether the function has to come to it still."""
+        return not self.consumed and self.kind != UNBOUND
 
     @property
     def cancelled(self) -> bool:
@@ -68,6 +86,7 @@ class Journal(Struct):
     Attributes:
         origin: id of the commit that began the run, or its current turn.
         order: the settled entries, in the order of the log.
+        unpatched: names of patches that the run is without: it was past one when it was asked.
     """
 
     run: str
@@ -75,6 +94,7 @@ class Journal(Struct):
     entries: dict[str, Entry] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
     order: list[Entry] = field(default_factory=list)
+    unpatched: set[str] = field(default_factory=set)
     _by_name: dict[str, deque[Entry]] = field(default_factory=dict)
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], deque[Entry]] = field(
         default_factory=dict
@@ -97,9 +117,13 @@ class Journal(Struct):
         for commit in journal.commits:
             for record in commit.records:
                 whose = record.get("run")
-                if "place" in record and (whose == run or whose in aliases):
+                if whose != run and whose not in aliases:
+                    continue
+                if "place" in record:
                     journal._add(record, commit.seq)
-        journal._left_in_all = len(journal.entries)
+                if "again" in record:
+                    journal._cut()
+        journal._left_in_all = sum(journal._left.values())
         return journal
 
     def _add(self, record: Mapping[str, Any], seq: int) -> None:
@@ -111,9 +135,15 @@ class Journal(Struct):
                 entry.call, entry.outcome = record, record
                 entry.cancelled_after_s = _cancelled_after_s(record)
                 self._settle(entry, seq)
+                if kind == "patch" and not record["value"]:
+                    self.unpatched.add(entry.name[len(entry.scope) :])
             case "intent":
-                entry = entry or self._open(Entry(place, "tool", seq, record))
-                entry.attempts += 1
+                kind = str(record.get("kind", "tool"))
+                entry = entry or self._open(Entry(place, kind, seq, record))
+                if entry.cut:  # it is another call, with a key of its own
+                    entry.call, entry.attempts, entry.cut = record, 0, False
+                    entry.failures, entry.progress = [], None
+                entry.attempts += "made_at" not in record
                 entry.outcome, entry.in_doubt = None, True
                 self._unsettle(entry)
             case "outcome" if entry is not None:
@@ -122,7 +152,7 @@ class Journal(Struct):
                 self._settle(entry, seq)
             case "wait-began":
                 entry = entry or self._open(Entry(place, "wait", seq, record))
-                entry.seq, entry.call, entry.outcome = seq, record, None
+                entry.seq, entry.call, entry.outcome, entry.cut = seq, record, None, False
                 self._unsettle(entry)
             case "wait-ended" if entry is not None:
                 entry.outcome = record
@@ -142,10 +172,18 @@ class Journal(Struct):
                     entry.outcome, entry.in_doubt = {**record, "cancelled": True}, False
                     self._settle(entry, seq)
 
+    def _cut(self) -> None:
+        """The run was set back to here, or forked: what was going on then came to its end in the
+        history that was left. An open question is asked anew: its answer may be there."""
+        for entry in self.entries.values():
+            if entry.outcome is None or entry.outcome.get("not_done"):
+                once = entry.kind == "tool" or entry.asked or "question" in entry.call
+                entry.cut = once
+
     def _open(self, entry: Entry) -> Entry:
         scope = entry.scope = scope_of(entry.place)
         self.entries[entry.place] = entry
-        self._left[scope] = self._left.get(scope, 0) + 1
+        self._left[scope] = self._left.get(scope, 0) + (entry.kind != UNBOUND)
         named = self._by_name.get(entry.name)
         if named is None:
             self._by_name[entry.name] = deque((entry,))
@@ -195,8 +233,30 @@ class Journal(Struct):
     def take(self, entry: Entry) -> None:
         """The function has come to it."""
         entry.consumed = True
-        self._left[entry.scope] -= 1
-        self._left_in_all -= 1
+        if entry.kind != UNBOUND:
+            self._left[entry.scope] -= 1
+            self._left_in_all -= 1
+
+    def patched(self, named: str, scope: str) -> tuple[bool, dict[str, Any] | None]:
+        """Whether the run takes the new way at a patch, and what is to be recorded of that.
+
+        Once it took the old way it stays on it: a loop must not change its way in the middle.
+
+        Args:
+            named: the patch's name with its scope.
+        """
+        entry = self.find(named)
+        if entry is not None:
+            self.take(entry)
+            return bool(entry.call["value"]), None
+        name = named[len(scope) :]
+        if name in self.unpatched:
+            return False, None
+        new = self.left_in(scope) is None
+        if not new:  # it was here before there was a patch
+            self.unpatched.add(name)
+        place = self.new_place(named)
+        return new, {"t": "patch", "run": self.run, "place": place, "value": new}
 
     def new_place(self, name: str) -> str:
         """The place of a call that is not recorded: the next occurrence that is free. Of calls that
@@ -220,13 +280,13 @@ class Journal(Struct):
         """The first recorded entry of a scope that the function has not come to."""
         if not self._left.get(scope):
             return None  # asked for at every live call: must not cost O(journal)
-        return next((e for e in self.entries.values() if not e.consumed and e.scope == scope), None)
+        return next((e for e in self.entries.values() if e.left and e.scope == scope), None)
 
     def left_below(self, scope: str, living: Container[str]) -> list[Entry]:
         """What a scope, and those below it that nothing lives in, recorded and did not come to."""
         return [
             entry for entry in self.entries.values()
-            if not entry.consumed and entry.scope.startswith(scope)
+            if entry.left and entry.scope.startswith(scope)
             and not any(path in living for path in _between(entry.scope, scope))
         ]  # fmt: skip
 
@@ -234,7 +294,7 @@ class Journal(Struct):
         """The first recorded entry of any scope that the function has not come to."""
         if not self.replaying:
             return None
-        return next((entry for entry in self.entries.values() if not entry.consumed), None)
+        return next((entry for entry in self.entries.values() if entry.left), None)
 
     def check_new(self, name: str, scope: str) -> None:
         """A call that is not recorded: its scope must have come to all that it had recorded.
@@ -250,15 +310,18 @@ class Journal(Struct):
                 self.run,
             )
 
-    def check_finished(self) -> None:
-        """The function returned: everything that was recorded must have been come to.
+    def check_finished(self, error: Exception | None = None) -> None:
+        """The function returned, or raised: all that was recorded must have been come to.
 
         Raises:
             NeedsAttention: it was not.
         """
         left = self.next_left()
         if left is not None:
-            raise changed(f"the function ended, where it had recorded {describe(left)}", self.run)
+            ended = "ended"
+            if error is not None:
+                ended = f"raised {type(error).__name__}: {words(error):.300}"
+            raise changed(f"the function {ended}, where it had recorded {describe(left)}", self.run)
 
     def check_call(
         self, entry: Entry, kind: str, args: Mapping[str, str], preview: Callable[[], str]
@@ -285,7 +348,8 @@ class Journal(Struct):
                 f"recorded {entry.call.get('preview', '')!r}, now {preview()!r}",
                 target=f"run {self.run}",
                 hint="what a function passes on must come from its arguments, its state and "
-                "recorded calls; use run.now(), run.random() and run.uuid()",
+                "recorded calls; use run.now(), run.random() and run.uuid()"
+                + (TASKS_HINT if entry.scope else ""),
             )
 
 
@@ -306,6 +370,11 @@ def _first(entries: deque[Entry] | None) -> Entry | None:
         entries.popleft()
     return entries[0] if entries else None
 
+
+TASKS_HINT = (
+    "; and make tasks in the same order each time: asyncio.as_completed makes those of coroutines "
+    "in any order, so give it tasks that asyncio.create_task has made"
+)
 
 CHANGED_HINT = (
     "the function's code changed under the run; put the old code back and run it again, "

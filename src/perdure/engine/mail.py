@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from perdure.core.values import Plain
 from perdure.engine.effects import Await, Branch, Came, first_timer
 from perdure.model import FINISHED, Message
 from perdure.state.family import CHILD
 from perdure.storage.port import Backend
+
+LOOK_AGAIN_S = 30.0
+"""How often a run looks whether one has ended that another run started."""
 
 _WAITED_FOR_AS = {"signal": ("signal", "child"), "answer": ("ask",)}
 
@@ -40,6 +44,12 @@ class Mail:
             if message.no not in self._taken:
                 self._unread[message.no] = message
 
+    def left(self) -> list[Message]:
+        """The signals that are there now, and that nobody took."""
+        signals = self._backend.inbox(self._run, kind="signal")
+        with self._lock:
+            return [message for message in signals if message.no not in self._taken]
+
     def take(self, numbers: Iterable[int]) -> None:
         """These are consumed, or will be by the run's next commit."""
         with self._lock:
@@ -67,6 +77,23 @@ class Mail:
         if timer is not None and self._backend.now() >= timer.until:
             return Came(timer.label, at=timer.until)
         return None
+
+    def look_by(self, effect: Await) -> int:
+        """When a wait is to look again at the latest, in microseconds since 1970; 0: when something
+        comes. A run that another one started tells only that one of its end."""
+        timer = first_timer(effect.branches)
+        ends = [timer.until] if timer is not None else []
+        for branch in effect.branches:
+            if branch.kind == "child" and not self._is_ours(branch.name.removeprefix(CHILD)):
+                ends.append(self._backend.now() + round(LOOK_AGAIN_S * 1e6))
+        return min(ends, default=0)
+
+    def _is_ours(self, child: str) -> bool:
+        rows = self._backend.runs(run_id=child)
+        if rows:
+            return rows[0].parent == self._run
+        asked: list[Any] = [one.value for one in self._backend.inbox(child, kind="start")]
+        return any(order["parent"] == self._run for order in asked)
 
     def _first(self, by_name: dict[tuple[str, str], Branch]) -> Came | None:
         for message in self._unread.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -12,6 +11,7 @@ from msgspec import Struct
 from perdure.core.names import check_name
 from perdure.core.values import Plain
 from perdure.engine.functions import spec_of
+from perdure.engine.retrying import Seconds, seconds
 from perdure.engine.values import binding_of, digests, fitting, parameters_of, preview
 from perdure.errors import PerdureError
 from perdure.storage.port import Backend
@@ -56,7 +56,7 @@ class Order(Struct, frozen=True):
     def of(
         cls, function: Callable[..., Any], agent: str, key: str, args: tuple[Any, ...],
         kwargs: Mapping[str, Any], *, queue: str = "default", parent: str = "",
-        deadline: timedelta | None = None, storable: bool = True,
+        deadline: Seconds | None = None, storable: bool = True,
     ) -> Order:  # fmt: skip
         """From a call.
 
@@ -82,7 +82,7 @@ class Order(Struct, frozen=True):
             unstorable = error
         return cls(
             agent, spec.name, key, digests(arguments), preview(arguments), given, spec.version,
-            queue, parent, deadline // timedelta(microseconds=1) if deadline else 0, unstorable,
+            queue, parent, round(seconds(deadline) * 1e6) if deadline else 0, unstorable,
         )  # fmt: skip
 
     @property

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import turns
@@ -101,7 +101,7 @@ class Performer:
     def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
         """Until what is recorded before this has been released."""
         execution = self._execution
-        order = execution.turns
+        order, going = execution.turns, execution.going
         while not order.is_ready(entry, scope.path):
             if _holds_up_a_loop():
                 return  # whoever is to come first may be a task of that loop
@@ -109,9 +109,14 @@ class Performer:
             moves = order.moves
             if order.ready(entry, scope.path, event.set):
                 return
-            alone = threading.get_ident() == execution.root.home and not execution.root.alive
-            if not event.wait(turns.PROVEN_S if alone else turns.STALL_S) and order.moves == moves:
-                raise execution.interrupt(order.stalled(name))
+            own = threading.get_ident() == scope.home
+            with going.resting if own else nullcontext():
+                until, rested = time.monotonic() + turns.STALL_S, False
+                while not event.wait(turns.PROVEN_S) and order.moves == moves:
+                    rests = own and going.all_rest
+                    if (rests and rested) or time.monotonic() >= until:
+                        raise execution.interrupt(order.stalled(scope.named(name)))
+                    rested = rests  # a thread may just be between two tasks: it takes two looks
             execution.check()
 
     def record(self, effect: Record) -> None:
@@ -174,8 +179,7 @@ class Performer:
 
     def _await(self, effect: Await) -> Came:
         execution = self._execution
-        timer = first_timer(effect.branches)
-        here = self._waiting(effect.words, timer.until if timer is not None else 0)
+        here = self._waiting(effect.words, execution.mail.look_by(effect))
         with execution.wakeups.watch(execution.id) as watch, here:
             for wanted in waiting(execution, effect, lambda: execution.going.threads_wait):
                 if isinstance(wanted, Came):

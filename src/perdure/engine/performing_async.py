@@ -25,7 +25,6 @@ from perdure.engine.effects import (
     Pause,
     Record,
     drive_async,
-    first_timer,
 )
 from perdure.engine.failures import CallCancelled, error_record
 from perdure.engine.journal import Entry, OthersFirstError, changed
@@ -213,7 +212,7 @@ class AsyncPerformer:
                         break
                     still_s = time.monotonic() - moved
                     if still_s >= (turns.PROVEN_S if self._all_rest() else turns.STALL_S):
-                        raise execution.interrupt(order.stalled(name))
+                        raise execution.interrupt(order.stalled(scope.named(name)))
         if entry is not None and entry.order >= 0:
             await self.pace.turn(scope.path, self.several)
 
@@ -349,9 +348,8 @@ class AsyncPerformer:
     async def _await(self, effect: Await) -> Came:
         execution = self._execution
         wait = Wait(bell())
-        timer = first_timer(effect.branches)
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
-        with watch, self._waiting(effect.words, timer.until if timer is not None else 0):
+        with watch, self._waiting(effect.words, execution.mail.look_by(effect)):
             for wanted in waiting(execution, effect, self._unloadable):
                 if isinstance(wanted, Came):
                     return wanted

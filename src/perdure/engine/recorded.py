@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from perdure.core.values import Plain
 from perdure.engine.effects import Branch
-from perdure.engine.rerunning import made_before
+from perdure.engine.made import Origins, path_of
 from perdure.engine.scopes import scope_of
 from perdure.model import Commit, RunInfo, from_micros
 from perdure.storage.port import Backend
@@ -53,6 +53,8 @@ class Event(Struct):
         by, who: whose word an outcome is, and the name that they gave.
         again_at: when it will be tried again; None: it will not.
         seq: of the commit that has its first record.
+        made_at: of the commit in which the same call was made before the run was set back, or
+            forked; 0: it was not.
     """
 
     kind: str
@@ -72,6 +74,7 @@ class Event(Struct):
     again_at: datetime | None = None
     question: str = ""
     branches: Sequence[Branch] = ()
+    made_at: int = 0
 
 
 class Note(Struct, frozen=True):
@@ -113,15 +116,10 @@ def reader_of(backend: Backend, info: RunInfo) -> LogReader | None:
 
 def recorded_turn(reader: LogReader, info: RunInfo) -> Recorded:
     """Of the run's current turn, as it stands: what was set back is not in it."""
-    path: list[Commit] = []
-    for commit in reader.ancestors(reader.ref(info.branch).seq):
-        if commit.seq <= info.turn_at:
-            break
-        path.append(commit)
-    before = made_before(reader, info, path)
-    aliases = before.aliases if before is not None else frozenset((info.id,))
+    path = path_of(reader, reader.ref(info.branch).seq, info.turn_at)
+    origins = Origins.of(info, path)
     path.append(reader.commit(info.turn_at))
-    return _read(reversed(path), aliases, info.turn_at)
+    return _read(reversed(path), origins.runs, info.turn_at)
 
 
 def recorded_run(reader: LogReader, info: RunInfo) -> Recorded:
@@ -144,6 +142,10 @@ def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: i
             kind = str(record["t"])
             if kind in ("run-turn", "run-retried"):
                 by_place.clear()  # its places come anew
+            elif "again" in record:  # a fork: what was under way there is decided on anew
+                for event in [*by_place.values()]:
+                    if event.ended is None and (event.kind == "tool" or event.question):
+                        del by_place[event.place]
             if kind == "run-progress":
                 read.notes.append(
                     Note(str(record.get("text", "")), record.get("fraction"), commit.at)
@@ -196,6 +198,7 @@ def _call(
         event = by_place[place] = Event(sort, place, began, commit.seq, exact=exact, state="open")
         event.words = str(record.get("words") or record.get("preview", ""))
         event.question = str(record.get("question", ""))
+        event.made_at = int(record.get("made_at", 0))
         event.branches = [Branch(**branch) for branch in record.get("branches", ())]
         read.events.append(event)
     match kind:

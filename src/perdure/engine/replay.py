@@ -11,15 +11,19 @@ from msgspec import Struct
 from perdure.engine.effects import (
     Arrive,
     Attempt,
+    Carried,
     Effect,
     Effects,
     Invoke,
     Now,
     Pause,
     Record,
+    carried,
+    uncarried,
 )
 from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error, words
 from perdure.engine.journal import Entry
+from perdure.engine.made import Made
 from perdure.engine.retrying import NO_LIMITS, Limits, seconds
 from perdure.engine.values import Results, preview
 from perdure.errors import (
@@ -80,6 +84,8 @@ class Call(Struct):
     limits: Limits = NO_LIMITS
     place: str = ""
     key: str = ""
+    instead: str = ""
+    """The key of the call that was made before, and in whose place this one is made again."""
     attempt: Attempt | None = None
 
     @property
@@ -114,7 +120,8 @@ class Call(Struct):
 def recorded_call(call: Call) -> Effects:
     """A call of a step or tool, from where the function comes to it to its result."""
     arrived = yield Arrive(
-        call.name, call.kind, call.digests, call.preview, keyed=call.kind == "tool"
+        call.name, call.kind, call.digests, call.preview, keyed=call.kind == "tool",
+        outside=call.kind == "tool",
     )  # fmt: skip
     call.place, call.key = arrived.place, arrived.key
     if call.kind == "step":
@@ -127,21 +134,22 @@ def recorded_call(call: Call) -> Effects:
 
 
 def _decide_again(
-    call: Call, made: Entry, effects: str
+    call: Call, made: Made, effects: str
 ) -> Generator[Effect, Any, Mapping[str, Any] | None]:
     """A tool call that was made before the run was set back: never again without a decision.
 
     Returns:
         The outcome to take; None: it is to be made again.
     """
+    call.instead = made.key
     if effects == "live":
         return None
     asked = call.full_record(
-        "intent", key=call.key, policy=call.policy, attempt=0, made_at=made.seq
+        "intent", key=call.key, policy=call.policy, attempt=0, made=made.key, made_at=made.seq
     )
-    if effects == "reuse" and made.outcome is not None:
-        kept = {k: v for k, v in made.outcome.items() if k in ("value", "error", "cancelled")}
-        outcome = call.record("outcome", by="reuse", **kept)
+    gave = made.gave(call.preview()) if effects == "reuse" else None
+    if gave is not None:
+        outcome = call.record("outcome", by="reuse", **gave)
         yield Record((asked, outcome), sync=True)
         return outcome
     yield Record((asked,), sync=True)
@@ -168,7 +176,10 @@ def _step(call: Call, entry: Entry | None) -> Effects:
         except CancelledInside as cancelled:
             yield Record((_cancelled(call.full_record("step"), cancelled),))
             raise cancelled.original from None
-        except Exception as error:  # a result that cannot be stored, too: the caller may catch it
+        except NeedsAttention:
+            raise  # no outcome: what a person puts right must not be found wrong on every replay
+        except Exception as raised:  # a result that cannot be stored, too: the caller may catch it
+            error = uncarried(raised)
             failure = error_record(error)
             again_at = yield from tries.again_at(error)
             if again_at is not None:
@@ -194,10 +205,10 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
     tries = _Tries(call, entry)
     if entry is not None:
         outcome = entry.outcome
-        if entry.in_doubt and "made_at" in entry.call:
+        if entry.in_doubt and entry.asked:
             raise _made_before(call, int(entry.call["made_at"]))
         if entry.in_doubt:
-            outcome = yield from _settle_doubt(call, "the process ended")
+            outcome = yield from _settle_doubt(call, "the process ended, or it stopped,")
         if outcome is not None and not outcome.get("not_done"):
             return _outcome(call, outcome)
     while True:
@@ -214,8 +225,10 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             if outcome is not None:
                 return _outcome(call, outcome)
             error: Exception = late
+        except NeedsAttention:
+            raise  # what it did before that, it does not say: it is in doubt
         except Exception as raised:
-            error = raised
+            error = uncarried(raised)
         else:
             return (yield from _record_value(call, value, by="call"))
         failure = error_record(error)
@@ -225,7 +238,7 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             again = as_replayed(error, failure, call.target)
             if again is not error:
                 raise again from error
-            raise error
+            raise carried(error)
         yield Record((tries.failed(failure, again_at),), sync=True)
 
 
@@ -279,15 +292,16 @@ class _Tries:
         """The record without which a tool is not called."""
         call = self._call
         since = {"first_at": self._first} if self._first else {}
+        instead = {"made": call.instead} if call.instead else {}
         return call.full_record(
-            "intent", key=call.key, policy=call.policy, attempt=self.number, **since
+            "intent", key=call.key, policy=call.policy, attempt=self.number, **since, **instead
         )  # fmt: skip
 
     def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
         """When there is to be another attempt, by the store's clock; None: there is none."""
         limits = self._call.limits
         retry = limits.retry
-        if self.number >= retry.attempts or isinstance(error, SchemaError):
+        if self.number >= retry.attempts or issubclass(type(error), SchemaError):
             return None
         if not retry.worth_it(error):
             return None
@@ -390,13 +404,16 @@ def outcome_of(call: Call, entry: Entry) -> Any:
     """What a call gave that is recorded there, and settled."""
     assert entry.outcome is not None
     call.place = entry.place
-    return _outcome(call, entry.outcome)
+    try:
+        return _outcome(call, entry.outcome)
+    except Carried as on_its_way:
+        raise on_its_way.original  # noqa: B904 - the user's own, as it was
 
 
 def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
     """What a recorded call gave: its value, rebuilt, or its error, raised again."""
     if "error" in outcome:
-        raise rebuild_error(outcome["error"], call.target)
+        raise carried(rebuild_error(outcome["error"], call.target))
     try:
         return call.results.build(outcome.get("value"))
     except PerdureError as error:

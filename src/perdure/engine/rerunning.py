@@ -3,74 +3,32 @@
 Both share history with what was, and copy nothing: a run's journal is what lies on the path from
 its turn's begin to its branch's head, so that going back on the log goes back in the run. What the
 run did to the world after that step it has done, though: before such a tool call is made again,
-somebody decides.
+or such a run started, somebody decides; see `made`. The signals that it got after that step it gets
+again: who sent them has done so, and does not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.names import check_label
 from perdure.core.schema import Schema
-from perdure.engine.journal import Entry, Journal
+from perdure.engine.made import Again, Origins, path_of
 from perdure.engine.orders import run_id
+from perdure.engine.remaining import base_key, renewed, signals_left
 from perdure.errors import Conflict, NotFound
-from perdure.model import FINISHED, Cause, RunInfo
+from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.extras import Extras
+from perdure.state.family import CHILD
 from perdure.state.working import WorkingCopy
 from perdure.storage.committer import HERE
 from perdure.storage.reader import LogReader
 
-Again = Literal["ask", "reuse", "live"]
-"""What to do before a tool call that was made before already: ask a person; take the outcome that
-it had; make it again, under another idempotency key."""
-
 CHOICES = ("ask", "reuse", "live")
-
-
-class Before(Struct, frozen=True):
-    """What a run made of tool calls before it was set back, or the one that it was forked from.
-
-    Attributes:
-        aliases: ids of the runs whose records in its history are its own, itself included.
-    """
-
-    effects: Again
-    journals: Sequence[Journal]
-    aliases: frozenset[str]
-
-    def find(self, name: str, args: Mapping[str, str]) -> Entry | None:
-        """The tool call of this name and these arguments that was made; each is found once."""
-        for journal in self.journals:
-            entry = journal.find(name, args)
-            if entry is None or entry.kind != "tool" or entry.call.get("args", {}) != args:
-                continue
-            journal.take(entry)
-            return entry
-        return None
-
-
-def made_before(reader: LogReader, info: RunInfo, path: Sequence[Any]) -> Before | None:
-    """From the commits on the path of a run's branch since its turn began; None: it was never set
-    back and is no fork."""
-    aliases = {info.id}
-    effects: Again = "ask"
-    journals: list[Journal] = []
-    for commit in path:
-        for record in commit.records:
-            if record.get("run") != info.id or "again" not in record:
-                continue
-            again = record["again"]
-            effects = again["effects"]
-            aliases |= set(again["runs"])
-            later = reader.commits(int(again["at"]) + 1, int(again["until"]))
-            gone = list(later)
-            journals += [Journal.read(run, gone) for run in again["runs"]]
-    return Before(effects, journals, frozenset(aliases)) if journals else None
 
 
 def fork_run(
@@ -78,8 +36,9 @@ def fork_run(
 ) -> RunInfo:
     """Make a branch where a step begins, and on it a run that goes on from there; see
     `RunHandle.fork`."""
+    check_label(branch)
     reader = _reader(context, info)
-    at = _before_step(reader, info, step)
+    back = _Back(context, reader, info, step, effects)
     key = key or f"{info.key}@{branch}"
     new = run_id(info.agent, info.function, key, reader.incarnation)
     if context.backend.runs(run_id=new):
@@ -87,7 +46,7 @@ def fork_run(
     began = _started(reader, info)
     record = {
         **began, "run": new, "key": key, "pending": True, "turn": info.turn,
-        "turn_at": info.turn_at, "again": _again(reader, info, at, step, effects),
+        "turn_at": info.turn_at, "again": back.record,
     }  # fmt: skip
     row = replace(
         info, id=new, key=key, branch=branch, status="pending", started=HERE, ended=0,
@@ -96,9 +55,9 @@ def fork_run(
     working = _working(context, reader, info.branch)
     with working.lock:
         working.refresh()
-        cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(at,))
-        extras = Extras(records=[record], runs=[row], sync=True)
-        working.commit_move(at, cause, extras, branch=branch)
+        cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(back.at,))
+        extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(new))
+        working.commit_move(back.at, cause, extras, branch=branch)
     return row
 
 
@@ -108,58 +67,103 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
     working = _working(context, reader, info.branch)
     with working.lock:
         working.refresh()
-        at = _before_step(reader, info, step)
-        record = {
-            "t": "run-retried", "run": info.id, "from": step,
-            "again": _again(reader, info, at, step, effects),
-        }  # fmt: skip
+        back = _Back(context, reader, info, step, effects)
+        record = {"t": "run-retried", "run": info.id, "from": step, "again": back.record}
         row = replace(
             info, status="pending", ended=0, result=None, problem=None, wake_at=0, waits=""
         )
-        cause = Cause("rollback", f"retry from {step}", run=info.id, refers=(at,))
-        working.commit_move(at, cause, Extras(records=[record], runs=[row], sync=True))
+        extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(info.id))
+        cause = Cause("rollback", f"retry from {step}", run=info.id, refers=(back.at,))
+        working.commit_move(back.at, cause, extras)
 
 
-def _again(reader: LogReader, info: RunInfo, at: int, step: str, effects: Again) -> dict[str, Any]:
-    if effects not in CHOICES:
-        raise ValueError(f"effects={effects!r}: must be one of {', '.join(CHOICES)}")
-    runs = [info.id]
-    for commit in reader.commits(info.started, info.started):
-        runs += [
-            run for record in commit.records if record.get("run") == info.id
-            for run in record.get("again", {}).get("runs", ())
-        ]  # fmt: skip
-    return {
-        "runs": runs, "at": at, "until": reader.last_seq(), "step": step, "effects": effects,
-    }  # fmt: skip
+class _Back:
+    """Where a run is set back to, or forked, and what it leaves behind there.
 
-
-def _before_step(reader: LogReader, info: RunInfo, step: str) -> int:
-    """Seq of the commit before the first record of a place, on the path of the run's branch.
+    Attributes:
+        at: seq of the commit before the step's first record.
 
     Raises:
-        NotFound: the current turn has no such place.
+        NotFound: the current turn has not come to that step.
     """
-    head = reader.ref(info.branch).seq
-    seen: list[str] = []
-    found: int | None = None
-    for commit in reader.ancestors(head):
-        if commit.seq <= info.turn_at:
-            break
-        for record in commit.records:
-            place = record.get("place")
-            if place is not None:
-                seen.append(str(place))
-            if place == step:
-                found = commit.parent
-    if found is None:
-        places = list(dict.fromkeys(reversed(seen)))
-        shown = ", ".join(places[:20]) + (" …" if len(places) > 20 else "")
+
+    def __init__(
+        self, context: Context, reader: LogReader, info: RunInfo, step: str, effects: Again
+    ) -> None:
+        if effects not in CHOICES:
+            raise ValueError(f"effects={effects!r}: must be one of {', '.join(CHOICES)}")
+        self._inbox = context.backend.inbox(info.id, kind="signal")
+        self._reader, self._info, self._step = reader, info, step
+        self._path = path_of(reader, reader.ref(info.branch).seq, info.turn_at)
+        self._until = reader.last_seq()
+        self._origins = Origins.of(info, self._path)
+        self.at = self._find()
+        self.record = self._record(effects)
+
+    def _find(self) -> int:
+        places: dict[str, int] = {}
+        for commit in reversed(self._path):
+            _note_places(places, commit)
+        if self._step not in places:
+            # It was set back to that step, or before it, and did not come so far again.
+            for again in self._origins.agains:  # the last first: that is what it left last
+                left = self._reader.commits(int(again["at"]) + 1, int(again["until"]))
+                places = _places_left(left, again["runs"]) | places
+        if self._step in places:
+            return places[self._step]
+        shown = ", ".join(list(places)[:20]) + (" …" if len(places) > 20 else "")
         raise NotFound(
-            f"its current turn has not come to {step!r}", target=f"run {info.id}",
+            f"its current turn has not come to {self._step!r}", target=f"run {self._info.id}",
             hint=f"it has: {shown or 'nothing yet'}",
         )  # fmt: skip
-    return found
+
+    def _record(self, effects: Again) -> dict[str, Any]:
+        """Whose history is left: that of the run, and of those that it was forked from."""
+        began = _started(self._reader, self._info).get("again", {})
+        return {
+            "runs": [self._info.id, *began.get("runs", ())],
+            "untils": [self._until, *began.get("untils", ())],
+            "at": self.at, "until": self._until, "step": self._step, "effects": effects,
+        }  # fmt: skip
+
+    def signals(self, run: str) -> list[Message]:
+        """Those that it took after the step, and those that it did not take, for the run that goes
+        on from there."""
+        path = {one.seq for one in path_of(self._reader, self.at, self._info.turn_at)}
+        commits = self._reader.commits(self._info.turn_at + 1, self._until)
+        untils = dict(zip(self.record["runs"], self.record["untils"], strict=True))
+        left = signals_left(commits, untils, path)
+        for message in self._inbox:
+            if run != self._info.id:
+                left.setdefault((message.name, base_key(message.key)), message)
+            else:  # it has them still
+                left.pop((message.name, base_key(message.key)), None)
+        return [
+            Message(
+                run, self._info.agent, "signal", name, renewed(key, self._until), one.value, one.who
+            )
+            for (name, key), one in left.items() if not name.startswith(CHILD)
+        ]  # fmt: skip
+
+
+def _note_places(places: dict[str, int], commit: Commit) -> None:
+    """Before which commit each place of a history is, oldest first."""
+    for record in commit.records:
+        if "place" in record:
+            places.setdefault(str(record["place"]), commit.parent)
+
+
+def _places_left(commits: Iterable[Commit], runs: Sequence[str]) -> dict[str, int]:
+    """The same of a history that was left; of several lives, of the last that came there."""
+    places: dict[str, int] = {}
+    life: dict[str, int] = {}
+    for commit in commits:
+        ours = [record for record in commit.records if record.get("run") in runs]
+        if any(record["t"] == "run-retried" for record in ours):
+            places, life = places | life, {}
+        if ours:
+            _note_places(life, commit)
+    return places | life
 
 
 def _started(reader: LogReader, info: RunInfo) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from numbers import Real
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,7 +15,17 @@ Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception]
 
 
 def seconds(value: Seconds) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+    """A duration in seconds.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    given: Any = value
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise TypeError(f"{given!r:.100} is no duration: give seconds or a timedelta")
+    return float(given)
 
 
 class Retry(Struct, frozen=True):
@@ -50,11 +63,12 @@ class Retry(Struct, frozen=True):
     def worth_it(self, error: Exception) -> bool:
         """Whether this error is one to try again after; not, where `on` itself fails at it."""
         if isinstance(self.on, tuple | type):
-            return isinstance(error, self.on)
+            return issubclass(type(error), self.on)  # `isinstance` asks the error, which may fail
         try:
             return bool(self.on(error))
         except Exception as failed:  # the call's own error must not get lost behind it
-            error.add_note(f"whether to try again could not be told: {failed!r}")
+            with suppress(Exception):
+                error.add_note(f"whether to try again could not be told: {failed!r}")
             return False
 
     def pause_s(self, attempt: int) -> float:

@@ -14,7 +14,7 @@ from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, enter_scope, inside
 from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
-from perdure.engine.functions import recorded_as
+from perdure.engine.functions import recorded_as, with_self
 from perdure.engine.retrying import Seconds
 from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again, note
@@ -85,7 +85,8 @@ class Run(Generic[T]):
         execution = self._execution
         if execution.inside() in ("step", "tool") and recorded.kind == "step":
             return function(*args, **kwargs)  # a step inside a step is plain
-        return execution.performer.make(recorded.call(execution, args, kwargs))  # type: ignore[no-any-return]
+        call = recorded.call(execution, with_self(function, args), kwargs)
+        return execution.performer.make(call)  # type: ignore[no-any-return]
 
     def edit(self, what: str = "") -> RunEdit[T]:
         """Like `Agent.edit`, recorded at its place in the run.
@@ -105,7 +106,9 @@ class Run(Generic[T]):
         Raises:
             The first item's error by their order. All are called, whatever becomes of some: it
             must not depend on who is faster which are.
+            ValueError: the limit is below 1.
         """
+        check_limit(limit)
         from concurrent.futures import FIRST_EXCEPTION  # 2 ms, for those only who have threads
         from concurrent.futures import wait as wait_for_all
 
@@ -244,6 +247,12 @@ class Run(Generic[T]):
     def progress(self, text: str, fraction: float | None = None) -> None:
         """Tell people how far it is, e.g. in ``perdure run show``. It is no part of the replay."""
         note(self._execution, text, fraction)
+
+
+def check_limit(limit: int) -> None:
+    """Raises ValueError where nothing would ever be called."""
+    if limit < 1:
+        raise ValueError(f"limit={limit!r}: must be 1 at least")
 
 
 class RunThreads:

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from perdure.core import codec, envelope
-from perdure.core.schema import EphemeralMark, Schema
+from perdure.core.schema import EphemeralMark, Schema, take_at
 from perdure.core.values import Plain, take
 from perdure.errors import PerdureError, Unstorable
 
@@ -73,7 +73,7 @@ class Results:
             return value
         if self._schema is None:
             return take(value, root=f"{self._name}()")
-        return self._schema.take(value, (), aliases_refused=False)
+        return take_at(self._schema.root, value, (), root=f"{self._name}()")
 
     def build(self, plain: Plain) -> Any:
         if self._schema is None or type(plain) is self._as_it_is:

@@ -99,7 +99,12 @@ class Wait:
             raise ValueError("select() waits for nothing, and would do so for ever")
         if sum(isinstance(spec, Ask) for spec in self._specs.values()) > 1:
             raise ValueError("select() can ask one question at a time: ask the others in tasks")
-        for spec in self._specs.values():
+        for label, spec in self._specs.items():
+            if not isinstance(spec, Awaitable):
+                raise TypeError(
+                    f"{label}={spec!r:.100} is nothing to wait for: give a Signal, a Timer, an Ask "
+                    "or a run that this one started"
+                )
             if isinstance(spec, Timer):
                 seconds(spec.after)
 

@@ -88,6 +88,7 @@ class _Look:
         if info.started and reader is not None and info.status not in FINISHED:
             self._recorded = recorded_turn(reader, info)
         self._executors = backend.executors()
+        self._needs_caller = self._were_arguments_left_out(reader)
 
     def _agent_as_it_is(self) -> LogReader | None:
         agent = self._backend.agent(self._run.agent)
@@ -124,6 +125,8 @@ class _Look:
 
     @property
     def _workers(self) -> tuple[str, ...]:
+        if self._needs_caller:
+            return ()
         return tuple(
             row.id for row in self._executors if row.alive and self._run.function in row.serves
         )
@@ -146,9 +149,22 @@ class _Look:
             return None
         return Way("or end it", ("cancel", self._run.id))
 
+    def _were_arguments_left_out(self, reader: LogReader | None) -> bool:
+        """Whether its arguments are not stored: no worker has them."""
+        run = self._run
+        if reader is None or not run.started or run.status in FINISHED:
+            return False
+        began = reader.commit(run.started).records
+        return any(
+            record["t"] == "run-started" and record.get("run") == run.id and "input" not in record
+            for record in began
+        )  # fmt: skip
+
     def _whom(self) -> str:
         """Who would go on with it: workers; or that there are none."""
         run = self._run
+        if self._needs_caller:
+            return "its arguments cannot be stored: its caller can go on with it, and no worker"
         function = f"function {run.function!r}"
         where = "" if run.queue == "default" else f", queue {run.queue!r}"
         if self._workers:
@@ -170,6 +186,8 @@ class _Look:
 
     def _get_it_run(self) -> Way:
         run = self._run
+        if self._needs_caller:
+            return Way("run its program again: it takes the same call of store.run to go on")
         if self._workers:
             look = "its worker goes on with it by itself; if it does not, look at the worker's log"
             if run.queue != "default":
@@ -346,7 +364,7 @@ class _Look:
             why = f"{before}executor {self._holder} has branch {run.branch!r} of its agent"
             nothing = Way("nothing: it begins when that one is done with it")
             return self._made("queued", why, run.changed_at, [nothing, self._cancel()])
-        words = f"queued behind run {ahead.id}, which has the branch and is {_status(ahead)}"
+        words = f"queued behind run {ahead.id}, which has the branch and {_status(ahead)}"
         if ahead.status == "waiting":
             words += f" for {ahead.waits}"
         ways = [
@@ -362,9 +380,13 @@ class _Look:
         for event in self._recorded.open:
             if event.kind == "tool" and event.state == "open":
                 settle = ("settle", self._run.agent, event.place, "--run", self._run.id)
+                asked = event.made_at and not event.attempts  # made before, and not since
+                done, not_done = "took effect", "did not"
+                if asked:
+                    done, not_done = "is not to be made again", "is, under another key"
                 ways += [
-                    Way(f"{event.place} took effect", (*settle, "--done", "JSON")),
-                    Way(f"{event.place} did not", (*settle, "--not-done")),
+                    Way(f"{event.place} {done}", (*settle, "--done", "JSON")),
+                    Way(f"{event.place} {not_done}", (*settle, "--not-done")),
                 ]
         return ways
 
@@ -392,7 +414,7 @@ class _Look:
 
 
 def _status(run: RunInfo) -> str:
-    return run.status.replace("_", " ")
+    return "needs attention" if run.status == "needs_attention" else f"is {run.status}"
 
 
 def _workers(rows: Sequence[ExecutorRow]) -> str:

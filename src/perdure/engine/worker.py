@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from perdure.engine.drives import BranchTaken, Drive, Finished, FinishedMeanwhileError
 from perdure.engine.execution import Drained
-from perdure.engine.functions import MARK, AgentSpec, spec_of
+from perdure.engine.functions import MARK, AgentSpec, by_name, spec_of
 from perdure.engine.picking import NeedsCallerError, Pick, Picker
 from perdure.engine.wakeups import POLL_S
 from perdure.errors import Fenced, NeedsAttention, PerdureError, StoreUnavailable
@@ -94,8 +94,8 @@ class Worker:
 
     Args:
         store: an open store; it is not closed.
-        functions: agent functions, by which the worker knows what it can run; of several of one
-            name the last is for new runs, and the others for runs of their versions.
+        functions: agent functions, by which the worker knows what it can run; of several versions
+            of one name the last is for new runs, and the others for runs of their versions.
         queues: it picks up runs of these.
         limit: how many runs it executes at a time. Each of a plain function has a thread; those of
             ``async def`` functions share one event loop, on a thread of the worker.
@@ -103,7 +103,8 @@ class Worker:
 
     Raises:
         TypeError: one is no agent function.
-        ValueError: there are no functions or no queues, or the limit is below 1.
+        ValueError: there are no functions or no queues, two functions have the same name and
+            version, or the limit is below 1.
     """
 
     def __init__(
@@ -111,8 +112,8 @@ class Worker:
         queues: Sequence[str] = ("default",), limit: int = 8, *,
         on_event: Callable[[WorkerEvent], None] | None = None,
     ) -> None:  # fmt: skip
-        by_name = {spec_of(function).name: function for function in functions}
-        if not by_name:
+        known = by_name(functions)
+        if not known:
             raise ValueError("functions: there must be one at least")
         if not queues or isinstance(queues, str):
             raise ValueError(f"queues={queues!r}: must be names of queues, one at least")
@@ -120,8 +121,8 @@ class Worker:
             raise ValueError(f"limit={limit!r}: must be 1 at least")
         self._runner = store.runner
         self._context = store.runner.context
-        self._functions = by_name
-        self._picker = Picker(store.runner, by_name, queues)
+        self._functions = known
+        self._picker = Picker(store.runner, known, queues)
         self._limit = limit
         self._on_event = on_event
         self._jobs: dict[str, _Job] = {}

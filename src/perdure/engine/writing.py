@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from perdure.core.draft import Recording
+from perdure.engine.journal import UNORDERED
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.model import Cause, RunInfo
 from perdure.state.extras import Extras
@@ -121,6 +122,12 @@ class RunWriter:
     def has_waiting(self) -> bool:
         """Whether anything waits for a commit."""
         return bool(self._waiting)
+
+    def drop_unordered(self) -> None:
+        """Forget values that wait for a commit: nothing was recorded behind them, and code that
+        had no business there may have asked for them."""
+        with self._lock:
+            self._waiting = [record for record in self._waiting if record["t"] not in UNORDERED]
 
     def take_waiting(self) -> tuple[list[Mapping[str, Any]], list[int]]:
         """What waits for a commit: records, and numbers of messages. They are the caller's now."""

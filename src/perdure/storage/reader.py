@@ -134,6 +134,11 @@ class LogReader:
         """
         ref = self._backend.ref(self.no, name)
         if ref is None or ref.deleted:
+            if (info := self._backend.agent(self.name, self.incarnation)) and info.deleted:
+                raise NotFound(
+                    "was deleted", target=self.target(),
+                    hint="a late write cannot bring it back; open the agent anew for another one",
+                )  # fmt: skip
             names = [other.name for other in self._backend.refs(self.no) if not other.deleted]
             raise NotFound(
                 f"has no branch or checkpoint {name!r}" + (", it was deleted" if ref else ""),
@@ -142,10 +147,11 @@ class LogReader:
         return ref
 
     def at_time(self, branch: str, moment: datetime) -> int:
-        """Seq of the branch's head at a moment.
+        """Seq of the branch's head at a moment; before it was forked, of what it was forked from:
+        the last commit up to the moment that `history` tells of.
 
         Raises:
-            NotFound: the branch did not exist yet.
+            NotFound: the agent did not exist yet.
             ValueError: the datetime is naive.
         """
         if moment.tzinfo is None:
@@ -162,11 +168,18 @@ class LogReader:
                 low = middle
             else:
                 high = middle - 1
-        for commit in self.commits(1, low, newest_first=True):
-            if commit.branch == branch:
-                return commit.seq
+        name, last = branch, low
+        while last:
+            for commit in self.commits(1, last, newest_first=True):
+                if commit.branch == name:
+                    return commit.seq
+            forked = next((one for one in self.commits(last + 1) if one.branch == name), None)
+            if forked is None or not forked.parent:
+                break
+            name, last = self.commit(forked.parent).branch, min(forked.parent, low)
         raise NotFound(
-            f"branch {branch!r} did not exist at {moment.isoformat()}", target=self.target()
+            f"branch {branch!r} did not exist at {moment.isoformat()}, nor what it was forked from",
+            target=self.target(),
         )
 
     def history(self, head: int, branch: str) -> Iterator[Commit]:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from perdure.engine.handle import EffectInfo
+from perdure.engine.ledger import EffectInfo
+from perdure.engine.scopes import scope_of
 from perdure.model import MISSING
 from perdure.testing.boundaries import BOUNDARIES_MAX, run_with_kills
 from perdure.testing.mortal import CallLog, PhysicalCall
@@ -71,8 +72,10 @@ def kill_at_every_boundary(
         tools: stand-ins for tools and steps, by the function that is called.
         before: called with a new folder before each try: it empties what the tools act on.
         check: looks at each ending, too, e.g. at what the tools did; raises if it is not right.
-        same: what of an ending must be as undisturbed; the default's only fault is that
-            `run.uuid()` and `run.random()` give others each time, so leave out what comes of them.
+        same: what of an ending must be as undisturbed; the default's faults are that `run.uuid()`
+            and `run.random()` give others each time, so leave out what comes of them; and that
+            which of several tasks makes a call may differ. With it, a tool's calls are counted
+            in all, and not at each place.
         by: ``"exception"``: in this process, which is fast, and in which ``finally`` blocks run;
             ``"sigkill"``: in forked processes that are really killed. What a tool does must then
             be in files to be seen.
@@ -159,7 +162,7 @@ def _check(check: Callable[[RunEnding], None], ending: RunEnding) -> None:
 def _compare(
     whole: RunEnding, end: RunEnding, same: Callable[[RunEnding], Any] | None
 ) -> None:  # fmt: skip
-    problems = list(_called_wrongly(whole, end))
+    problems = _called_wrongly(whole, end, str if same is None else _tool_of)
     if same is not None:
         if same(whole) != same(end):
             problems.append(f"what must be the same is {same(end)!r}, undisturbed {same(whole)!r}")
@@ -184,29 +187,39 @@ def _all(ending: RunEnding) -> tuple[Any, Any, Any]:
     return result, ending.state, ledger
 
 
-def _called_wrongly(whole: RunEnding, end: RunEnding) -> list[str]:
-    """How often each tool was really called to its end, against how often its policy allows."""
-    wanted, found = _tools(whole), _tools(end)
-    effects = {effect.place: effect for effect in end.effects}
+def _called_wrongly(
+    whole: RunEnding, end: RunEnding, what: Callable[[str], str]
+) -> list[str]:  # fmt: skip
+    """How often each tool was really called to its end, against how often its policy allows.
+
+    Args:
+        what: of a place: what is counted together.
+    """
+    wanted, found = _tools(whole, what), _tools(end, what)
+    policies = {what(effect.place): effect.policy for effect in end.effects}
     problems: list[str] = []
-    for place in wanted.keys() | found.keys():
-        effect = effects.get(place)
-        policy = effect.policy if effect is not None else "none"
-        least, most = wanted[place], wanted[place]
-        if policy == "retry":
-            most += 1
-        cut_off = (call.place == place and not call.ended for call in end.calls)
+    for one in wanted.keys() | found.keys():
+        policy = policies.get(one, "none")
+        least, most = wanted[one], wanted[one]
+        if policy == "retry":  # each that was under way is called again
+            most += len({call.place for call in end.calls if what(call.place) == one})
+        cut_off = (what(call.place) == one and not call.ended for call in end.calls)
         least = 0 if end.doubted else max(least - sum(cut_off), 0)
-        if not least <= found[place] <= most and (wanted[place] or not end.doubted):
+        if not least <= found[one] <= most and (wanted[one] or not end.doubted):
             problems.append(
-                f"{place} was called {_times(found[place])}, undisturbed {_times(wanted[place])} "
+                f"{one} was called {_times(found[one])}, undisturbed {_times(wanted[one])} "
                 f"(on_crash={policy!r})"
             )
     return problems
 
 
-def _tools(ending: RunEnding) -> Tally[str]:
-    return Tally(call.place for call in ending.calls if call.kind == "tool" and call.ended)
+def _tools(ending: RunEnding, what: Callable[[str], str]) -> Tally[str]:
+    return Tally(what(call.place) for call in ending.calls if call.kind == "tool" and call.ended)
+
+
+def _tool_of(place: str) -> str:
+    """The name of the tool that is called at a place."""
+    return place[len(scope_of(place)) :].rpartition("#")[0]
 
 
 def _times(number: int) -> str:

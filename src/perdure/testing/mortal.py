@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.engine.current import current
@@ -119,7 +120,8 @@ class PhysicalCall(Struct, frozen=True):
     """One time that the function of a step or tool was really called.
 
     Attributes:
-        place: of the call in the run, e.g. ``refund#1``.
+        place: of the call in the run, e.g. ``refund#1``; `key`: a tool's idempotency key, which
+            tells the calls of several turns at one place apart.
         ended: whether it came to its end; `value` is what it gave then, as plain data; MISSING
             where it raised, or gave what cannot be stored.
     """
@@ -128,6 +130,7 @@ class PhysicalCall(Struct, frozen=True):
     kind: Literal["step", "tool"]
     ended: bool = False
     value: Any = MISSING
+    key: str = ""
 
 
 class CallLog:
@@ -141,17 +144,17 @@ class CallLog:
         if call.value is not MISSING:
             value = base64.b64encode(codec.encode(call.value)).decode()
         with open(self._path, "a") as file:
-            file.write(json.dumps([call.place, call.kind, call.ended, value]) + "\n")
+            file.write(json.dumps([call.place, call.kind, call.ended, value, call.key]) + "\n")
 
     def read(self) -> list[PhysicalCall]:
         if not self._path.exists():
             return []
         calls: list[PhysicalCall] = []
         for line in self._path.read_text().splitlines():
-            place, kind, ended, value = json.loads(line)
+            place, kind, ended, value, key = json.loads(line)
             decoded = codec.decode(base64.b64decode(value)) if value else MISSING
-            call = PhysicalCall(place, kind, ended, decoded)
-            begun = PhysicalCall(place, kind)
+            call = PhysicalCall(place, kind, ended, decoded, key)
+            begun = PhysicalCall(place, kind, key=key)
             if ended and begun in calls:
                 calls[calls.index(begun)] = call
             else:
@@ -194,42 +197,42 @@ class WatchedCalls(Mapping[Any, Any]):
         if is_async(function):
 
             async def call_async(*args: Any, **kwargs: Any) -> Any:
-                place = self._begin(kind)
+                begun = self._begin(kind)
                 try:
                     value = await function(*args, **kwargs)
                 except Exception:
-                    self._end(kind, place)
+                    self._end(begun)
                     raise
-                return self._end(kind, place, value)
+                return self._end(begun, value)
 
             return functools.wraps(function)(call_async)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            place = self._begin(kind)
+            begun = self._begin(kind)
             try:
                 value = function(*args, **kwargs)
             except Exception:
-                self._end(kind, place)
+                self._end(begun)
                 raise
-            return self._end(kind, place, value)
+            return self._end(begun, value)
 
         return functools.update_wrapper(call, function)
 
-    def _begin(self, kind: Literal["step", "tool"]) -> str | None:
+    def _begin(self, kind: Literal["step", "tool"]) -> PhysicalCall | None:
         frame = current()
         attempt = frame.attempt if frame is not None else None
         if attempt is None:
             return None  # a probe: it only looks
         self._passed("before", kind)
-        place = str(attempt.call.place)
-        self._log.add(PhysicalCall(place, kind))
-        return place
+        begun = PhysicalCall(str(attempt.call.place), kind, key=attempt.call.key)
+        self._log.add(begun)
+        return begun
 
-    def _end(self, kind: Literal["step", "tool"], place: str | None, value: Any = MISSING) -> Any:
-        if place is not None:
+    def _end(self, begun: PhysicalCall | None, value: Any = MISSING) -> Any:
+        if begun is not None:
             plain = MISSING
             with suppress(PerdureError):
                 plain = take_any(value, "value") if value is not MISSING else MISSING
-            self._log.add(PhysicalCall(place, kind, ended=True, value=plain))
-            self._passed("after", kind)
+            self._log.add(replace(begun, ended=True, value=plain))
+            self._passed("after", begun.kind)
         return value

@@ -287,11 +287,13 @@ class _ReplayDrive(Drive):
         seen = Replayed(self.id, calls=now.matched)
         if isinstance(self.error, RunInterrupted):
             now.interrupt(self.error.reason)
-        if now.interrupted is None and self.error is None:
+        error = self.error if isinstance(self.error, Exception) else None
+        if now.interrupted is None and error is self.error:
             with suppress(RunInterrupted):
                 left = now.journal.next_left()
-                with now.noting(left, lambda: "the function ends"):
-                    now.check_finished()
+                ends = "ends" if error is None else f"raises {type(error).__name__}"
+                with now.noting(left, lambda: f"the function {ends}"):
+                    now.check_finished(error)
         if now.interrupted is not None:
             reason = now.interrupted.reason
             if isinstance(reason, WouldGoOn):

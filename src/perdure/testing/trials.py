@@ -13,7 +13,8 @@ from msgspec import Struct, field
 
 from perdure.engine.drives import Command
 from perdure.engine.functions import spec_of
-from perdure.engine.handle import EffectInfo, RunHandle
+from perdure.engine.handle import RunHandle
+from perdure.engine.ledger import EffectInfo
 from perdure.engine.orders import Order
 from perdure.errors import NeedsAttention, PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo, from_micros
@@ -196,7 +197,7 @@ class Trial(Struct):
         handle = self._handle(store)
         doubts = [effect for effect in handle.effects() if effect.state == "in doubt"]
         for effect in doubts:
-            ends = [c for c in calls.read() if c.place == effect.place and c.ended]
+            ends = [c for c in calls.read() if c.key == effect.key and c.ended]
             if ends and ends[-1].value is not MISSING:
                 handle.settle(effect.place, done=ends[-1].value, by="the test")
             else:

@@ -1,0 +1,210 @@
+"""What a run did to the world in a history that it left: before it was set back, or was forked.
+
+A tool call that was made there, and a run that was started there, has happened. When the run comes
+to the same call again, somebody decides what becomes of it; see `rerunning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from perdure.engine.journal import Entry, Journal
+from perdure.engine.scopes import scope_of
+from perdure.model import Commit, RunInfo
+from perdure.storage.reader import LogReader
+
+Again = Literal["ask", "reuse", "live"]
+"""What to do before a tool call that was made before already: ask a person; take the outcome that
+it had; make it again, under another idempotency key."""
+
+
+class Made(Struct):
+    """A tool call that was made, or a run that was started.
+
+    Attributes:
+        name: of what was called, without the task that called it; `scope`: that task's path.
+        key: what it is known by, for ever: its idempotency key; of a run its id.
+        seq: of the commit that recorded it first.
+        outcome: the last record that says what became of it; None: none does.
+        real: it was called; not only recorded that somebody is to decide about it.
+        instead: the key of the call in whose place it was made, or was to be made.
+    """
+
+    name: str
+    scope: str
+    key: str
+    seq: int
+    args: Mapping[str, str]
+    preview: str
+    outcome: Mapping[str, Any] | None = None
+    real: bool = False
+    instead: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it may have done something: it was called, and nobody says that it did not."""
+        return self.real and not (self.outcome or {}).get("not_done")
+
+    def gave(self, preview: str) -> Mapping[str, Any] | None:
+        """The outcome that can be taken over for a call of the same name and arguments; None:
+        nobody knows it.
+
+        Args:
+            preview: of the arguments now: what cannot be stored is compared by that alone.
+        """
+        outcome = self.outcome
+        if outcome is None or outcome.get("cancelled") or outcome.get("not_done"):
+            return None
+        if self.preview != preview and not all(self.args.values()):
+            return None
+        return {key: outcome[key] for key in ("value", "error") if key in outcome}
+
+
+class Before:
+    """What a run finds made before: each call is found once, also when a crash came in between."""
+
+    def __init__(self, effects: Again, calls: Mapping[str, Made], journal: Journal) -> None:
+        self.effects = effects
+        self._calls = calls
+        settled = _on_the_path(journal)
+        instead = {one.instead for one in calls.values() if one.stands}
+        self._left: dict[tuple[str, frozenset[tuple[str, str]]], list[Made]] = {}
+        for one in calls.values():
+            if one.stands and one.key not in settled and one.key not in instead:
+                self._left.setdefault(_same(one.name, one.args), []).append(one)
+
+    def made(
+        self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None
+    ) -> Made | None:
+        """The call of this name and these arguments that was made, in this task or else in another:
+        what is called on a thread now may have been called without.
+
+        Args:
+            entry: of one that was under way where the history was left, or decided on there.
+        """
+        if entry is not None:
+            found = self._calls.get(str(entry.call.get("made" if entry.asked else "key", "")))
+            return found if found is not None and found.stands else None
+        same = self._left.get(_same(name, args))
+        if not same:
+            return None
+        found = next((one for one in same if one.scope == scope), same[0])
+        same.remove(found)
+        return found
+
+
+def _same(name: str, args: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(args.items())
+
+
+def _on_the_path(journal: Journal) -> set[str]:
+    """The keys of what the run's own history has, and of what that is in the place of."""
+    keys: set[str] = set()
+    for entry in journal.entries.values():
+        for record in (entry.call, entry.outcome or {}):
+            keys.update(str(record[name]) for name in ("key", "made") if record.get(name))
+            if "child" in record:
+                keys.add(str(record["child"]["run"]))
+    return keys
+
+
+# -- reading it from the log ----------------------------------------------------------------
+
+
+class Origins(Struct):
+    """Whose history a run goes on with, from the commits on the path of its branch since its turn
+    began.
+
+    Attributes:
+        effects: what was chosen when it was set back last, or forked.
+        untils: by the ids of the runs whose records there are its own, itself included: up to
+            which commit it shares what they did.
+        back: the commit that set it back last, or began it as a fork.
+        agains: what the commits say that did so, the last first.
+    """
+
+    effects: Again = "ask"
+    untils: dict[str, int] = field(default_factory=dict)
+    back: Commit | None = None
+    agains: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, info: RunInfo, newest_first: Iterable[Commit]) -> Origins:
+        origins = cls(untils={info.id: 0})
+        for commit in newest_first:
+            for record in commit.records:
+                if "again" in record and record.get("run") in origins.untils:
+                    origins._add(record["again"], commit)
+        return origins
+
+    def _add(self, again: Mapping[str, Any], commit: Commit) -> None:
+        if self.back is None:
+            self.back, self.effects = commit, again["effects"]
+        for run, until in zip(again["runs"], again["untils"], strict=True):
+            self.untils[run] = max(self.untils.get(run, 0), int(until))
+        self.agains.append(again)
+
+    @property
+    def runs(self) -> frozenset[str]:
+        return frozenset(self.untils)
+
+
+def made_before(
+    reader: LogReader, info: RunInfo, origins: Origins, journal: Journal
+) -> Before | None:
+    """What the run made in the histories that it left; None: it left none."""
+    if origins.back is None:
+        return None
+    commits = reader.commits(info.turn_at + 1, max(origins.untils.values()))
+    return Before(origins.effects, _calls(commits, origins.untils), journal)
+
+
+def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> dict[str, Made]:
+    """What these runs called, by its key."""
+    calls: dict[str, Made] = {}
+    at: dict[tuple[str, str], Made] = {}
+    for commit in commits:
+        for record in commit.records:
+            run, place = str(record.get("run", "")), str(record.get("place", ""))
+            if not place or commit.seq > untils.get(run, -1):
+                continue
+            key = _key(record)
+            if key:
+                made = at[run, place] = calls.setdefault(key, _made(place, key, record, commit.seq))
+                made.real |= "made_at" not in record
+                made.outcome = record if record["t"] == "step" else None
+            call = at.get((run, place))
+            if call is not None and record["t"] == "outcome":
+                call.outcome = record
+            elif call is not None and record["t"] == "cancelled" and call.outcome is None:
+                call.outcome = {**record, "cancelled": True}
+    return calls
+
+
+def _key(record: Mapping[str, Any]) -> str:
+    """Of a record that something was called; else empty."""
+    if record["t"] == "intent":
+        return str(record["key"])
+    return str(record["child"]["run"]) if "child" in record else ""
+
+
+def _made(place: str, key: str, record: Mapping[str, Any], seq: int) -> Made:
+    scope = scope_of(place)
+    instead = str(record.get("made", ""))
+    return Made(
+        place[len(scope) :].rpartition("#")[0], scope, key, seq, record.get("args", {}),
+        str(record.get("preview", "")), instead="" if instead == key else instead,
+    )  # fmt: skip
+
+
+def path_of(reader: LogReader, head: int, turn_at: int) -> list[Commit]:
+    """The commits of a run's turn that lead to a head, the last first."""
+    path: list[Commit] = []
+    for commit in reader.ancestors(head):
+        if commit.seq <= turn_at:
+            break
+        path.append(commit)
+    return path

@@ -1,0 +1,106 @@
+"""Signals that a run had and did not use, or used in a history that it left: they are not lost.
+
+The commit that ends a run takes out what is left in its inbox, for nobody reads it any more. It is
+kept in the log, so that a run that is set back gets it again, as it gets what it took since then.
+Who sent a signal under a key need not, and cannot, send it anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from perdure.core import codec, envelope
+from perdure.core.values import Plain
+from perdure.model import Commit, Message
+from perdure.state.family import CHILD
+
+_RENEWED = re.compile("↺[0-9]+$")
+_LEFT_MAX = envelope.SEALED_MAX // 4
+"""Bytes of signals that a run's last commit has room for, beside its result and what waited."""
+
+
+def base_key(key: str) -> str:
+    """The key that a signal was sent with first."""
+    return _RENEWED.sub("", key)
+
+
+def renewed(key: str, until: int) -> str:
+    """The key under which a signal comes again to a run that was set back when this was the last
+    commit: the inbox ignores one that it had."""
+    return f"{base_key(key)}↺{until}"
+
+
+def left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:
+    """For the record that ends a run: what it did not take; empty if there is nothing. Ends of its
+    children are not among it: their rows say those.
+
+    Args:
+        beside: the run's result, which goes before.
+    """
+    left: list[dict[str, Any]] = []
+    size = out = 0
+    if messages and len(codec.encode(beside)) > envelope.SEALED_MAX // 2:
+        size = _LEFT_MAX
+    for one in messages:
+        if one.kind != "signal" or one.name.startswith(CHILD):
+            continue
+        plain = {
+            "name": one.name, "key": one.key, "value": one.value, "who": one.who, "at": one.at,
+        }  # fmt: skip
+        size += len(codec.encode(plain))
+        if size > _LEFT_MAX:
+            out += 1
+        else:
+            left.append(plain)
+    return {**({"left": left} if left else {}), **({"left_out": out} if out else {})}
+
+
+def signals_left(
+    commits: Iterable[Commit], untils: Mapping[str, int], path: Set[int]
+) -> dict[tuple[str, str], Message]:
+    """The signals that these runs took in commits beside the path, or had when they ended, by
+    their names and first keys, in the order in which they were taken.
+
+    Args:
+        commits: of the runs' turn, in the order of the log.
+        untils: up to which commit, by the ids of the runs.
+    """
+    names: dict[tuple[str, str], Mapping[str, str]] = {}
+    found: dict[tuple[str, str], Message] = {}
+    used: set[tuple[str, str]] = set()
+    for commit in commits:
+        for record in commit.records:
+            run = str(record.get("run", ""))
+            if commit.seq > untils.get(run, -1):
+                continue
+            place = run, str(record.get("place", ""))
+            if record["t"] == "wait-began":
+                names[place] = _signals(record)
+            elif record["t"] == "wait-ended":
+                name = names.get(place, {}).get(str(record["label"]))
+                if name is not None:
+                    _note(found, used, record, name, on_path=commit.seq in path)
+            for one in record.get("left", ()):
+                _note(found, used, one, str(one["name"]), on_path=False)
+    return {which: message for which, message in found.items() if which not in used}
+
+
+def _signals(began: Mapping[str, Any]) -> dict[str, str]:
+    """The names of the signals that a wait waits for, by the labels of its branches."""
+    return {
+        str(branch["label"]): str(branch["name"])
+        for branch in began["branches"] if branch["kind"] == "signal"
+    }  # fmt: skip
+
+
+def _note(
+    found: dict[tuple[str, str], Message], used: set[tuple[str, str]],
+    record: Mapping[str, Any], name: str, *, on_path: bool,
+) -> None:  # fmt: skip
+    which = name, base_key(str(record["key"]))
+    if on_path:
+        used.add(which)
+    elif which not in found:
+        found[which] = Message("", "", "signal", name, which[1], record["value"], record["who"])
