@@ -14,7 +14,8 @@ import pytest
 
 import perdure
 from perdure.errors import StoreUnavailable
-from perdure.storage.committer import Committer, Proposal
+from perdure.storage.committer import Committer
+from perdure.storage.proposals import Proposal
 
 
 def add(draft: Any) -> None:

@@ -90,6 +90,7 @@ def test_two_stores_at_one_place(place):
 
 
 def test_a_creation_race_makes_one_agent(place):
+    """Its threads open the store at once, too: a memory of one name once was several then."""
     for round_ in range(10):
         name = f"agent-{round_}"
         barrier = threading.Barrier(4)

@@ -13,9 +13,10 @@ from perdure.errors import Corrupt
 from perdure.model import Cause, Message, RunInfo
 from perdure.state.projections import RunRows
 from perdure.state.verify import verify_log
-from perdure.storage.committer import HERE, Committed, Committer, Proposal
+from perdure.storage.committer import Committer
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Backend, Sent
+from perdure.storage.proposals import HERE, Committed, Extras, Proposal
 from perdure.storage.reader import LogReader
 from perdure.storage.refusals import ConsumedError
 from perdure.storage.sqlite.backend import SqliteBackend
@@ -53,8 +54,8 @@ class Log:
         )  # fmt: skip
         done = self._committer.submit(
             Proposal(
-                draft, no=last.no if last else None, expected=last.seq if last else None,
-                runs=[row] if row else [], **more,
+                draft, Extras(runs=[row] if row else [], **more),
+                no=last.no if last else None, expected=last.seq if last else None,
             )
         )  # fmt: skip
         self._last = done

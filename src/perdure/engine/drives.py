@@ -34,12 +34,11 @@ from perdure.errors import (
 )
 from perdure.model import MAIN, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
-from perdure.state.extras import Extras
 from perdure.state.family import cancelled_to_parents, to_children, to_parent
 from perdure.state.following import MOVES
 from perdure.state.projections import FINISHED, row_problem, row_text
 from perdure.state.working import WorkingCopy
-from perdure.storage.committer import HERE
+from perdure.storage.proposals import HERE, Extras
 
 
 class FinishedMeanwhileError(Exception):

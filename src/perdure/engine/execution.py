@@ -190,9 +190,11 @@ class Execution(Generic[T]):
     def next_recorded(self, call: Call) -> Entry | None:
         """What most of a replay is: the function's own thread comes to just the call whose outcome
         is the log's next. It is taken and released at once. None: an `Arrive` must find out."""
-        entry, frame = self.turns.next_entry, current()
+        if (entry := self.turns.next_entry) is None:
+            return None
+        frame = current()
         if (
-            entry is None or entry.scope or entry.outcome is None or entry.cancelled
+            entry.scope or entry.outcome is None or entry.cancelled
             or entry.kind != call.kind or entry.call.get("args") != call.digests
             or entry.outcome.get("not_done") or self._interrupted is not None
             or frame is None or frame.run is not self or frame.inside != "function"

@@ -26,12 +26,11 @@ from perdure.engine.wakeups import POLL_S, Wakeups
 from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedOut
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
-from perdure.state.extras import Extras
 from perdure.state.family import CHILD, cancelled_to_parents, to_children
 from perdure.state.projections import FINISHED, row_text
 from perdure.state.working import WorkingCopy
-from perdure.storage.committer import HERE
 from perdure.storage.port import Refused
+from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import SEQ_END, LogReader
 
 if TYPE_CHECKING:

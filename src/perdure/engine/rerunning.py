@@ -22,10 +22,9 @@ from perdure.engine.remaining import base_key, renewed, signals_left
 from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
-from perdure.state.extras import Extras
 from perdure.state.family import CHILD
 from perdure.state.working import WorkingCopy
-from perdure.storage.committer import HERE
+from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
 
 CHOICES = ("ask", "reuse", "live")

@@ -16,14 +16,13 @@ from perdure.core.draft import Recording
 from perdure.engine.journal import UNORDERED
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.model import Cause, RunInfo
-from perdure.state.extras import Extras
-from perdure.storage.committer import Proposal
+from perdure.storage.proposals import Extras, Proposal
 
 if TYPE_CHECKING:
     from perdure.model import Message
     from perdure.state.flow import Flow
     from perdure.state.working import WorkingCopy
-    from perdure.storage.committer import Committed
+    from perdure.storage.proposals import Committed
 
 
 class Item(Struct, eq=False):

@@ -12,8 +12,9 @@ from perdure.core import process
 from perdure.errors import Conflict, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.policy import SnapshotPolicy
-from perdure.storage.committer import Committed, Committer, Proposal
+from perdure.storage.committer import Committer
 from perdure.storage.port import Backend
+from perdure.storage.proposals import Committed, Proposal
 from perdure.storage.refusals import HeldError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Context:
         if proposal.epoch is not None or self.backend.alive(held.holder):
             return False
         assert proposal.no is not None
-        branch = proposal.drop_branch or proposal.draft.branch
+        branch = proposal.extras.drop_branch or proposal.draft.branch
         # The epoch grows with it: if the owner was only paused, it is fenced (I4).
         self.backend.lease(proposal.no, branch, None, over=held.held)
         proposal.refused = None

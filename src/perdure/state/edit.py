@@ -8,10 +8,9 @@ from typing import Any, Generic, TypeVar
 from perdure.core.draft import Recording
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
-from perdure.state.extras import Extras, asked
 from perdure.state.flow import Flow, drive
 from perdure.state.working import WorkingCopy
-from perdure.storage.committer import Committed
+from perdure.storage.proposals import Committed, Extras, asked
 
 T = TypeVar("T")
 

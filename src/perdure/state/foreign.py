@@ -21,7 +21,7 @@ from perdure.errors import StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Cause, Commit
 from perdure.state.context import Context
 from perdure.state.snapshotting import SinceSnapshot
-from perdure.storage.committer import Proposal
+from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import LogReader
 from perdure.storage.refusals import KeyUsedError as KeyUsedError
 
@@ -117,7 +117,7 @@ class ForeignLogs:
             payload,
         )  # fmt: skip
         key = None if cause.key is None else (cause.key, b"")
-        return Proposal(draft, no=no, expected=expected, key=key)
+        return Proposal(draft, Extras(key=key), no=no, expected=expected)
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call what blocks on one of the store's own threads; see `Context.in_thread`."""

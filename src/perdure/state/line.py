@@ -10,9 +10,9 @@ from typing import Any
 
 from perdure.core import chain
 from perdure.model import Checkpoint, Commit
-from perdure.state.extras import asked
 from perdure.state.projections import FindRow, RunRows
 from perdure.storage.port import Append
+from perdure.storage.proposals import asked
 
 
 class Line:

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 from perdure.core import history
 from perdure.errors import Conflict, NotFound
 from perdure.model import Cause, Commit, RunInfo
-from perdure.state.extras import Extras
 from perdure.state.family import cancelled_to_parents
 from perdure.state.flow import Flow
 from perdure.state.projections import MOVED
 from perdure.state.working import WorkingCopy
-from perdure.storage.committer import HERE
+from perdure.storage.proposals import HERE, Extras
 
 
 class Moved(Struct, frozen=True):

@@ -14,11 +14,10 @@ from perdure.errors import Conflict
 from perdure.model import Cause, Checkpoint, Commit, RunInfo
 from perdure.state import checkpoints
 from perdure.state.edit import key_extras, used_key
-from perdure.state.extras import Extras
 from perdure.state.flow import Flow
 from perdure.state.moves import unfinished_runs
 from perdure.state.working import WorkingCopy
-from perdure.storage.committer import HERE
+from perdure.storage.proposals import HERE, Extras
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from perdure.model import MAIN, Cause, Commit, Verified, id_text
 from perdure.state.context import Context
 from perdure.state.line import Line
 from perdure.storage import snapshots
-from perdure.storage.committer import Proposal
 from perdure.storage.port import Append, Backend, Shipment
+from perdure.storage.proposals import Proposal
 from perdure.storage.reader import CHUNK_MAX, LogReader
 from perdure.storage.snapshots import Leaves
 
@@ -192,7 +192,7 @@ class _Whole(Proposal):
                 first.agent, first.incarnation, first.branch, (), last.schema_id,
                 last.schema_version, "", 0, Cause("import"), payload,
             ),
-            no=None, expected=None, sync=True,
+            no=None, expected=None,
         )  # fmt: skip
         self._item = replace(first, then=rest, sync=True)
         self._tail = chain.Tail(last.seq, last.id, last.at_micros)

@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from perdure.errors import StoreUnavailable
-from perdure.storage.committer import Committed, Committer, Proposal
+from perdure.storage.committer import Committer
+from perdure.storage.proposals import Committed, Proposal
 
 P = ParamSpec("P")
 R = TypeVar("R")

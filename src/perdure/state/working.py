@@ -22,13 +22,12 @@ from perdure.core.values import Plain, copy
 from perdure.errors import Conflict, Corrupt, NotFound, SchemaError
 from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit
 from perdure.state.context import Context
-from perdure.state.extras import NOTHING, Extras
 from perdure.state.flow import Flow, drive
 from perdure.state.following import MOVES, newer_commits
 from perdure.state.incarnation import Incarnation
 from perdure.state.live import Live
 from perdure.state.snapshotting import SinceSnapshot
-from perdure.storage.committer import Committed, Proposal
+from perdure.storage.proposals import NOTHING, Committed, Extras, Proposal
 from perdure.storage.reader import Folded, LogReader
 
 T = TypeVar("T")
@@ -344,14 +343,17 @@ class WorkingCopy(Generic[T]):
     ) -> Flow[Committed]:
         """The operation behind `commit_delta`."""
         self.refuse_inside_edit()
+        if not delta and self.in_memory and self._seq and not self._migration_due:
+            check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
+            return self._submitting([], cause, extras)
+        return self._committing_ops(delta, cause, extras)
+
+    def _committing_ops(self, delta: Sequence[Op], cause: Cause, extras: Extras) -> Flow[Committed]:
         if not self.in_memory:
             yield lambda: self.typed
-        if not delta and self._seq and not self._migration_due:
-            check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
-            return (yield from self._submitting([], cause, extras))
         self._keep_base()
         seq, before = self._seq, self._plain
-        # Taking a deletion back would put the key last; the order of keys is part of the state.
+        # Taking a deletion back would put the key last, and the order of keys counts.
         spare = copy(before) if any(type(op) is ops.Delete for op in delta) else MISSING
         root, applied, inverses = before, [], []
         try:
@@ -359,11 +361,8 @@ class WorkingCopy(Generic[T]):
                 inverses.append(ops.invert(root, op))
                 root = ops.apply(root, ops.own(op))
                 applied.append(op)
-            return (
-                yield from self._committing(
-                    root, list(delta), inverses, [op.path for op in delta], cause, extras
-                )
-            )
+            paths = [op.path for op in delta]
+            return (yield from self._committing(root, list(delta), inverses, paths, cause, extras))
         except BaseException:
             undone = reversed(inverses[: len(applied)])
             self._put_back(lambda: spare if spare is not MISSING else ops.fold(root, undone), seq)
@@ -496,4 +495,4 @@ class WorkingCopy(Generic[T]):
 
     def _proposal(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
         no = self._reader.no if self._reader else None
-        return extras.propose(draft, no=no, expected=expected, epoch=self.epoch)
+        return Proposal(draft, extras, no=no, expected=expected, epoch=self.epoch)

@@ -13,17 +13,13 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-
-from msgspec import Struct
-from msgspec.structs import replace
+from collections.abc import Callable
 
 from perdure.core import chain
 from perdure.core.chain import START, Tail
 from perdure.errors import StoreUnavailable
-from perdure.model import Checkpoint, Commit, Message, RunInfo
-from perdure.storage.port import Append, Appended, Backend, Outcome, Refused, StoredSnapshot
-from perdure.storage.refusals import explain
+from perdure.storage.port import Appended, Backend, Outcome, Refused
+from perdure.storage.proposals import Committed, Proposal
 
 TAILS_KEPT = 100_000
 ROUNDS_MAX = 1000
@@ -31,162 +27,6 @@ ROUNDS_MAX = 1000
 
 CLOSE_MAX_S = 60
 """How long closing waits for what is queued; a disk that hangs must not hang it for ever."""
-
-
-class Proposal:
-    """A commit that wants in. What `Append` says of its fields holds; links come at the end."""
-
-    __slots__ = (
-        "_done", "_gate", "checkpoint", "committed", "consumed", "delete_agent",
-        "draft", "drop_branch", "epoch", "error", "expected", "key", "linked", "no", "refused",
-        "release", "runs", "sends", "snapshot", "sync", "tail", "woken",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        draft: chain.Draft,
-        *,
-        no: int | None,
-        expected: int | None,
-        epoch: int | None = None,
-        key: tuple[str, bytes] | None = None,
-        snapshot: StoredSnapshot | None = None,
-        checkpoint: Checkpoint | None = None,
-        drop_branch: str | None = None,
-        delete_agent: bool = False,
-        runs: Sequence[RunInfo] = (),
-        release: bool = False,
-        sync: bool = False,
-        consumed: Sequence[int] = (),
-        sends: Sequence[Message] = (),
-    ) -> None:
-        self.draft = draft
-        self.no = no
-        self.expected = expected
-        self.epoch = epoch
-        self.key = key
-        self.snapshot = snapshot
-        self.checkpoint = checkpoint
-        self.drop_branch = drop_branch
-        self.delete_agent = delete_agent
-        self.runs = runs
-        self.release = release
-        self.sync = sync
-        self.consumed = consumed
-        self.sends = sends
-        self.linked: Append | None = None
-        self.tail: Tail = START
-        self.committed: Committed | None = None
-        self.refused: Refused | None = None
-        self.error: BaseException | None = None
-        self.woken = False
-        self._gate: threading.Lock | None = None
-        self._done: Callable[[], None] | None = None
-
-    @property
-    def waited_for(self) -> bool:
-        """Whether a thread waits for it, which could lead as well."""
-        return self._gate is not None
-
-    @property
-    def settled(self) -> bool:
-        return bool(self.committed or self.refused or self.error)
-
-    def outcome(self) -> Committed:
-        """What became of it, once it is settled.
-
-        Raises:
-            As `Committer.submit`.
-        """
-        if self.committed is not None:
-            return self.committed
-        if self.refused is not None:
-            raise explain(self, self.refused)
-        assert self.error is not None
-        raise self.error
-
-    def link(self, tail: Tail, now: int) -> Append:
-        """Take the place behind `tail`; may be done again behind another one."""
-        draft = self.draft
-        header, self.tail = chain.link(draft, tail, now)
-        seq = self.tail.seq
-        self.linked = Append(
-            draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
-            draft.branch, self.expected, self.epoch, self.key, self.snapshot,
-            _at(self.checkpoint, seq), self.drop_branch, self.delete_agent,
-            [_with_seq(run, self.tail) for run in self.runs] if self.runs else (), self.release,
-            self.sync, prev=tail.id, consumed=self.consumed, sends=self.sends,
-        )  # fmt: skip
-        return self.linked
-
-    @property
-    def append(self) -> Append:
-        """What the backend is to write, once it is linked."""
-        assert self.linked is not None
-        return self.linked
-
-    def wait(self) -> None:
-        assert self._gate is not None
-        self._gate.acquire()
-
-    def prepare_to_wait(self) -> None:
-        self.woken = False  # it may have been in before, and been refused
-        self._gate = threading.Lock()
-        self._gate.acquire()
-
-    def call_when_settled(self, done: Callable[[], None]) -> None:
-        self.woken = False
-        self._gate, self._done = None, done
-
-    def wake(self) -> None:
-        self.woken = True
-        if self._gate is not None:
-            self._gate.release()
-        elif self._done is not None:
-            done, self._done = self._done, None
-            with contextlib.suppress(Exception):  # who asked must not hurt the rest of the batch
-                done()
-
-
-HERE = -1
-"""Stands for the proposal's own seq, in a checkpoint or a run's row, until it is linked; in
-`RunInfo.started_at`, for its time."""
-
-
-def _at(checkpoint: Checkpoint | None, seq: int) -> Checkpoint | None:
-    if checkpoint is None or checkpoint.seq != HERE:
-        return checkpoint
-    return replace(checkpoint, seq=seq)
-
-
-def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:
-    waits = run.status == "waiting"
-    finished = run.ended > 0  # before: then this commit tells it once more, and changes nothing
-    return replace(
-        run,
-        started=tail.seq if run.started == HERE else run.started,
-        ended=tail.seq if run.ended == HERE else run.ended,
-        turn_at=tail.seq if run.turn_at == HERE else run.turn_at,
-        started_at=tail.at if run.started_at == HERE else run.started_at,
-        changed_at=run.changed_at if finished else tail.at,
-        wake_at=run.wake_at if waits else 0,
-        waits=run.waits if waits else "",
-    )
-
-
-class Committed(Struct, frozen=True):
-    """Where a commit landed, and as what; its time in microseconds since 1970."""
-
-    no: int
-    seq: int
-    id: bytes
-    at_micros: int
-    linked: Append
-
-    def read(self) -> Commit:
-        """The commit, from the bytes that were stored."""
-        linked = self.linked
-        return chain.read_commit(linked.agent, linked.seq, linked.header, linked.payload)
 
 
 class Committer:
@@ -391,7 +231,7 @@ class Committer:
             case Appended(no):
                 tail = proposal.tail
                 self._tails[log] = tail
-                proposal.committed = _committed(no, proposal)
+                proposal.landed(no)
             case Refused("stale"):
                 self._tails.pop(log, None)
                 return False
@@ -434,13 +274,8 @@ class Committer:
         stored = self._backend.read(no, linked.seq, linked.seq)
         if not stored or stored[0].header != linked.header:
             return False
-        proposal.committed = _committed(no, proposal)
+        proposal.landed(no)
         return True
-
-
-def _committed(no: int, proposal: Proposal) -> Committed:
-    tail = proposal.tail
-    return Committed(no, tail.seq, tail.id, tail.at, proposal.append)
 
 
 def _serve(summons: queue.SimpleQueue[Committer | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from perdure.storage.memory import MemoryBackend
 
 _named_memories: dict[str, MemoryBackend] = {}
+_naming = threading.Lock()
 
 
 def locate(
@@ -104,8 +106,9 @@ def _memory(name: str, clock: Clock, *, create: bool) -> Backend:
 
     if not name:
         return MemoryBackend(clock=clock)
-    if name not in _named_memories or _named_memories[name].closed:
-        if not create:
-            raise NotFound("no such store in this process", target=f"memory://{name}")
-        _named_memories[name] = MemoryBackend(name, clock=clock)
-    return _named_memories[name]
+    with _naming:
+        if name not in _named_memories or _named_memories[name].closed:
+            if not create:
+                raise NotFound("no such store in this process", target=f"memory://{name}")
+            _named_memories[name] = MemoryBackend(name, clock=clock)
+        return _named_memories[name]

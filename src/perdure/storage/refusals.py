@@ -8,7 +8,7 @@ from perdure.errors import Conflict, Fenced, NotFound, PerdureError
 from perdure.storage.port import Refused
 
 if TYPE_CHECKING:
-    from perdure.storage.committer import Proposal
+    from perdure.storage.proposals import Proposal
 
 
 class KeyUsedError(Conflict):
@@ -39,9 +39,10 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
     target = f"agent {draft.agent!r}, branch {draft.branch!r}"
     ref = refused.ref
     if refused.why == "key":
-        assert proposal.key is not None
+        key = proposal.extras.key
+        assert key is not None
         return KeyUsedError(
-            f"the idempotency key {proposal.key[0]!r} was used by commit {refused.seq}",
+            f"the idempotency key {key[0]!r} was used by commit {refused.seq}",
             target=target, hint="use another key for another command",
             seq=refused.seq, asked=refused.asked,
         )  # fmt: skip
@@ -77,7 +78,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
             "a message that this commit takes out of the inbox is not there any more",
             target=target, hint="read the inbox again and decide anew",
         )  # fmt: skip
-    gone = proposal.drop_branch or draft.branch
+    gone = proposal.extras.drop_branch or draft.branch
     return NotFound(
         "was deleted" if ref is None or ref.deleted else "is a checkpoint, not a branch",
         target=f"agent {draft.agent!r}, branch {gone!r}",

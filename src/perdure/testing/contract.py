@@ -117,7 +117,8 @@ class BackendContract(RunsContract, InboxContract, NoticesContract, FeedContract
         assert backend.runs() == []
 
     def test_concurrent_appends_lose_nothing(self, backend: Backend) -> None:
-        from perdure.storage.committer import Committer, Proposal
+        from perdure.storage.committer import Committer
+        from perdure.storage.proposals import Proposal
 
         committer = Committer(backend)
         errors: list[BaseException] = []

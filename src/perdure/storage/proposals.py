@@ -1,0 +1,184 @@
+"""A commit on its way in: what it is made of, its place once it has one, and what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core import chain
+from perdure.core.chain import START, Tail
+from perdure.model import Checkpoint, Commit, Message, RunInfo
+from perdure.storage.port import Append, Refused, StoredSnapshot
+from perdure.storage.refusals import explain
+
+
+class Extras(Struct, frozen=True):
+    """What else goes into a commit, beside its ops. What `Append` says of its fields holds.
+
+    Attributes:
+        records: of a run's journal; they go into the payload.
+    """
+
+    records: Sequence[Mapping[str, Any]] = ()
+    key: tuple[str, bytes] | None = None
+    checkpoint: Checkpoint | None = None
+    drop_branch: str | None = None
+    delete_agent: bool = False
+    runs: Sequence[RunInfo] = ()
+    consumed: Sequence[int] = ()
+    sends: Sequence[Message] = ()
+    release: bool = False
+    sync: bool = False
+
+
+NOTHING = Extras()
+
+
+def asked(*declared: object) -> bytes:
+    """A digest of what a caller asked for under an idempotency key, by its declared arguments."""
+    return sha256("\0".join(map(repr, declared)).encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+class Proposal:
+    """A commit that wants in. It is linked, and so gets its place, at the end."""
+
+    __slots__ = (
+        "_done", "_gate", "committed", "draft", "epoch", "error", "expected", "extras", "linked",
+        "no", "refused", "snapshot", "tail", "woken",
+    )  # fmt: skip
+
+    def __init__(
+        self, draft: chain.Draft, extras: Extras = NOTHING, *, no: int | None,
+        expected: int | None, epoch: int | None = None,
+    ) -> None:  # fmt: skip
+        self.draft = draft
+        self.extras = extras
+        self.no = no
+        self.expected = expected
+        self.epoch = epoch
+        self.snapshot: StoredSnapshot | None = None
+        self.linked: Append | None = None
+        self.tail: Tail = START
+        self.committed: Committed | None = None
+        self.refused: Refused | None = None
+        self.error: BaseException | None = None
+        self.woken = False
+        self._gate: threading.Lock | None = None
+        self._done: Callable[[], None] | None = None
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether a thread waits for it, which could lead as well."""
+        return self._gate is not None
+
+    @property
+    def settled(self) -> bool:
+        return bool(self.committed or self.refused or self.error)
+
+    def outcome(self) -> Committed:
+        """What became of it, once it is settled.
+
+        Raises:
+            As `Committer.submit`.
+        """
+        if self.committed is not None:
+            return self.committed
+        if self.refused is not None:
+            raise explain(self, self.refused)
+        assert self.error is not None
+        raise self.error
+
+    def landed(self, no: int) -> None:
+        """It is in the log of the agent of that number, at the place that it was linked to."""
+        tail = self.tail
+        self.committed = Committed(no, tail.seq, tail.id, tail.at, self.append)
+
+    def link(self, tail: Tail, now: int) -> Append:
+        """Take the place behind `tail`; may be done again behind another one."""
+        draft, extras = self.draft, self.extras
+        header, self.tail = chain.link(draft, tail, now)
+        seq = self.tail.seq
+        self.linked = Append(
+            draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
+            draft.branch, self.expected, self.epoch, extras.key, self.snapshot,
+            _at(extras.checkpoint, seq), extras.drop_branch, extras.delete_agent,
+            [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
+            extras.release, extras.sync, prev=tail.id, consumed=extras.consumed,
+            sends=extras.sends,
+        )  # fmt: skip
+        return self.linked
+
+    @property
+    def append(self) -> Append:
+        """What the backend is to write, once it is linked."""
+        assert self.linked is not None
+        return self.linked
+
+    def wait(self) -> None:
+        assert self._gate is not None
+        self._gate.acquire()
+
+    def prepare_to_wait(self) -> None:
+        self.woken = False  # it may have been in before, and been refused
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def call_when_settled(self, done: Callable[[], None]) -> None:
+        self.woken = False
+        self._gate, self._done = None, done
+
+    def wake(self) -> None:
+        self.woken = True
+        if self._gate is not None:
+            self._gate.release()
+        elif self._done is not None:
+            done, self._done = self._done, None
+            with contextlib.suppress(Exception):  # who asked must not hurt the rest of the batch
+                done()
+
+
+HERE = -1
+"""Stands for the proposal's own seq, in a checkpoint or a run's row, until it is linked; in
+`RunInfo.started_at`, for its time."""
+
+
+def _at(checkpoint: Checkpoint | None, seq: int) -> Checkpoint | None:
+    if checkpoint is None or checkpoint.seq != HERE:
+        return checkpoint
+    return replace(checkpoint, seq=seq)
+
+
+def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:
+    waits = run.status == "waiting"
+    finished = run.ended > 0  # before: then this commit tells it once more, and changes nothing
+    return replace(
+        run,
+        started=tail.seq if run.started == HERE else run.started,
+        ended=tail.seq if run.ended == HERE else run.ended,
+        turn_at=tail.seq if run.turn_at == HERE else run.turn_at,
+        started_at=tail.at if run.started_at == HERE else run.started_at,
+        changed_at=run.changed_at if finished else tail.at,
+        wake_at=run.wake_at if waits else 0,
+        waits=run.waits if waits else "",
+    )
+
+
+class Committed(Struct, frozen=True):
+    """Where a commit landed, and as what; its time in microseconds since 1970."""
+
+    no: int
+    seq: int
+    id: bytes
+    at_micros: int
+    linked: Append
+
+    def read(self) -> Commit:
+        """The commit, from the bytes that were stored."""
+        linked = self.linked
+        return chain.read_commit(linked.agent, linked.seq, linked.header, linked.payload)
