@@ -34,7 +34,6 @@ from perdure.model import (
     Verified,
 )
 from perdure.state.context import Context
-from perdure.state.extras import Extras
 from perdure.state.family import cancelled_to_parents, to_children
 from perdure.state.foreign import ForeignLog as ForeignLog
 from perdure.state.foreign import ForeignLogs as ForeignLogs
@@ -49,9 +48,10 @@ from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log
 from perdure.state.verify import verify_log
 from perdure.state.working import WorkingCopy
-from perdure.storage.committer import HERE, Committer
+from perdure.storage.committer import Committer
 from perdure.storage.locate import locate, rebuild_checksums
 from perdure.storage.port import Backend, Sizes
+from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Graphs whose threads are in a file of LangGraph's own saver. `Invoice` is a user's own type."""
+"""Graphs whose threads LangGraph's own savers write. `Invoice` is a user's own type."""
 
 import contextlib
 import operator
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
-from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Send, interrupt
@@ -26,6 +26,14 @@ class Chat(TypedDict):
 
 class Log(TypedDict):
     log: Annotated[list[str], operator.add]
+
+
+def extend(old: list[str] | None, writes: list[Any]) -> list[str]:
+    return [*(old or []), *(item for write in writes for item in write)]
+
+
+class Diary(TypedDict):
+    log: Annotated[list[str], DeltaChannel(extend, snapshot_frequency=3)]
 
 
 class Billing(TypedDict):
@@ -94,16 +102,28 @@ def travel(saver: Any, thread: str) -> None:
     graph.invoke(None, edited)
 
 
-def fill(path: Path) -> None:
+def diary(saver: Any) -> Any:
+    """Its channel is stored as writes, and once in a while as a whole."""
+    graph = StateGraph(Diary)
+    graph.add_node("write", lambda state: {"log": [f"wrote {len(state['log'])}"]})
+    graph.add_edge(START, "write")
+    return graph.compile(checkpointer=saver)
+
+
+THREADS = ["answered", "asked", "chat", "diary", "fan/größe", "travel"]
+
+
+def fill(saver: Any) -> None:
     """All that a thread may have, but values of unregistered types."""
-    with SqliteSaver.from_conn_string(str(path)) as saver:
-        talk(saver, "chat", 4)
-        travel(saver, "travel")
-        review(saver).invoke({"log": []}, at("asked"))
-        review(saver).invoke({"log": []}, at("answered"))
-        review(saver).invoke(Command(resume="yes"), at("answered"))
-        with contextlib.suppress(ValueError):
-            fan(saver).invoke({"log": []}, at("fan/größe"))
+    talk(saver, "chat", 4)
+    travel(saver, "travel")
+    review(saver).invoke({"log": []}, at("asked"))
+    review(saver).invoke({"log": []}, at("answered"))
+    review(saver).invoke(Command(resume="yes"), at("answered"))
+    for number in range(3):
+        diary(saver).invoke({"log": [f"day {number}"]}, at("diary"))
+    with contextlib.suppress(ValueError):
+        fan(saver).invoke({"log": []}, at("fan/größe"))
 
 
 def settle(path: Path) -> None:
@@ -111,3 +131,53 @@ def settle(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
+
+
+# -- moving them ---------------------------------------------------------------------------
+
+DIES = """
+import os, signal, sys
+from perdure.integrations.langgraph import PerdureSaver
+name, left = sys.argv.pop(1), int(sys.argv.pop(1))
+call = getattr(PerdureSaver, name)
+def dying(*args, **more):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return call(*args, **more)
+setattr(PerdureSaver, name, dying)
+from perdure.cli import main
+main()
+"""
+"""A perdure that is killed at the n-th call of a method of the saver."""
+
+
+# -- what came over ------------------------------------------------------------------------
+
+
+def tuples(saver: Any, thread: str) -> list[Any]:
+    listed = list(saver.list(at(thread)))  # SqliteSaver hangs when it is asked meanwhile
+    return [saver.get_tuple(one.config) for one in listed]
+
+
+def types_of(value: Any) -> Any:
+    """The types of all parts, which == does not compare."""
+    if isinstance(value, dict):
+        return {key: types_of(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value), [types_of(item) for item in value]
+    return type(value)
+
+
+def alike(theirs: Any, ours: Any, thread: str) -> int:
+    """How many checkpoints LangGraph's saver and ours have of a thread, all alike."""
+    there, here = tuples(theirs, thread), tuples(ours, thread)
+    assert [one.config for one in here] == [one.config for one in there]
+    for a, b in zip(there, here, strict=True):
+        assert (b.checkpoint, b.metadata, b.parent_config) == (
+            a.checkpoint, a.metadata, a.parent_config,
+        )  # fmt: skip
+        assert types_of(b.checkpoint) == types_of(a.checkpoint)
+        assert [tuple(one) for one in b.pending_writes] == [tuple(one) for one in a.pending_writes]
+    return len(there)

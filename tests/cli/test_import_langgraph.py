@@ -15,25 +15,26 @@ from typing import Any
 
 import pytest
 from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 
 import perdure
 from perdure.integrations.langgraph import PerdureSaver
 from tests.cli import langgraph_graphs as graphs
-from tests.cli.langgraph_graphs import Invoice, at
+from tests.cli.langgraph_graphs import DIES, THREADS, Invoice, alike, at
 from tests.cli.operator import Operator
 from tests.integrations.langgraph.checkpoints import config, put
 
 ROOT = Path(__file__).resolve().parents[2]
-THREADS = ["answered", "asked", "chat", "fan/größe", "travel"]
 TYPE = "tests.cli.langgraph_graphs:Invoice"
 
 
 @pytest.fixture(scope="session")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("langgraph") / "threads.sqlite"
-    graphs.fill(path)
+    with SqliteSaver.from_conn_string(str(path)) as saver:
+        graphs.fill(saver)
     graphs.settle(path)
     return path
 
@@ -61,35 +62,13 @@ def operator(tmp_path: Path) -> Operator:
     return Operator(tmp_path / "agents.db")
 
 
-def tuples(saver: Any, thread: str) -> list[Any]:
-    listed = list(saver.list(at(thread)))  # SqliteSaver hangs when it is asked meanwhile
-    return [saver.get_tuple(one.config) for one in listed]
-
-
-def types_of(value: Any) -> Any:
-    """The types of all parts, which == does not compare."""
-    if isinstance(value, dict):
-        return {key: types_of(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value), [types_of(item) for item in value]
-    return type(value)
-
-
 def same(source: Path, target: Path, thread: str, **more: Any) -> int:
     """How many checkpoints LangGraph's saver and ours have of a thread, all alike."""
     with (
         SqliteSaver.from_conn_string(str(source)) as theirs,
         PerdureSaver.from_url(target, **more) as ours,
     ):
-        there, here = tuples(theirs, thread), tuples(ours, thread)
-    assert [one.config for one in here] == [one.config for one in there]
-    for a, b in zip(there, here, strict=True):
-        assert (b.checkpoint, b.metadata, b.parent_config) == (
-            a.checkpoint, a.metadata, a.parent_config,
-        )  # fmt: skip
-        assert types_of(b.checkpoint) == types_of(a.checkpoint)
-        assert [tuple(one) for one in b.pending_writes] == [tuple(one) for one in a.pending_writes]
-    return len(there)
+        return alike(theirs, ours, thread)
 
 
 def commits(path: Path) -> dict[str, int]:
@@ -108,7 +87,7 @@ def test_every_thread_comes_over_whole(source: Path, operator: Operator) -> None
     assert min(numbers.values()) >= 3
     for thread, number in numbers.items():
         assert f"✓ {thread}  {number} checkpoints" in said
-    assert f"5 threads, {sum(numbers.values())} checkpoints, every state compared" in said
+    assert f"6 threads, {sum(numbers.values())} checkpoints, every state compared" in said
     assert "new, " in said
     operator.see("verify", "travel")
 
@@ -183,23 +162,6 @@ def test_again_writes_nothing_and_then_only_what_is_new(source: Path, ready: Ope
     assert same(source, ready.path, "asked") and same(source, ready.path, "chat")
 
 
-DIES = """
-import os, signal, sys
-from perdure.integrations.langgraph import PerdureSaver
-name, left = sys.argv.pop(1), int(sys.argv.pop(1))
-call = getattr(PerdureSaver, name)
-def dying(*args, **more):
-    global left
-    left -= 1
-    if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return call(*args, **more)
-setattr(PerdureSaver, name, dying)
-from perdure.cli import main
-main()
-"""
-
-
 @pytest.mark.parametrize(("call", "number"), [("put_writes", 9), ("list", 3)])
 def test_killed_in_the_middle_it_goes_on(
     source: Path, operator: Operator, imported: Path, call: str, number: int
@@ -237,7 +199,7 @@ def test_one_that_is_there_and_differs(source: Path, ready: Operator) -> None:
     identity = found.checkpoint["id"]
     assert f"thread chat: checkpoint {identity}: is in the store already" in result.stderr
     assert "state.messages[1].content: 'a 1' there, 'forged' here" in result.stderr
-    assert "1 thread left: chat" in result.stdout and "4 threads" in result.stdout
+    assert "1 thread left: chat" in result.stdout and "5 threads" in result.stdout
     assert commits(ready.path) == before
 
 
@@ -355,7 +317,7 @@ def test_secrets_and_orphans_are_left_out_and_said(source: Path, operator: Opera
     result = operator.type("import-langgraph", str(source))
     assert result.exit_code == 0
     assert "metadata api_key" in result.stderr
-    assert "1 write for checkpoints that are not in the file" in result.stderr
+    assert "1 write for checkpoints that are not there" in result.stderr
     assert b"s3" not in result.stdout_bytes
 
 
@@ -463,11 +425,28 @@ def test_a_damaged_file(source: Path, operator: Operator) -> None:
     assert "cannot be read" in result.stderr
 
 
-@pytest.mark.parametrize("url", ["postgres://user:hush@host/db", "postgresql://host/db"])
-def test_postgres_is_not_there_yet(operator: Operator, url: str) -> None:
-    code, words = operator.refused("import-langgraph", url)
-    assert code == 2 and "PostgresSaver's tables cannot be read yet" in words
-    assert "hush" not in words and not operator.path.exists()
+def test_checkpoints_that_are_none(source: Path, operator: Operator) -> None:
+    """Metadata that was a list ended the command with an AttributeError, and the threads behind it
+    never came; where it was no JSON at all, nothing said which checkpoint's it was."""
+    list_of_nothing = JsonPlusSerializer().dumps_typed([])[1]
+    connection = sqlite3.connect(source)
+    with connection:
+        for thread, change in (
+            ("answered", "metadata = '[]'"), ("asked", "type = 'pickle'"),
+            ("chat", "metadata = '{'"), ("diary", f"checkpoint = x'{list_of_nothing.hex()}'"),
+        ):  # fmt: skip
+            connection.execute(f"UPDATE checkpoints SET {change} WHERE thread_id = ?", (thread,))
+    connection.close()
+    result = operator.type("import-langgraph", str(source))
+    assert result.exit_code == 1 and "2 threads, " in result.stdout
+    assert "4 threads left: answered, asked, chat, diary" in result.stdout
+    said = " ".join(result.stderr.split())
+    for words in (
+        "is none that LangGraph can go on from: 'metadata' is a list", "it was pickled",
+        "LangGraph's own saver cannot read it (JSONDecodeError",
+        "is none that LangGraph can go on from: it is a list",
+    ):  # fmt: skip
+        assert words in said
 
 
 def test_a_dry_run_writes_nothing(source: Path, operator: Operator) -> None:
@@ -475,7 +454,7 @@ def test_a_dry_run_writes_nothing(source: Path, operator: Operator) -> None:
         graphs.bill(saver, "bill", Invoice(number="R-1"))
     result = operator.type("import-langgraph", str(source), "--dry-run")
     assert result.exit_code == 1 and not operator.path.exists()
-    assert "5 threads" in result.stdout and "nothing was written" in result.stdout
+    assert "6 threads" in result.stdout and "nothing was written" in result.stdout
     assert "1 thread would be left: bill" in result.stdout
     operator.see("import-langgraph", str(source), "--thread", "chat")
     before = commits(operator.path)

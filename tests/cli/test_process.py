@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure.cli.failures import in_the_shell
 from tests.cli.operator import Operator
 
 COMMAND = [sys.executable, "-m", "perdure"]
@@ -202,3 +203,10 @@ def test_usage_is_said_like_other_errors() -> None:
     for command in ("ls", "runs", "stats", "verify", "diff"):
         assert "[[" not in run(command, "--help").stdout
     assert "Commands:" in run().stdout + run().stderr
+
+
+def test_no_hint_shows_the_password_of_a_url() -> None:
+    """What is to be pasted into a shell once repeated the whole URL that was typed."""
+    url = "postgresql://me:geheim@localhost:1/db?schema=s"
+    said = in_the_shell("then `perdure verify a`", url, shown=True)
+    assert "geheim" not in said and "postgresql://me@localhost:1/db?schema=s" in said

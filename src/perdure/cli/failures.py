@@ -12,6 +12,7 @@ import typer
 
 from perdure import errors
 from perdure.cli.words import clean, stderr_console, text
+from perdure.core.urls import shown as without_password
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The base of the errors that typer raises for a wrong command line; it has no public name."""
@@ -58,19 +59,22 @@ IN_THE_SHELL = {
 
 
 def code_of(error: BaseException) -> int:
-    if type(error) is ValueError or isinstance(error, UsageError):
-        return USAGE  # the library's word for an argument that cannot be, e.g. an overlong name
+    if type(error) in (ValueError, ImportError) or isinstance(error, UsageError):
+        return USAGE  # the library's words for an argument that cannot be, e.g. an overlong name,
+        # or a URL whose driver is not installed
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
 
 
 def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
     """The library's words so that their commands can be pasted: on this store, if it was `shown`
-    on the command line."""
+    on the command line. A password in its URL is left out: it must then come from elsewhere."""
     for library, ours in IN_THE_SHELL.items():
         file = shlex.quote((store or "").removeprefix("sqlite:///"))
         words = words.replace(library, ours.replace("{file}", file))
     if store and shown:
-        words = words.replace("`perdure ", f"`perdure --store {shlex.quote(store)} ")
+        words = words.replace(
+            "`perdure ", f"`perdure --store {shlex.quote(without_password(store))} "
+        )
     return words
 
 

@@ -32,7 +32,8 @@ PROBLEMS_SHOWN = 5
 def import_langgraph(
     ctx: typer.Context,
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="The database file of a SqliteSaver.")
+        str, typer.Argument(metavar="SOURCE", help="The file of a SqliteSaver, or the URL of a "
+                            "PostgresSaver's database.")
     ],
     thread: Annotated[
         list[str] | None,
@@ -51,14 +52,15 @@ def import_langgraph(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Bring the threads of LangGraph's SqliteSaver over, with their whole history.
+    """Bring the threads of LangGraph's own savers over, with their whole history.
 
     Each checkpoint of every namespace comes with its metadata, parent and pending writes; forks
     become branches. Then each is read back, and compared with what LangGraph's own saver gives for
     it. A thread comes over whole, or is left and named, and the exit code is 1.
 
-    SOURCE is only read, as of one moment; it may be in use. Killed in the middle, the same command
-    goes on; what is there already and equal is skipped. The store is made if it is not there.
+    SOURCE is only read, each thread as of one moment; it may be in use. Killed in the middle, the
+    same command goes on; what is there already and equal is skipped. The store is made if it is not
+    there.
 
     Nothing that only the data names is imported: classes of yours are named with --type, and given
     to PerdureSaver(…, types=[…]) later.
@@ -68,7 +70,7 @@ def import_langgraph(
     registered = _types(types or ())
     url = store_url(ctx)
     with closing(_opened(library, source, registered)) as found:
-        if os.path.exists(url) and os.path.samefile(url, found.name):
+        if found.file and os.path.exists(url) and os.path.samefile(url, found.file):
             raise UsageError("SOURCE and the store are the same file")
         threads = found.threads(thread or ())
         mover = _mover(library, found, registered)
@@ -78,9 +80,10 @@ def import_langgraph(
             report.follow(mover)
         after = _bytes_of(url)
         if settings.json:
-            plain.put(_json(report, found, url, before, after))
+            plain.put(_json(report, found, _shown(url), before, after))
         else:
-            report.end(f"{clean(found.name)} ({size(found.bytes)})", clean(url), before, after)
+            there = f"{clean(found.name)} ({size(found.bytes)})"
+            report.end(there, clean(_shown(url)), before, after)
     if report.left:
         raise typer.Exit(LEFT)
 
@@ -96,17 +99,20 @@ def _library() -> Any:
             raise
         raise UsageError(
             f"this needs LangGraph's checkpoint library (there is no module {error.name!r}): "
-            "pip install 'perdure[langgraph]' langgraph-checkpoint-sqlite"
+            "pip install 'perdure[langgraph]', and langgraph-checkpoint-sqlite or "
+            "langgraph-checkpoint-postgres"
         ) from error
 
 
 def _opened(library: Any, source: str, types: dict[str, type]) -> Any:
     try:
         return library.open_source(source, types)
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # psycopg without a libpq, too
+        if (getattr(error, "name", None) or "").startswith("perdure"):
+            raise
         raise UsageError(
-            "states are compared with what LangGraph's own saver gives for them, and it is not "
-            "installed: pip install 'perdure[langgraph]' langgraph-checkpoint-sqlite"
+            "states are compared with what LangGraph's own saver gives for them, and it cannot be "
+            f"imported ({error}): pip install {library.needed(source)}"
         ) from error
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -127,7 +133,7 @@ def _store(url: str, *, make: bool) -> Iterator[Store | None]:
     """
     try:
         store = perdure.open(url, durability="os", create=make)
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         raise UsageError(str(error)) from error
     except NotFound:
         yield None
@@ -141,6 +147,12 @@ def _bytes_of(url: str) -> int:
     left in its WAL does not count twice."""
     with _store(url, make=False) as store:
         return 0 if store is None else store.sizes().file_bytes
+
+
+def _shown(url: str) -> str:
+    from perdure.core.urls import shown
+
+    return shown(url)
 
 
 def _types(named: Sequence[str]) -> dict[str, type]:
@@ -324,14 +336,14 @@ def _print_left_out(done: Sequence[Moved]) -> None:
         console.print(
             text(
                 ("! ", "bold yellow"), f"left out: {count(orphans, 'write')} for checkpoints that "
-                "are not in the file",
+                "are not there",
             )
         )  # fmt: skip
 
 
 def _json(report: _Report, source: Any, url: str, before: int, after: int) -> dict[str, Any]:
     return {
-        "source": {"file": source.name, "bytes": source.bytes},
+        "source": {"name": source.name, "bytes": source.bytes},
         "store": {"url": url, "bytes_before": before, "bytes_after": after},
         "threads": [
             {

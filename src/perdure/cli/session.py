@@ -18,6 +18,7 @@ from perdure import AgentInfo, Conflict, NotFound
 from perdure.agents import Agent, Where
 from perdure.cli.failures import MOVED, UsageError, command_line, in_the_shell
 from perdure.core.names import DATE_LIKE, is_seq
+from perdure.core.urls import shown as without_password
 from perdure.store import Store
 
 T = TypeVar("T")
@@ -86,7 +87,8 @@ class Session:
         self.store = store
         self.json = settings.json
         self.say = settings.say
-        self._shown = ["--store", settings.store] if settings.shown and settings.store else []
+        named = settings.store if settings.shown else None
+        self._shown = ["--store", without_password(named)] if named else []
 
     def command(self, *parts: str) -> str:
         """A perdure command for a person to paste: on the store that this one was given."""

@@ -116,9 +116,7 @@ class ModelKind(Kind):
         taken = {name: item for name, item in own.items() if name in names}
         if extra := value.__pydantic_extra__:
             taken.update(extra)
-        if unset := [
-            name for name in taken if name in names and name not in value.__pydantic_fields_set__
-        ]:
+        if unset := [name for name in taken if name not in value.__pydantic_fields_set__]:
             taken["@unset"] = unset
         if private := value.__pydantic_private__:
             taken["@private"] = dict(private)
@@ -161,6 +159,7 @@ class ModelKind(Kind):
     def build(self, fields: dict[str, Any]) -> Any:
         unset, private = fields.pop("@unset", ()), fields.pop("@private", None)
         extra: dict[str, Any] | None = {} if self._keeps_extra else None
+        given = set(fields).difference(unset)  # as pydantic has it: with the extra ones
         if not fields.keys() <= self._names:
             strange = sorted(fields.keys() - self._names)
             if extra is None:
@@ -177,7 +176,7 @@ class ModelKind(Kind):
         made = _new(self.model)
         _put(made, "__dict__", own)
         _put(made, "__pydantic_extra__", extra)
-        _put(made, "__pydantic_fields_set__", set(fields).difference(unset))
+        _put(made, "__pydantic_fields_set__", given)
         if private is None and self._private:
             made.model_post_init(None)
         else:

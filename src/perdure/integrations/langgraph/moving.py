@@ -13,7 +13,9 @@ from typing import Any, cast
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from perdure.core.urls import is_postgres
 from perdure.core.values import format_path
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable, Unstorable
 from perdure.integrations.langgraph import names
@@ -27,6 +29,7 @@ from perdure.integrations.langgraph.values import Coder
 from perdure.store import Store
 
 STATE = ("v", "ts", "id", "channel_values", "channel_versions", "versions_seen")
+MAPS = {*STATE[3:], "metadata"}
 PROBLEMS_MAX = 20
 PASSES = 3
 """Looking at each checkpoint, putting it, comparing it."""
@@ -70,27 +73,36 @@ class StopMovingError(Exception):
 
 
 def open_source(words: str, types: Mapping[str, type]) -> Source:
-    """The database that somebody names: the file of a `SqliteSaver`.
+    """The database that somebody names: the file of a `SqliteSaver`, or the URL of a
+    `PostgresSaver`'s.
 
     Args:
         types: the user's own classes, by the name under which they were written.
 
     Raises:
         ValueError: it is a URL of a kind that cannot be read.
-        ModuleNotFoundError: what reads it is not installed.
-        NotFound, NotAStore, Corrupt, StoreUnavailable: as they say.
+        ImportError: what reads it is not installed (see `needed`).
+        NotFound, NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: as they say.
     """
+    if is_postgres(words):
+        from perdure.integrations.langgraph.moving_postgres import PostgresSource
+
+        return PostgresSource(words, types)
     scheme, found, path = words.partition("://")
-    if found and scheme in ("postgres", "postgresql"):
-        raise ValueError(
-            "PostgresSaver's tables cannot be read yet; import-langgraph takes the file of a "
-            "SqliteSaver"
-        )
     if found and scheme != "sqlite":
-        raise ValueError(f"{scheme}:// is no source; import-langgraph takes a file")
+        raise ValueError(
+            f"{scheme}:// is no source; import-langgraph takes a file, or a postgresql:// URL"
+        )
     from perdure.integrations.langgraph.moving_sqlite import SqliteSource
 
     return SqliteSource(path.removeprefix("/") if found else words, types)
+
+
+def needed(words: str) -> str:
+    """What must be installed to open this source, as pip's arguments."""
+    if is_postgres(words):
+        return "'perdure[langgraph,postgres]' langgraph-checkpoint-postgres"
+    return "'perdure[langgraph]' langgraph-checkpoint-sqlite"
 
 
 class Mover:
@@ -170,6 +182,7 @@ class _Move:
 
     def run(self, *, dry: bool) -> None:
         every = self._source.checkpoints(self._name)
+        self._moved.thread = replace(self._moved.thread, checkpoints=len(every))
         by_key = {(one.namespace, one.id): one for one in every}
         there, partly = self._look(by_key)
         self._moved.there = len(there)
@@ -265,20 +278,16 @@ class _Move:
             raise StopMovingError(list(found.values()))
 
     def _problems_of(self, address: Address) -> Iterator[Problem]:
-        theirs = self._source.read(self._name, address)
-        self._secrets_of(theirs)
-        lost = list(_lost(theirs)) if self._source.unread else []
-        if lost:
-            yield from (Problem(f"{address}, {at}", *_said_of(one)) for at, one in lost)
+        try:
+            theirs = self._read(address)
+        except StopMovingError as error:
+            yield from error.problems
             return
         checkpoint = cast(dict[str, Any], theirs.checkpoint)
-        absent = [name for name in STATE if name not in checkpoint]
-        if absent:
-            yield Problem(str(address), f"is none that LangGraph can go on from: no {absent[0]!r}")
-            return
         if checkpoint["id"] != address.id:
             yield Problem(str(address), f"says that it is checkpoint {checkpoint['id']!r}")
-        parts = [("state", checkpoint["channel_values"]), ("metadata", theirs.metadata)]
+        parts = [("state", checkpoint["channel_values"])]
+        parts += [("metadata", cast(dict[str, Any], theirs.metadata))]
         parts += [("checkpoint", {k: v for k, v in checkpoint.items() if k not in STATE[3:]})]
         parts += [(_root_of(write), {write[1]: write[2]}) for write in _pending(theirs)]
         for root, values in parts:
@@ -307,11 +316,14 @@ class _Move:
         """A checkpoint of the source, without the metadata that no saver of ours stores.
 
         Raises:
-            StopMovingError: something of it cannot be read.
+            StopMovingError: something of it cannot be read, or it has not the parts of one.
         """
         theirs = self._source.read(self._name, address)
         if self._source.unread and (lost := list(_lost(theirs))):
             raise StopMovingError([Problem(f"{address}, {at}", *_said_of(x)) for at, x in lost])
+        if strange := _strange(theirs):
+            words = f"is none that LangGraph can go on from: {strange}"
+            raise StopMovingError([Problem(str(address), words)])
         secrets = self._secrets_of(theirs)
         kept = {key: item for key, item in theirs.metadata.items() if key not in secrets}
         return theirs._replace(metadata=cast(Any, kept))
@@ -396,6 +408,20 @@ def in_call(writes: Sequence[tuple[WriteKey, Any]]) -> list[tuple[str, Any]]:
 
 def _pending(found: CheckpointTuple) -> list[Any]:
     return list(found.pending_writes or ())
+
+
+def _strange(found: CheckpointTuple) -> str | None:
+    """Which of its parts is not there, or not what it has to be."""
+    checkpoint = cast(Any, found.checkpoint)
+    if not isinstance(checkpoint, dict):
+        return f"it is a {type(checkpoint).__name__}"
+    parts = {**checkpoint, "metadata": found.metadata}
+    for name in (*STATE, "metadata"):
+        if name not in parts:
+            return f"no {name!r}"
+        if name in MAPS and not isinstance(parts[name], dict):
+            return f"{name!r} is a {type(parts[name]).__name__}"
+    return None
 
 
 def _in_writes(problem: Problem) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
-from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 from msgspec import Struct
+
+from perdure.errors import Corrupt, NotFound
+
+NAMES_SHOWN = 10
 
 
 class SourceThread(Struct, frozen=True):
@@ -41,10 +46,14 @@ class WriteKey(Struct, frozen=True):
 
 
 class Source(Protocol):
-    """A database as of one moment: all that is read belongs together. For one thread of Python."""
+    """A database that is only read. All that is read of a thread, from `checkpoints` on, is as of
+    one moment, and belongs together. For one thread of Python."""
 
     name: str
     """For people; no passwords in it."""
+
+    file: str
+    """The path of the file that it is; empty: it is on a server."""
 
     bytes: int
     """What it takes where it is stored, with all that is not a thread's."""
@@ -71,6 +80,37 @@ class Source(Protocol):
         """What the tuple's `pending_writes` are, one by one."""
 
     def close(self) -> None: ...
+
+
+# -- what every kind does alike ----------------------------------------------------------------
+
+
+def no_such_thread(name: str, there: Sequence[str], target: str) -> NotFound:
+    names = ", ".join(map(repr, there[:NAMES_SHOWN])) + (", …" if there[NAMES_SHOWN:] else "")
+    return NotFound(f"there is no thread {name!r}", target=target, hint=f"there are: {names}")
+
+
+def in_write_order(rows: Iterable[Sequence[Any]]) -> list[WriteKey]:
+    """Rows of task, path, index and channel, in the order of LangGraph's `pending_writes`."""
+    keys = [WriteKey(*row) for row in rows]
+    return sorted(keys, key=lambda key: writes_sort_key(key.path, key.task, key.index))
+
+
+@contextmanager
+def by_langgraph(target: str) -> Iterator[None]:
+    """While LangGraph's own saver builds a checkpoint from its rows.
+
+    Raises:
+        Corrupt: it stumbled over what is in them.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        words = f"{type(error).__name__}: {error}"
+        raise Corrupt(
+            f"LangGraph's own saver cannot read it ({words})", target=target,
+            hint="it is damaged, or was not written by LangGraph; look at its row",
+        ) from error  # fmt: skip
 
 
 def in_order(found: Sequence[Address]) -> list[Address]:

@@ -7,10 +7,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.sqlite import SqliteSaver
 
 from perdure.errors import Corrupt, NotAStore, NotFound, PerdureError, StoreUnavailable
 from perdure.integrations.langgraph import names
@@ -19,8 +20,11 @@ from perdure.integrations.langgraph.moving_source import (
     Address,
     SourceThread,
     WriteKey,
+    by_langgraph,
     in_order,
-)  # fmt: skip
+    in_write_order,
+    no_such_thread,
+)
 
 BUSY_S = 30.0
 COLUMNS = {
@@ -47,13 +51,10 @@ class SqliteSource:
         NotFound: there is no such file.
         NotAStore: it is no SQLite database, or has not the tables of `SqliteSaver`.
         Corrupt, StoreUnavailable: SQLite says so.
-        ModuleNotFoundError: langgraph-checkpoint-sqlite is not installed.
     """
 
     def __init__(self, path: str, types: Mapping[str, type]) -> None:
-        from langgraph.checkpoint.sqlite import SqliteSaver
-
-        self.name = path
+        self.name = self.file = path
         self.bytes = _size(path)
         self._reader = Reader(types)
         with self._said(), ExitStack() as opening:
@@ -115,12 +116,8 @@ class SqliteSource:
         ]  # fmt: skip
         if only:
             there = {thread.name for thread in found}
-            for name in only:
-                if name not in there:
-                    raise NotFound(
-                        f"there is no thread {name!r}", target=f"file {self.name}",
-                        hint=f"there are: {_listed(sorted(there))}",
-                    )  # fmt: skip
+            for name in set(only) - there:
+                raise no_such_thread(name, sorted(there), f"file {self.name}")
             found = [thread for thread in found if thread.name in only]
         return found
 
@@ -135,14 +132,13 @@ class SqliteSource:
 
     def read(self, thread: str, address: Address) -> CheckpointTuple:
         config = names.config_of(thread, address.namespace, address.id)
-        with self._said():
+        with self._said(), by_langgraph(f"{thread}, {address}"):
             found = self._saver.get_tuple(cast(RunnableConfig, config))
         assert found is not None  # one transaction
         return found
 
     @property
     def unread(self) -> bool:
-        """Whether an `Unread` was in what was read; asked for, it is False again."""
         was, self._reader.unread = self._reader.unread, False
         return was
 
@@ -153,8 +149,7 @@ class SqliteSource:
                 "thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
                 (thread, address.namespace, address.id),
             ).fetchall()
-        keys = [WriteKey(*row) for row in rows]
-        return sorted(keys, key=lambda key: writes_sort_key(key.path, key.task, key.index))
+        return in_write_order(rows)
 
     # -- SQLite's errors -------------------------------------------------------------------
 
@@ -214,7 +209,3 @@ def _size_of(path: str) -> int:
         return os.path.getsize(path)
     except OSError:
         return 0
-
-
-def _listed(found: Sequence[Any], most: int = 10) -> str:
-    return ", ".join(map(repr, found[:most])) + (", …" if len(found) > most else "")
