@@ -29,7 +29,7 @@ demo: venv ## Copy a folder under kill -9; SOURCE=dir (only read; default: Pytho
 test: venv ## Run the tests; ARGS="tests/unit -k name" chooses
 	@$(VENV) -m pytest -n 2 -q $(ARGS)
 
-chaos: venv ## Kill agents 2,000 times at random moments, and look at what came of them; ARGS="--kills N --seed S"
+chaos: venv ## Kill agents 2,000 times at random moments, and look at what came of them; ARGS="--kills N --seed S --store postgres"
 	@$(VENV) -m tests.chaos $(ARGS)
 
 crash: venv ## Cut the power at every write of every workload, 50,000 times; ARGS="--images N --seed S"

@@ -22,9 +22,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6, help="work of each agent (%(default)s)")
     parser.add_argument("--copies", type=int, default=2, help="agents of each kind (%(default)s)")
     parser.add_argument("--folder", type=Path, help="where the stores are; they are kept then")
+    parser.add_argument(
+        "--store", choices=("sqlite", "postgres"), default="sqlite",
+        help="where the agents are: with postgres, a private server, which is killed, too",
+    )  # fmt: skip
     options = parser.parse_args()
     seed = options.seed or secrets.token_hex(4)
     base = options.folder or Path(tempfile.mkdtemp(prefix="perdure-chaos-"))
+    base.mkdir(parents=True, exist_ok=True)
+    if options.store == "postgres":
+        base.chmod(0o755)  # the server of root runs as another user
     print(f"seed {seed}, in {base}", flush=True)
     total, began, number = Outcome(), time.monotonic(), 0
     while total.kills < options.kills:
@@ -32,23 +39,26 @@ def main() -> int:
         left = min(ROUND_KILLS, options.kills - total.kills)
         try:
             outcome = round_of_chaos(
-                base / str(number), name, left, copies=options.copies, rounds=options.rounds
-            )
+                base / str(number), name, left, copies=options.copies, rounds=options.rounds,
+                postgres=options.store == "postgres",
+            )  # fmt: skip
         except ChaosError as error:
             print(f"FAILED with seed {name} after {total.kills} kills:\n{error}", file=sys.stderr)
             print(f"what is left of it: {base / str(number)}", file=sys.stderr)
             return 1
         number += 1
-        for part in ("kills", "pauses", "runs", "effects", "repeated"):
+        for part in ("kills", "pauses", "servers", "runs", "effects", "repeated"):
             setattr(total, part, getattr(total, part) + getattr(outcome, part))
         print(
             f"round {number}: {outcome.kills} killed, {outcome.pauses} paused, "
+            f"{outcome.servers} ends of the server, "
             f"{outcome.runs} runs, {outcome.effects} effects in {outcome.seconds:.0f} s; "
             f"{total.kills} killed in all",
             flush=True,
         )
     print(
-        f"{total.kills} killed and {total.pauses} paused in {time.monotonic() - began:.0f} s; "
+        f"{total.kills} killed and {total.pauses} paused in {time.monotonic() - began:.0f} s, "
+        f"and the server {total.servers} times; "
         f"{total.runs} runs, all done; {total.effects} effects, {total.repeated} of them repeated, "
         "all where that was allowed",
     )

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perdure.model import Durability
 from perdure.store import Store
@@ -16,6 +17,9 @@ from tests.chaos import agents
 from tests.chaos.agents import CHILDREN, POLICIES, TURNS
 from tests.chaos.processes import Site, care, heard, look, spawn, stand_by, work
 from tests.chaos.world import World
+
+if TYPE_CHECKING:
+    from tests.chaos.database import Database
 
 LIFE_S = 0.27
 """How long a process lives, on average."""
@@ -49,6 +53,7 @@ class Outcome:
 
     kills: int = 0
     pauses: int = 0
+    servers: int = 0
     runs: int = 0
     effects: int = 0
     repeated: int = 0
@@ -57,24 +62,38 @@ class Outcome:
 
 
 def round_of_chaos(
-    folder: Path, seed: str, kills: int, *, copies: int = 2, rounds: int = 6
-) -> Outcome:
+    folder: Path, seed: str, kills: int, *, copies: int = 2, rounds: int = 6,
+    postgres: bool = False,
+) -> Outcome:  # fmt: skip
     """One store, its agents, and up to so many kills; then it is left alone, and checked.
+
+    Args:
+        postgres: the store is on a server of its own, which is killed, too.
 
     Raises:
         ChaosError: a run is stranded, an effect was repeated, or anything else is wrong.
     """
     dice = random.Random(seed)
     folder.mkdir(parents=True)
-    site = Site(folder, copies, rounds, dice.choice(DURABILITIES))
+    database = None
+    if postgres:
+        from tests.chaos.database import Database  # psycopg: where it is wanted
+
+        database = Database(folder / "postgres", dice)
+    url = database.url if database else ""
+    site = Site(folder, copies, rounds, dice.choice(DURABILITIES), url=url)
     World(folder)
     outcome, began = Outcome(), time.monotonic()
-    monkey = _Monkey(site, dice, kills, outcome)
+    monkey = _Monkey(site, dice, kills, outcome, database)
     try:
-        monkey.play()
+        try:
+            monkey.play()
+        finally:
+            monkey.end()
+        _run_to_its_end(site, "check", look(check))
     finally:
-        monkey.end()
-    _run_to_its_end(site, "check", look(check))
+        if database is not None:
+            database.end()
     odd = folder / "odd"
     if odd.exists():
         raise ChaosError(f"processes ended oddly: {odd}\n{odd.read_text()[:4000]}")
@@ -87,8 +106,12 @@ def round_of_chaos(
 
 
 class _Monkey:
-    def __init__(self, site: Site, dice: random.Random, kills: int, outcome: Outcome) -> None:
+    def __init__(
+        self, site: Site, dice: random.Random, kills: int, outcome: Outcome,
+        database: Database | None,
+    ) -> None:  # fmt: skip
         self._site = site
+        self._database = database
         self._dice = dice
         self._left = kills
         self._outcome = outcome
@@ -105,6 +128,9 @@ class _Monkey:
             for process in list(self._processes.values()):
                 self._attend(process, now)
             self._reap()
+            if self._database is not None:
+                self._database.attend(spare=self._left <= 0)
+                self._outcome.servers = self._database.kills
             if self._left <= 0:
                 quiet_since = quiet_since or now
                 if now - quiet_since > STRANDED_S:
@@ -177,7 +203,7 @@ def expected_ops(function: str, rounds: int) -> list[str]:
     match function:
         case "busy":
             return [f"op-{number * number}" for number in range(rounds)]
-        case "abreast":
+        case "abreast" | "returning":
             return [f"op-{n}-{which}" for n in range(rounds) for which in range(len(POLICIES))]
         case "gathering":
             return [f"op-{number}-{letter}" for number in range(rounds) for letter in "abcde"]
@@ -245,7 +271,7 @@ def may_repeat(agent: str, op: str) -> bool:
     match agent.partition("-")[0]:
         case "busy":
             return bool(round(int(op[3:]) ** 0.5) % len(POLICIES) == 0)
-        case "abreast" | "turning":
+        case "abreast" | "returning" | "turning":
             return int(op.rpartition("-")[2]) % len(POLICIES) == 0
         case "gathering":
             return op.endswith("-d")

@@ -27,6 +27,7 @@ from tests.chaos import agents
 from tests.chaos.agents import ASYNC, FUNCTIONS, SIGNALS
 
 LOOK_S = 0.05
+AWAY_MAX_S = 60.0
 SCENARIOS = tuple(name for name in FUNCTIONS if name != "child")
 
 
@@ -37,6 +38,7 @@ class Site:
     Attributes:
         copies: how many agents there are of each kind.
         rounds: how much each has to do.
+        url: of the store; "": a file in the folder.
     """
 
     folder: Path
@@ -44,17 +46,29 @@ class Site:
     rounds: int
     durability: Durability = "os"
     lease_ttl_s: float = 0.5
+    url: str = ""
 
     @property
     def finished(self) -> Path:
         """There once all runs are finished."""
         return self.folder / "finished"
 
+    @property
+    def where(self) -> str:
+        return self.url or str(self.folder / "s.db")
+
     def open(self) -> Store:
-        return perdure.open(
-            self.folder / "s.db", durability=self.durability,
-            lease_ttl=timedelta(seconds=self.lease_ttl_s),
-        )  # fmt: skip
+        until = time.monotonic() + AWAY_MAX_S
+        while True:
+            try:
+                return perdure.open(
+                    self.where, durability=self.durability,
+                    lease_ttl=timedelta(seconds=self.lease_ttl_s),
+                )  # fmt: skip
+            except perdure.StoreUnavailable:  # its server was killed, too
+                if not self.url or time.monotonic() > until:
+                    raise
+            time.sleep(LOOK_S)
 
     def orders(self) -> list[tuple[str, str]]:
         """What is to be run: names of functions and agents."""
@@ -80,8 +94,10 @@ def spawn(site: Site, main: Callable[[Site], None]) -> int:
         agents.come(site.folder)
         threading.Thread(target=_end_with, args=(conductor,), daemon=True).start()
         main(site)
-    except BaseException:
-        site.note("odd", traceback.format_exc())
+    except BaseException as error:
+        # A server that is away for long is said, and nothing odd: somebody starts the next process.
+        away = site.url and isinstance(error, perdure.StoreUnavailable)
+        site.note("told" if away else "odd", traceback.format_exc())
         os._exit(1)
     os._exit(0)
 
@@ -140,7 +156,7 @@ def _run(site: Site, store: Store, info: RunInfo) -> None:
 
 async def _stand_by_async(site: Site) -> None:
     async with perdure.open_async(
-        site.folder / "s.db", durability=site.durability,
+        site.where, durability=site.durability,
         lease_ttl=timedelta(seconds=site.lease_ttl_s),
     ) as store:  # fmt: skip
 
@@ -184,13 +200,25 @@ def care(site: Site) -> None:
             store.start(FUNCTIONS[name], agent, site.rounds)
         while True:
             unfinished = store.runs(unfinished=True)
-            if not unfinished:
+            failed = store.runs(function="returning", status=["failed"])
+            if not unfinished and not failed:
                 site.finished.touch()
                 return
             for info in unfinished:
                 with contextlib.suppress(perdure.Conflict):  # it goes on meanwhile
                     _care_for(site, store, info)
+            for info in failed:
+                with contextlib.suppress(perdure.Conflict):
+                    _set_back(store, info)
             time.sleep(LOOK_S)
+
+
+def _set_back(store: Store, info: RunInfo) -> None:
+    """To any step that it came to, now that its code is mended."""
+    handle = store.handle(info.id)
+    agents.world.mend(info.agent)
+    events = [event for event in handle.report().events if event.kind in ("step", "tool", "edit")]
+    handle.retry(random.choice(events).place, effects=random.choice(("ask", "reuse")))
 
 
 def _care_for(site: Site, store: Store, info: RunInfo) -> None:
@@ -204,17 +232,23 @@ def _care_for(site: Site, store: Store, info: RunInfo) -> None:
                     break  # in order: the next comes another time
         for question in handle.questions():
             handle.answer(True, question=question.place, by="chaos")
+    if info.function == "returning":
+        for name in ("broken", "mended"):
+            handle.signal(name, key="once")
     if info.status != "needs_attention":
         return
-    doubtful = [effect for effect in handle.effects() if effect.state == "in doubt"]
+    doubtful = [effect for effect in handle.effects() if effect.open]
     for effect in doubtful:
+        op = effect.preview.partition("op='")[2].partition("'")[0]
+        if effect.state == "made before":  # it had done all that it had to
+            handle.settle(effect.place, done=op, by="chaos")
+            continue
         (branch,) = store.agent(info.agent).branches()
         if branch.holder is not None and store.alive(branch.holder):
             return  # somebody tries it again
         # Whoever had it under this epoch or an older one does nothing any more, once this has
         # looked: the next owner's is newer.
         if agents.world.look(info.agent, effect.key, branch.epoch + 1):
-            op = effect.preview.partition("op='")[2].partition("'")[0]
             handle.settle(effect.place, done=op, by="chaos")
         else:
             handle.settle(effect.place, not_done=True, by="chaos")

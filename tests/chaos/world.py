@@ -57,6 +57,14 @@ class World:
                 os.write(file, f"F\t{token}\n".encode())
             return False
 
+    def mend(self, agent: str) -> None:
+        """What the agent failed of is put right."""
+        (self._folder.parent / f"mended-{agent}").touch()
+
+    def mended(self, agent: str) -> bool:
+        """Whether it is."""
+        return (self._folder.parent / f"mended-{agent}").exists()
+
     def effects(self, agent: str) -> list[Effect]:
         """What was done for an agent, in order."""
         with self._locked(agent) as file:

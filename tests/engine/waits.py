@@ -12,7 +12,7 @@ import pytest
 
 from perdure.engine.drives import Command, Drive, Finished, FinishedMeanwhileError
 from perdure.model import FINISHED, Commit
-from perdure.storage.committer import Proposal
+from perdure.storage.proposals import Proposal
 from perdure.store import Store
 from tests.engine.conftest import Place
 

@@ -18,6 +18,7 @@ class Proxy:
 
     `cut`: what happens to the next message of a client, once: its "request" does not reach the
     server; or its "answer", which the server gave, does not come back. Both end the connection.
+    `links`: all connections that came, and those behind them.
     `refuses`: new connections are ended at once, and so are all that there are.
     """
 
@@ -27,7 +28,7 @@ class Proxy:
         self.cut: Cut = ""
         self.cuts = 0
         self._refuses = False
-        self._links: list[tuple[socket.socket, socket.socket]] = []
+        self.links: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -41,7 +42,7 @@ class Proxy:
     def refuses(self, value: bool) -> None:
         self._refuses = value
         if value:
-            for link in self._links:
+            for link in self.links:
                 self._end(*link)
 
     def _accept(self) -> None:
@@ -54,7 +55,7 @@ class Proxy:
                 client.close()
                 continue
             server = socket.create_connection(self._target)
-            self._links.append((client, server))
+            self.links.append((client, server))
             answer_lost = threading.Event()
             for work in (self._up, self._down):
                 threading.Thread(

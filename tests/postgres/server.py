@@ -23,6 +23,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +40,9 @@ HBA = """\
 local all all trust
 host all guarded 127.0.0.1/32 scram-sha-256
 host all all 127.0.0.1/32 trust
+local replication all trust
 host replication all 127.0.0.1/32 trust
+host all all 198.18.0.0/15 trust
 """
 _schemas = itertools.count()
 
@@ -93,12 +96,16 @@ def free_port() -> int:
 
 
 class Server:
-    """One server. `settings` go into its postgresql.conf over `QUICK`; `source` is a folder to
-    start from (a base backup, say) in place of a new one."""
+    """One server. `settings` go into its postgresql.conf over `QUICK`; `folder` may hold the data
+    of another one (a base backup, say); `inside` names the network namespace that it runs in, and
+    `host` the address there."""
 
     def __init__(
-        self, settings: Mapping[str, str] | None = None, *, folder: Path | None = None
-    ) -> None:
+        self, settings: Mapping[str, str] | None = None, *, folder: Path | None = None,
+        inside: str = "", host: str = "127.0.0.1",
+    ) -> None:  # fmt: skip
+        self.host = host
+        self._inside = ["ip", "netns", "exec", inside] if inside else []
         self.folder = folder or Path(tempfile.mkdtemp(prefix="perdure-pg-"))
         self.data = self.folder / "data"
         self.port = free_port()
@@ -130,7 +137,7 @@ class Server:
 
     def _configure(self) -> None:
         fixed = {
-            "port": str(self.port), "listen_addresses": "'127.0.0.1'",
+            "port": str(self.port), "listen_addresses": f"'{self.host}'",
             "unix_socket_directories": f"'{self.folder}'", "max_connections": "200",
             "shared_buffers": "64MB", "timezone": "'UTC'", "log_destination": "'stderr'",
         }  # fmt: skip
@@ -144,23 +151,72 @@ class Server:
 
     def start(self) -> Server:
         """Start, and wait until it answers."""
+        self.launch()
+        until = time.monotonic() + START_S
+        while not self.answers():
+            if not self.runs or time.monotonic() > until:
+                log_text = (self.folder / "log").read_text()[-2000:]
+                raise RuntimeError(f"the server did not start:\n{log_text}")
+            time.sleep(0.02)
+        return self
+
+    def answers(self) -> bool:
+        try:
+            psycopg.connect(self.own_url).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    @property
+    def runs(self) -> bool:
+        """Whether its first process is there; it need not answer yet."""
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> None:
+        """Start, and do not wait."""
         self._configure()
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [str(programs() / "postgres"), "-D", str(self.data)],
+                [*self._command(), str(programs() / "postgres"), "-D", str(self.data)],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
-                env={**os.environ, "LC_ALL": "C"}, start_new_session=True, **self._as,
+                env={**os.environ, "LC_ALL": "C"}, start_new_session=True,
+                **({} if self._inside else self._as),
             )  # fmt: skip
-        until = time.monotonic() + START_S
-        while True:
-            try:
-                psycopg.connect(self.url()).close()
-                return self
-            except psycopg.OperationalError:
-                if self._process.poll() is not None or time.monotonic() > until:
-                    log_text = (self.folder / "log").read_text()[-2000:]
-                    raise RuntimeError(f"the server did not start:\n{log_text}") from None
-                time.sleep(0.02)
+
+    def _command(self) -> list[str]:
+        """What stands before the server's own program: only root enters a namespace, and only
+        there becomes somebody else."""
+        if not self._inside:
+            return []
+        who = [f"--reuid={self._as['user']}", f"--regid={self._as['group']}", "--clear-groups"]
+        return [*self._inside, "setpriv", *who]
+
+    def crash(self) -> None:
+        """All its processes end at once, as when its machine does."""
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGSTOP)  # it makes no new ones meanwhile
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        for child in children.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        self.stop(signal.SIGKILL)
+
+    def standby(self, name: str) -> Server:
+        """A new server, not started yet, that follows this one under that name."""
+        folder = Path(tempfile.mkdtemp(prefix="perdure-pg-"))
+        if self._as:
+            os.chown(folder, self._as["user"], self._as["group"])
+        self.run(
+            "pg_basebackup", "-D", str(folder / "data"), "-R", "-X", "stream", "-c", "fast",
+            "--no-sync", "-d", f"{self.own_url}&application_name={name}",
+        )  # fmt: skip
+        return Server(self.settings, folder=folder)
+
+    def promote(self) -> None:
+        """A standby becomes a primary."""
+        self.sql("SELECT pg_promote(true, 60)")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End it and wait for it: SIGINT is PostgreSQL's fast way, SIGQUIT the immediate one,
@@ -185,7 +241,12 @@ class Server:
         query = {"schema": schema} if schema else {}
         query |= {name: str(value) for name, value in options.items()}
         more = "?" + "&".join(f"{name}={value}" for name, value in query.items()) if query else ""
-        return f"postgresql://{who}@127.0.0.1:{self.port}/{database}{more}"
+        return f"postgresql://{who}@{self.host}:{self.port}/{database}{more}"
+
+    @property
+    def own_url(self) -> str:
+        """Through its socket: from any network namespace, and whatever becomes of the network."""
+        return f"postgresql://{USER}@/postgres?host={self.folder}&port={self.port}"
 
     def new_url(self, **options: object) -> str:
         """The URL of a store that is not there yet, in a schema of its own."""
@@ -193,7 +254,7 @@ class Server:
 
     def sql(self, statement: str, *values: object, user: str = USER) -> list[Any]:
         """Execute one statement as the owner of all; its rows."""
-        with psycopg.connect(self.url(user=user), autocommit=True) as connection:
+        with psycopg.connect(self.own_url.replace(USER, user, 1), autocommit=True) as connection:
             cursor = connection.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
 

@@ -300,7 +300,7 @@ def test_i1_what_cannot_be_found_out_is_unknown(
     pen = Pen(backend)
     pen.write()
     made, _ = pen.make()
-    cutting = threading.Thread(target=lambda: _cut_off(proxy))
+    cutting = threading.Thread(target=lambda: cut_off(proxy))
     proxy.cut = "answer"
     cutting.start()
     (outcome,) = backend.append([made])
@@ -312,7 +312,7 @@ def test_i1_what_cannot_be_found_out_is_unknown(
     assert [row.header for row in backend.read(pen.number(), 2, 9)] == [made.header]
 
 
-def _cut_off(proxy: Proxy) -> None:
+def cut_off(proxy: Proxy) -> None:
     while not proxy.cuts:
         pass
     proxy.refuses = True

@@ -48,6 +48,7 @@ from perdure.storage.postgres.rows import from_text, ref_of, text, to_ref
 from perdure.storage.postgres.runs import list_ready, list_runs
 from perdure.storage.postgres.shipping import ship
 from perdure.storage.postgres.statements import statements
+from perdure.storage.postgres.witness import Witness
 from perdure.storage.postgres.writer import Writer
 
 T = TypeVar("T")
@@ -79,7 +80,9 @@ class PostgresBackend:
         self._pool = Pool(self._address, self._connect)
         self._line = Line(self._address, self._connect)
         self._notifier = Notifier(self._pool, self._address.schema, self._line.channel)
-        self._writer = Writer(self._address, self._pool, durability, self.now)
+        self._witness = Witness(self._address)
+        self._writer = Writer(self._address, self._pool, durability, self.now, self._witness)
+        self._all_durable = durability == "sync"
         self._ended: set[str] = set()
         _renew_after_fork(self)
 
@@ -92,6 +95,9 @@ class PostgresBackend:
                     "its tables are not there any more", target=f"store {self.url}",
                     hint="somebody dropped the schema, or this is another database",
                 )  # fmt: skip
+            if self._witness.meet(connection):
+                self._clock.forget()
+                self._clock.measure(lambda: self._ask_clock(connection))
         except BaseException as error:
             connection.close()
             if isinstance(error, psycopg.Error | DeadlineError):
@@ -99,11 +105,19 @@ class PostgresBackend:
             raise
         return connection
 
-    def _reading(self, work: Callable[[Connection], T]) -> T:
-        """Reading may be done again: on another connection, where the first one was lost."""
+    def _ask_clock(self, connection: Connection) -> int:
+        return int((connection.execute(self._sql["clock"]).fetchone() or (0,))[0])
+
+    def _reading(self, work: Callable[[Connection], T], no: int | None = None) -> T:
+        """Reading may be done again: on another connection, where the first one was lost.
+
+        Args:
+            no: the agent whose log is read.
+        """
         for tried in range(1, READ_TRIES + 1):
             try:
                 with self._pool.connection() as connection:
+                    self._witness.check([no])
                     return work(connection)
             except (psycopg.Error, DeadlineError) as error:
                 if not is_lost(error) or tried == READ_TRIES:
@@ -111,9 +125,9 @@ class PostgresBackend:
                 self._pool.forget()
         raise AssertionError("the last try returns or raises")
 
-    def _rows(self, name: str, values: Any = ()) -> list[Any]:
+    def _rows(self, name: str, values: Any = (), no: int | None = None) -> list[Any]:
         return self._reading(
-            lambda db: db.cursor(binary=True).execute(self._sql[name], values).fetchall()
+            lambda db: db.cursor(binary=True).execute(self._sql[name], values).fetchall(), no
         )
 
     # -- the log ---------------------------------------------------------------------------
@@ -128,14 +142,18 @@ class PostgresBackend:
     ) -> list[StoredCommit]:  # fmt: skip
         name = "read_down" if newest_first else "read_up"
         between = max(first, 0), min(last, SEQ_MAX)
-        return [StoredCommit(*row) for row in self._rows(name, (no, *between, limit))]
+        found = [StoredCommit(*row) for row in self._rows(name, (no, *between, limit), no)]
+        if found and self._all_durable:
+            newest = found[0 if newest_first else -1]
+            self._witness.saw(no, newest.seq, newest.header)
+        return found
 
     def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
         store = self._format.store
         return self._reading(lambda db: read_feed(db, self._sql, store, self.url, cursor, limit))
 
     def snapshot(self, no: int, seq: int) -> StoredSnapshot | None:
-        rows = self._rows("find_snapshot", (no, seq))
+        rows = self._rows("find_snapshot", (no, seq), no)
         if not rows:
             return None
         leaves = {leaf: data for _, _, leaf, data in rows if leaf is not None}
@@ -223,15 +241,19 @@ class PostgresBackend:
     ) -> Lease | Ref:  # fmt: skip
         values = no, text(branch), None if executor is None else text(executor), over, release
         taking = release is None and executor is not None
-        row = self._writer.settled(
-            lambda db: db.execute(self._sql["lease"], values).fetchone(), repeat=not taking
-        )
+
+        def lease(db: Connection) -> Any:
+            self._witness.check([no] if taking else [])
+            return db.execute(self._sql["lease"], values).fetchone()
+
+        row = self._writer.settled(lease, repeat=not taking)
         assert row is not None
         if row[2] is not None:
             names = self._rows("find_name", (no,))
             name = from_text(names[0][0]) if names else ""
             raise closed_of(msgspec.json.decode(row[2]), name, self.url)
         if executor is not None and row[0] is not None:
+            self._witness.took(no, branch, row[0])
             return Lease(no, branch, executor, row[0])
         if row[1] is None:
             raise NotFound("there is no such branch", target=f"branch {branch!r}")
@@ -333,6 +355,7 @@ class PostgresBackend:
         """In a forked child: connections, locks and threads are the parent's."""
         self._clock.renew()
         self._pool.renew()
+        self._witness.renew()
         self._line.renew()
         self._notifier.renew()
 

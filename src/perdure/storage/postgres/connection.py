@@ -32,6 +32,18 @@ CANCEL_S = 5.0
 SERVER_MIN = 130_000
 PREPARE_AFTER = 2
 
+_NOTICING = "".join(
+    f", set_config('{name}', '{value}', false)"
+    for name, value in (
+        ("tcp_keepalives_idle", 10),
+        ("tcp_keepalives_interval", 5),
+        ("tcp_keepalives_count", 4),
+        ("tcp_user_timeout", 30_000),
+    )
+)
+"""So that the server notices within half a minute that our machine is gone, too: it would keep for
+two hours what the session holds, locks in the middle of a transaction among it."""
+
 _POLL = {
     waiting.WAIT_R: select.POLLIN,
     waiting.WAIT_W: select.POLLOUT,
@@ -50,10 +62,12 @@ class Connection(psycopg.Connection[Any]):
     Attributes:
         pooled: a pooler stands between: this session may be another one at each transaction.
         doubt: what the server said of the last COMMIT that was not done as it should.
+        server: which server this is, by the moment at which it was started; "": a standby.
     """
 
     deadline_s: float = 30.0
     pooled: bool = False
+    server: str = ""
     doubt: str | None = None
 
     def wait(self, gen: PQGen[RV], interval: float = 0.0, timeout: float | None = None) -> RV:
@@ -177,7 +191,8 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
     def ask() -> int:
         cursor = connection.execute(
             "SELECT pg_backend_pid(), current_setting('server_encoding'), "
-            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, CASE "
+            "WHEN pg_is_in_recovery() THEN '' ELSE pg_postmaster_start_time()::text END" + _NOTICING
         )
         seen[:] = cursor.fetchone() or ()
         return int(seen[2])
@@ -188,6 +203,7 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
             f"the database's encoding is {seen[1]}", target=target,
             hint="create one with ENCODING 'UTF8' TEMPLATE template0",
         )  # fmt: skip
+    connection.server = str(seen[3])
     if seen[0] != connection.info.backend_pid:
         connection.pooled = True
         connection.prepare_threshold = None

@@ -103,7 +103,7 @@ _SAID = {
     r"session is read-only|not in hot standby|is in hot standby": "25006",
 }
 
-_AWAY = ("", "08", "57", "25006")
+_AWAY = ("", "08", "57", "25006", "53300")
 
 _UNAVAILABLE: dict[str, tuple[str, str]] = {
     "": (
@@ -121,6 +121,10 @@ _UNAVAILABLE: dict[str, tuple[str, str]] = {
     "42501": (
         "permission denied",
         "give this user the role for what it does; docs/postgres.md tells which there are",
+    ),
+    "53300": (
+        "the server has no connection free",
+        "its max_connections must have room for those of all processes; ?pool_size=N in the URL",
     ),
     "53": ("the server is out of resources", "free disk, memory or connections, and try again"),
     "55P03": ("a lock could not be had in time", "make the call again"),

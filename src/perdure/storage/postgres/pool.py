@@ -62,6 +62,7 @@ class Pool:
             raise self._final
 
     def _take(self) -> tuple[Connection, int]:
+        began = time.monotonic()
         with self._turn:
             self.check()
             if not self._turn.wait_for(self._has_room, self._address.pool_timeout_s):
@@ -77,7 +78,7 @@ class Pool:
             if self._idle:
                 return self._idle.pop(), age
         try:
-            return self._reach(), age
+            return self._reach(began), age
         except BaseException:
             self._give_back(None, age)
             raise
@@ -85,9 +86,10 @@ class Pool:
     def _has_room(self) -> bool:
         return self._busy < self._address.pool_size or self._final is not None
 
-    def _reach(self) -> Connection:
-        """Connect; a server that is away may be back soon."""
-        until, pause = time.monotonic() + self._address.retry_s, BACKOFF_S
+    def _reach(self, began: float) -> Connection:
+        """Connect; a server that is away may be back soon. Who waited for others that tried the
+        same does not begin to wait anew."""
+        until, pause = began + self._address.retry_s, BACKOFF_S
         while True:
             try:
                 return self._connect()

@@ -211,6 +211,22 @@ SELECT {message_columns}, tx::text FROM {schema}.inbox
 WHERE (tx, no) > (%s::xid8, %s) AND tx < pg_snapshot_xmin(pg_current_snapshot())
 ORDER BY tx, no LIMIT %s;
 
+-- name: find_lost_commits
+-- Of commits that somebody knows of, those that are not in the log as they were.
+SELECT k.no, (SELECT a.name FROM {schema}.agents a WHERE a.no = k.no), k.seq, coalesce(
+    (SELECT max(c.seq) FROM {schema}.commits c WHERE c.agent_no = k.no), 0)
+FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[]) AS k (no, seq, header)
+WHERE NOT EXISTS (SELECT 1 FROM {schema}.commits c
+    WHERE c.agent_no = k.no AND c.seq = k.seq AND c.header = k.header);
+
+-- name: find_lost_epochs
+-- Of epochs that somebody took, those that the branch has not come to.
+SELECT k.no, (SELECT a.name FROM {schema}.agents a WHERE a.no = k.no), k.branch, k.epoch,
+    coalesce(r.epoch, 0)
+FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS k (no, branch, epoch)
+LEFT JOIN {schema}.refs r ON r.agent_no = k.no AND r.name = k.branch
+WHERE coalesce(r.epoch, 0) < k.epoch;
+
 -- name: has_begun
 -- Whether a transaction's number was given here already.
 SELECT %s::xid8 < pg_snapshot_xmax(pg_current_snapshot());

@@ -32,6 +32,7 @@ from perdure.storage.postgres.faults import (
 from perdure.storage.postgres.pool import BACKOFF_MAX_S, BACKOFF_S, Pool
 from perdure.storage.postgres.rows import text
 from perdure.storage.postgres.statements import statements
+from perdure.storage.postgres.witness import LostCommitsError, Witness
 
 T = TypeVar("T")
 
@@ -46,12 +47,14 @@ class Writer:
     """See the module."""
 
     def __init__(
-        self, address: Address, pool: Pool, durability: Durability, now: Callable[[], int]
-    ) -> None:
+        self, address: Address, pool: Pool, durability: Durability, now: Callable[[], int],
+        witness: Witness,
+    ) -> None:  # fmt: skip
         self._address = address
         self._pool = pool
         self._sync = durability == "sync"
         self._now = now
+        self._witness = witness
         self._sql = statements(address.schema)
 
     # -- commits ---------------------------------------------------------------------------
@@ -84,7 +87,9 @@ class Writer:
         except Exception as error:
             if is_lost(error):
                 return self._look_up(items, error)
-            if isinstance(error, PerdureError | DeadlineError):
+            if isinstance(error, PerdureError | DeadlineError) and (
+                len(items) == 1 or not isinstance(error, LostCommitsError)
+            ):
                 return [translate(error, self._address)] * len(items)
             if len(items) == 1:
                 known = isinstance(error, psycopg.Error)
@@ -100,6 +105,7 @@ class Writer:
                     outcomes = self._write(connection, items)
                     if any(isinstance(outcome, Appended) for outcome in outcomes):
                         connection.check_doubt()
+                        self._keep_in_mind(items, outcomes)
                 return outcomes
             except AGAIN:
                 if tried == AGAIN_MAX:
@@ -108,6 +114,7 @@ class Writer:
         raise AssertionError("the last try returns or raises")
 
     def _write(self, connection: Connection, items: Sequence[Append]) -> list[Outcome]:
+        self._witness.check(item.no for item in items)
         durable = self._sync or any(item.sync for item in items)
         now = self._now()
         if items[0].then:
@@ -118,6 +125,15 @@ class Writer:
             outcome_of(row, item, self._address.shown)
             for row, item in zip(rows, items, strict=True)
         ]
+
+    def _keep_in_mind(self, items: Sequence[Append], outcomes: Sequence[Outcome]) -> None:
+        """What a server must not have lost; of `group` and `os` it may."""
+        if not self._sync and not any(item.sync for item in items):
+            return
+        for item, outcome in zip(items, outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                last = item.then[-1] if item.then else item
+                self._witness.saw(outcome.no, last.seq, last.header)
 
     def _write_whole(self, connection: Connection, item: Append, now: int) -> Outcome:
         """A commit that creates its agent, with those that follow it: all, or none."""
@@ -145,13 +161,23 @@ class Writer:
     def _look_up(self, items: Sequence[Append], error: Exception) -> list[Outcome]:
         self._pool.forget()
         until = time.monotonic() + self._address.deadline_s
-        return [self._look_up_one(item, until, error) for item in items]
+        outcomes: list[Outcome] = []
+        unknown: StoreUnavailable | None = None
+        for item in items:
+            # What could not be found out of one, cannot of the others: they have waited as long.
+            outcome = unknown or self._look_up_one(item, until, error)
+            outcomes.append(outcome)
+            if isinstance(outcome, StoreUnavailable) and outcome.outcome == "unknown":
+                unknown = outcome
+        return outcomes
 
     def _look_up_one(self, item: Append, until: float, error: Exception) -> Outcome:
         pause = BACKOFF_S
         while True:
             try:
                 return self._found_or_written(item)
+            except LostCommitsError as lost:
+                return lost
             except (InDoubtError, PerdureError) as problem:
                 return self._unknown(problem)
             except Exception as again:
@@ -166,16 +192,18 @@ class Writer:
 
     def _found_or_written(self, item: Append) -> Outcome:
         no = self._landed(item)
-        if no is not None:
-            return Appended(no)
-        outcome = self._transact([item])[0]
-        # A first commit has no log to wait at: the lost one may have come in until now.
-        if isinstance(outcome, Refused) and (no := self._landed(item)) is not None:
-            return Appended(no)
-        return outcome
+        if no is None:
+            outcome = self._transact([item])[0]
+            # A first commit has no log to wait at: the lost one may have come in until now.
+            if not isinstance(outcome, Refused) or (no := self._landed(item)) is None:
+                return outcome
+        landed = Appended(no)
+        self._keep_in_mind([item], [landed])
+        return landed
 
     def _landed(self, item: Append) -> int | None:
         with self._pool.connection() as connection:
+            self._witness.check([item.no])
             connection.doubt = None
             durable = self._sync or item.sync
             values = (

@@ -1,0 +1,146 @@
+"""What this process knows that the log has, and whether the server that answers now has it, too.
+
+A standby that did not follow synchronously may be promoted without the last commits that were
+acknowledged, and an old primary may come back beside a new one. Such a server looks like any other:
+whoever went on there would do again what was done, and say nothing. So a process keeps, for each
+agent, the last commit that it was told of as durable, and for each branch the last epoch that it
+took. The first connection to a server that was started at another moment than the one before it,
+asks for all of these. What is missing there makes the agent's log `Corrupt` for this process, until
+it ends: which of two histories is the right one is for people to say.
+
+A process that knows nothing of a commit cannot miss it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from perdure.errors import Corrupt
+from perdure.storage.postgres.address import Address
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.rows import from_text, text
+from perdure.storage.postgres.statements import statements
+from perdure.storage.postgres.wire import blobs, numbers, texts
+
+KEPT = 20_000
+"""Of how many agents, those seen last, the last commit is known."""
+
+HINT = (
+    "an asynchronous standby was promoted without it, or an old primary came back: stop all "
+    "writers, and compare the servers' logs (`perdure log`) and what the tools did; start this "
+    "program anew to go on with the log as it is here"
+)
+
+
+class LostCommitsError(Corrupt):
+    """The server's log lacks what was acknowledged."""
+
+
+class Witness:
+    """See the module."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._sql = statements(address.schema)
+        self._commits: dict[int, tuple[int, bytes]] = {}
+        self._epochs: dict[tuple[int, str], int] = {}
+        self._lost: dict[int, str] = {}
+        self._server = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._meeting = threading.Lock()
+
+    def renew(self) -> None:
+        """In a forked child: somebody may have held a lock."""
+        self._begin()
+
+    # -- what is known -----------------------------------------------------------------------
+
+    def saw(self, no: int, seq: int, header: bytes) -> None:
+        """A commit that is durable."""
+        with self._lock:
+            known = self._commits.pop(no, None)
+            self._commits[no] = known if known and known[0] > seq else (seq, header)
+            if len(self._commits) > KEPT:
+                del self._commits[next(iter(self._commits))]
+
+    def took(self, no: int, branch: str, epoch: int) -> None:
+        """A lease."""
+        with self._lock:
+            self._epochs.pop((no, branch), None)
+            self._epochs[no, branch] = epoch
+            if len(self._epochs) > KEPT:
+                del self._epochs[next(iter(self._epochs))]
+
+    def check(self, numbers_: Iterable[int | None]) -> None:
+        """Asked before anything is said of agents, or done to them.
+
+        Raises:
+            LostCommitsError: of one of them the server has lost something.
+        """
+        if not self._lost:
+            return
+        for no in numbers_:
+            if no in self._lost:
+                raise self.error(no)
+
+    def error(self, no: int) -> LostCommitsError:
+        who, _, what = self._lost[no].partition("\0")
+        return LostCommitsError(what, target=who, hint=HINT)
+
+    # -- whether it is there -----------------------------------------------------------------
+
+    def meet(self, db: Connection) -> bool:
+        """A new connection: where it leads to another server than the last one did, ask it for all
+        that is known. A standby is allowed to be behind.
+
+        Returns:
+            Whether another one answered before.
+        """
+        if not db.server or db.server == self._server:
+            return False
+        with self._meeting:
+            before = self._server
+            if db.server == before:
+                return False
+            with self._lock:
+                commits, epochs = dict(self._commits), dict(self._epochs)
+            if commits:
+                self._ask_for_commits(db, commits)
+            if epochs:
+                self._ask_for_epochs(db, epochs)
+            self._server = db.server
+        return bool(before)
+
+    def _ask_for_commits(self, db: Connection, known: dict[int, tuple[int, bytes]]) -> None:
+        seqs = [seq for seq, _ in known.values()]
+        headers = [header for _, header in known.values()]
+        values = numbers(list(known)), numbers(seqs), blobs(headers)
+        for no, name, seq, last in db.execute(self._sql["find_lost_commits"], values).fetchall():
+            if last >= seq:
+                there = "has another one in its place"
+            else:
+                there = f"ends at commit {last}" if last else "has none of it"
+            knows = f"this process knows commit {seq}"
+            self._note(no, name, f"{knows}, and the log of the server that answers {there}")
+
+    def _ask_for_epochs(self, db: Connection, known: dict[tuple[int, str], int]) -> None:
+        values = (
+            numbers([no for no, _ in known]), texts([text(branch) for _, branch in known]),
+            numbers(list(known.values())),
+        )  # fmt: skip
+        for no, name, branch, epoch, last in db.execute(
+            self._sql["find_lost_epochs"], values
+        ).fetchall():
+            self._note(
+                no, name,
+                f"this process took epoch {epoch} of branch {from_text(branch)!r}, and the server "
+                f"that answers is at epoch {last}",
+            )  # fmt: skip
+
+    def _note(self, no: int, name: str | None, what: str) -> None:
+        who = f"agent number {no}" if name is None else f"agent {from_text(name)!r}"
+        self._lost.setdefault(no, f"{who} of store {self._address.shown}\0{what}")

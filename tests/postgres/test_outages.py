@@ -1,0 +1,236 @@
+"""A server that dies and comes back under load: nothing acknowledged is lost, and all goes on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import perdure
+from perdure.errors import StoreUnavailable
+from perdure.testing.pen import Pen
+from tests.chaos.processes import Site
+from tests.postgres.conftest import Open
+from tests.postgres.crew import Crew
+from tests.postgres.proxy import Proxy
+from tests.postgres.server import START_S, Server
+from tests.postgres.test_faults import cut_off, through
+
+DURABLE = {"fsync": "on", "full_page_writes": "on"}
+ENDS: dict[str, Callable[[Server], None]] = {
+    "crash": Server.crash,
+    "killed": lambda server: server.stop(signal.SIGKILL),
+    "immediate": lambda server: server.stop(signal.SIGQUIT),
+}
+
+
+@pytest.fixture(scope="module")
+def durable() -> Iterator[Server]:
+    server = Server(DURABLE).start()
+    yield server
+    server.remove()
+
+
+def restart(server: Server) -> None:
+    """What a killed first process has left may be in the way for a moment."""
+    until = time.monotonic() + START_S
+    server.launch()
+    while not server.answers():
+        assert time.monotonic() < until
+        if not server.runs:
+            server.launch()
+        time.sleep(0.02)
+
+
+def _set(number: int, draft: dict[str, int]) -> None:
+    draft["n"] = number
+
+
+class Writers:
+    """Threads that write to an agent each, and know what was acknowledged."""
+
+    def __init__(self, url: str, threads: int) -> None:
+        self._store = perdure.open(url)
+        self._stop = threading.Event()
+        self.acknowledged = [0] * threads
+        self.problems: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._write, args=(which,)) for which in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _write(self, which: int) -> None:
+        agent = self._store.agent(f"writer-{which}", initial={"n": 0})
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            try:
+                agent.update(partial(_set, number), key=f"k{number}")
+            except BaseException as error:
+                self.problems.append(error)
+                return
+            self.acknowledged[which] = number
+
+    def go_on(self, more: int = 5) -> None:
+        """Until each has written so much more, or failed."""
+        wanted = [number + more for number in self.acknowledged]
+        while not self.problems and any(
+            number < least for number, least in zip(self.acknowledged, wanted, strict=True)
+        ):
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self._store.close()
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_i1_what_was_acknowledged_survives_and_writers_see_no_error(
+    durable: Server, how: str
+) -> None:
+    """Many threads at once, more than connections: each waits for the server, and none for the
+    others' waiting; what was in doubt is found, so that no key is used twice."""
+    url = durable.new_url(retry=60, pool_size=3)
+    writers = Writers(url, 8)
+    try:
+        for _ in range(2):
+            writers.go_on()
+            ENDS[how](durable)
+            restart(durable)
+        writers.go_on()
+    finally:
+        writers.stop()
+    assert writers.problems == []
+    with perdure.open(url) as store:
+        for which, number in enumerate(writers.acknowledged):
+            agent = store.agent(f"writer-{which}")
+            assert agent.state["n"] == number
+            assert agent.seq == number + 1  # nothing twice
+            agent.verify()
+
+
+@pytest.mark.parametrize("how", ["crash", "immediate"])
+def test_agents_go_on_by_themselves(durable: Server, tmp_path: Path, how: str) -> None:
+    """Two workers and whoever answers; the server ends twice in the middle of their work."""
+    crew = Crew(Site(tmp_path, 1, 2, "sync", 2.0, durable.new_url()))
+    try:
+        for part in ("work", "work", "care"):
+            crew.hire(part)
+        for _ in range(2):
+            crew.await_effects(6)
+            ENDS[how](durable)
+            restart(durable)
+        crew.finish()
+    finally:
+        crew.end()
+
+
+def test_agents_go_on_after_an_outage_that_is_longer_than_they_wait(
+    durable: Server, tmp_path: Path
+) -> None:
+    """Calls of runs in the middle of their work fail; a worker says that the store is away, looks
+    again, later and later, and takes its runs up where they were."""
+    crew = Crew(Site(tmp_path, 1, 2, "sync", 2.0, durable.new_url(retry=0.2)))
+    try:
+        for part in ("work", "work", "care"):
+            crew.hire(part)
+        crew.await_effects(6)
+        durable.crash()
+        crew.wait(lambda: crew.said("worker unavailable") >= 2)
+        restart(durable)
+        crew.finish()
+    finally:
+        crew.end()
+
+
+def test_who_waits_for_a_server_that_stays_away_hears_of_it_in_time(
+    server: Server, url: str, proxy: Proxy, open_store: Open
+) -> None:
+    """Every thread that waited for a connection began to wait for the server anew: with 24 threads
+    and one connection the last one heard of it after fourteen times as long."""
+    retry_s = 1.0
+    backend = open_store(through(proxy, server, url) + f"&pool_size=1&retry={retry_s}")
+    backend.agents()
+    proxy.refuses = True
+    began, took = time.monotonic(), []
+
+    def ask() -> None:
+        with pytest.raises(StoreUnavailable, match=r"cannot be reached|lost"):
+            backend.agents()
+        took.append(time.monotonic() - began)
+
+    threads = [threading.Thread(target=ask) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(took) == 24
+    assert max(took) < 6 * retry_s
+    proxy.refuses = False
+    assert backend.agents() == []
+
+
+def test_a_batch_in_doubt_is_waited_for_once(
+    server: Server, url: str, proxy: Proxy, open_store: Open
+) -> None:
+    """Each commit of a batch that was cut off waited for the server anew, one after the other."""
+    retry_s = 1.0
+    backend = open_store(through(proxy, server, url) + f"&retry={retry_s}")
+    pens = [Pen(backend, f"a{number}") for number in range(16)]
+    for pen in pens:
+        pen.write()
+    cutting = threading.Thread(target=cut_off, args=(proxy,))
+    proxy.cut = "answer"
+    cutting.start()
+    began = time.monotonic()
+    outcomes = backend.append([pen.make()[0] for pen in pens])
+    took_s = time.monotonic() - began
+    cutting.join()
+    assert {getattr(outcome, "outcome", None) for outcome in outcomes} == {"unknown"}
+    assert took_s < len(pens) * retry_s / 3
+
+
+def test_a_server_that_is_full_is_waited_for(
+    server: Server, url: str, proxy: Proxy, open_store: Open
+) -> None:
+    """After a failover all come at once: who was refused a connection gave up, with an error."""
+    if not server.sql("SELECT 1 FROM pg_roles WHERE rolname = 'crowded'"):
+        server.sql("CREATE ROLE crowded LOGIN CONNECTION LIMIT 1 IN ROLE perdure")
+    open_store(url)
+    crowded = url.replace("//perdure@", "//crowded@")
+    backend = open_store(through(proxy, server, crowded) + "&retry=60")
+    came = len(proxy.links)
+    found: list[object] = []
+    with psycopg.connect(crowded.partition("?")[0]):
+        thread = threading.Thread(target=lambda: found.append(backend.agents()))
+        thread.start()
+        while len(proxy.links) < came + 3 and thread.is_alive():
+            time.sleep(0.01)
+        assert found == []
+    thread.join()
+    assert found == [[]]
+
+
+def test_after_a_restart_the_clock_is_that_of_who_answers_now(
+    durable: Server, open_store: Open
+) -> None:
+    """The measure with the shortest round trip counted for a minute, also when it was of a server
+    that had been replaced since: timers went by its clock."""
+    backend = open_store(durable.new_url(retry=60))
+    backend.agents()
+    ahead_us = 3600 * 1_000_000
+    backend._clock.measure(lambda: round(time.time() * 1e6) + ahead_us)
+    assert backend.now() > time.time() * 1e6 + ahead_us / 2
+    durable.crash()
+    restart(durable)
+    backend.agents()
+    assert backend.now() < time.time() * 1e6 + ahead_us / 2
