@@ -23,6 +23,7 @@ import zstandard
 import perdure
 from bench.peers.serving import result
 from bench.workplace import Message, Ticket, open_ticket
+from perdure.core.envelope import open_envelope
 from perdure.storage.sqlite.connection import connect
 
 STRAIGHT = "straight line"
@@ -130,7 +131,6 @@ def replay_in_a_straight_line(path: Path, agent_no: int, name: str) -> int:
     """Read the log of an agent, prove all of it, and go over the steps that it recorded, from their
     arguments to their results: how many there were."""
     database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="cksmvfs")
-    inflate = zstandard.ZstdDecompressor().decompress
     first = agent_no << 36
     previous, steps = b"", []
     for header, payload in database.execute(READ, (first, first + FIRST - 1)):
@@ -141,8 +141,7 @@ def replay_in_a_straight_line(path: Path, agent_no: int, name: str) -> int:
         ):
             raise AssertionError("the log is damaged")
         previous = b"\x01" + sha256(b"perdure.commit.v1\0" + header).digest()
-        body = payload[22:]
-        _, records = _decode(inflate(body) if payload[4] & 1 else body)
+        _, records = _decode(open_envelope(payload, name))
         steps += [record for record in records if record["t"] == "step"]
     database.close()
     total = 0

@@ -20,6 +20,7 @@ from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing.contract import Pen
+from tests.engine.waits import until
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def in_child(work: Any, seconds: float = 20) -> int:
         except BaseException as error:
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
             os._exit(1)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
@@ -119,14 +120,17 @@ def test_an_interrupt_while_waiting_in_line_blocks_nobody() -> None:
     first = threading.Thread(target=lambda: store.agent("first").update(lambda d: d.update(x=1)))
     first.start()
     assert backend.begun.wait(20)
-    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-    kicker = threading.Timer(0.3, backend.go_on.set)
-    timer.start()
-    kicker.start()
+
+    def interrupt() -> None:
+        until(lambda: any(proposal.waited_for for proposal in committer._queue))
+        signal.raise_signal(signal.SIGINT)
+
+    second = store.agent("second")
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        store.agent("second").update(lambda d: d.update(x=1))
+        second.update(lambda d: d.update(x=1))
+    backend.go_on.set()
     first.join(20)
-    kicker.join()
     late = threading.Thread(target=lambda: store.agent("third").update(lambda d: d.update(x=1)))
     late.start()
     late.join(20)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -175,3 +176,26 @@ def test_a_store_serves_more_threads_than_it_has_connections(url: str, open_stor
     assert found == [[]] * 12
     assert len(backend._pool._idle) <= 2
     assert all(isinstance(one, Connection) for one in backend._pool._idle)
+
+
+def test_a_closed_store_leaves_the_files_of_a_forked_child_alone(
+    url: str, open_store: Open
+) -> None:
+    """In a forked child, stores that the parent had closed closed their pipes once more, by numbers
+    that belonged to somebody else's files by then."""
+    backend = open_store(url)
+    backend.listen("x", lambda _: None)()
+    backend.heartbeat("x", 10_000)
+    backend.close()
+    pipes = [os.pipe() for _ in range(8)]  # they take the numbers that have become free
+    child = os.fork()
+    if child == 0:
+        with suppress(OSError):
+            for _, end in pipes:
+                os.write(end, b"!")
+        os._exit(0)
+    os.waitpid(child, 0)
+    for read, write in pipes:
+        os.close(write)
+        assert os.read(read, 1) == b"!"
+        os.close(read)

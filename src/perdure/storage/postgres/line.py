@@ -75,6 +75,9 @@ class Line:
 
     def renew(self) -> None:
         """In a forked child: the session, and what it holds, is the parent's."""
+        if self._closed:
+            self._lock = threading.RLock()
+            return  # its pipe is closed; the numbers of its ends may be others' by now
         if self._conn is not None:
             self._conn.abandon()
             self._conn = None
@@ -225,5 +228,6 @@ class Line:
             self._hang_up()
             self._listeners.close()
             os.close(self._waker)  # wakes the thread, which closes the other end
+            self._waker = -1
             if self._thread is None:
                 os.close(self._wake)
