@@ -121,9 +121,11 @@ def test_an_interrupt_while_waiting_in_line_blocks_nobody() -> None:
     first.start()
     assert backend.begun.wait(20)
 
+    here = threading.get_ident()
+
     def interrupt() -> None:
         until(lambda: any(proposal.waited_for for proposal in committer._queue))
-        signal.raise_signal(signal.SIGINT)
+        signal.pthread_kill(here, signal.SIGINT)
 
     second = store.agent("second")
     threading.Thread(target=interrupt).start()
