@@ -129,8 +129,13 @@ def test_an_interrupt_while_waiting_in_line_blocks_nobody() -> None:
 
     second = store.agent("second")
     threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        second.update(lambda d: d.update(x=1))
+    # A shell's background process ignores Ctrl-C, and so would Python in it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            second.update(lambda d: d.update(x=1))
+    finally:
+        signal.signal(signal.SIGINT, before)
     backend.go_on.set()
     first.join(20)
     late = threading.Thread(target=lambda: store.agent("third").update(lambda d: d.update(x=1)))
