@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from importlib.metadata import version
-from typing import cast
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.postgres import PostgresSaver
 
 from perdure.errors import NotAStore, UnsupportedFormat
-from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.moving_database import Database
 from perdure.integrations.langgraph.moving_serde import Reader
 from perdure.integrations.langgraph.moving_source import (
     Address,
+    ReadBySaver,
     SourceThread,
     WriteKey,
-    by_langgraph,
     in_order,
     in_write_order,
     no_such_thread,
@@ -64,7 +60,7 @@ FROM checkpoint_writes AS x LEFT JOIN checkpoints AS c USING (thread_id, checkpo
 _ONLY = "WHERE x.thread_id = ANY(%s)"
 
 
-class PostgresSource:
+class PostgresSource(ReadBySaver):
     """Reads through LangGraph's own `PostgresSaver`, so that what comes is what LangGraph shows.
 
     Each thread is read in one read-only transaction, which ends with the thread: who writes
@@ -181,17 +177,8 @@ class PostgresSource:
             )  # fmt: skip
         return in_order([Address(space, id, parent or None) for space, id, parent in rows])
 
-    def read(self, thread: str, address: Address) -> CheckpointTuple:
-        config = names.config_of(thread, address.namespace, address.id)
-        with self._database.said(), by_langgraph(f"{thread}, {address}"):
-            found = self._saver.get_tuple(cast(RunnableConfig, config))
-        assert found is not None  # one snapshot
-        return found
-
-    @property
-    def unread(self) -> bool:
-        was, self._reader.unread = self._reader.unread, False
-        return was
+    def _said(self) -> AbstractContextManager[None]:
+        return self._database.said()
 
     def write_keys(self, thread: str, address: Address) -> list[WriteKey]:
         with self._database.said():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 from msgspec import Struct
 
 from perdure.errors import Corrupt, NotFound
+from perdure.integrations.langgraph import names
 
 NAMES_SHOWN = 10
 
@@ -83,6 +84,30 @@ class Source(Protocol):
 
 
 # -- what every kind does alike ----------------------------------------------------------------
+
+
+class ReadBySaver:
+    """What sources have in common that LangGraph's own saver reads."""
+
+    _saver: Any
+    _reader: Any
+
+    def _said(self) -> AbstractContextManager[None]:
+        """Around all that asks the source: its troubles as errors of ours."""
+        raise NotImplementedError
+
+    def read(self, thread: str, address: Address) -> CheckpointTuple:
+        config = names.config_of(thread, address.namespace, address.id)
+        with self._said(), by_langgraph(f"{thread}, {address}"):
+            found: CheckpointTuple | None = self._saver.get_tuple(config)
+        assert found is not None  # all is read as of one moment
+        return found
+
+    @property
+    def unread(self) -> bool:
+        was: bool = self._reader.unread
+        self._reader.unread = False
+        return was
 
 
 def no_such_thread(name: str, there: Sequence[str], target: str) -> NotFound:

@@ -7,20 +7,16 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import cast
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from perdure.errors import Corrupt, NotAStore, NotFound, PerdureError, StoreUnavailable
-from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.moving_serde import Reader
 from perdure.integrations.langgraph.moving_source import (
     Address,
+    ReadBySaver,
     SourceThread,
     WriteKey,
-    by_langgraph,
     in_order,
     in_write_order,
     no_such_thread,
@@ -38,7 +34,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-class SqliteSource:
+class SqliteSource(ReadBySaver):
     """Reads through LangGraph's own `SqliteSaver`, so that what comes is what LangGraph shows.
 
     The file is opened read-only; what is still in a WAL beside it is seen. One read transaction
@@ -129,18 +125,6 @@ class SqliteSource:
                 "WHERE thread_id = ?", (thread,),
             )  # fmt: skip
             return in_order([Address(space, id, parent or None) for space, id, parent in rows])
-
-    def read(self, thread: str, address: Address) -> CheckpointTuple:
-        config = names.config_of(thread, address.namespace, address.id)
-        with self._said(), by_langgraph(f"{thread}, {address}"):
-            found = self._saver.get_tuple(cast(RunnableConfig, config))
-        assert found is not None  # one transaction
-        return found
-
-    @property
-    def unread(self) -> bool:
-        was, self._reader.unread = self._reader.unread, False
-        return was
 
     def write_keys(self, thread: str, address: Address) -> list[WriteKey]:
         with self._said():
