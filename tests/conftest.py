@@ -9,3 +9,6 @@ from hypothesis import settings
 settings.register_profile("perdure", deadline=None, derandomize=True)
 settings.register_profile("perdure-hunt", deadline=None)
 settings.load_profile("perdure-hunt" if os.environ.get("PERDURE_HUNT") else "perdure")
+
+for name in [name for name in os.environ if name.startswith("PG")]:
+    del os.environ[name]  # libpq's: they would reach into every connection to the tests' servers

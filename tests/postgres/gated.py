@@ -1,11 +1,14 @@
 """`python -m tests.postgres.gated URL FOLDER HOST TTL_S`: a worker whose tool waits at a gate.
 
 In the folder, `at-HOST-AGENT` is there once the tool is called on that host, and `gate-HOST` lets
-it go on.
+it go on. What happens is logged to stderr, and so is where each thread is, on SIGUSR1.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import logging
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -47,6 +50,8 @@ def gated(run: perdure.Run[dict[str, Any]]) -> str:
 def main(url: str, where: str, name: str, ttl_s: str) -> None:
     global folder, host
     folder, host = Path(where), name
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    faulthandler.register(signal.SIGUSR1)
     with perdure.open(url, lease_ttl=timedelta(seconds=float(ttl_s))) as store:
         Worker(store, [gated]).run(signals=False)
 

@@ -155,8 +155,7 @@ class Server:
         until = time.monotonic() + START_S
         while not self.answers():
             if not self.runs or time.monotonic() > until:
-                log_text = (self.folder / "log").read_text()[-2000:]
-                raise RuntimeError(f"the server did not start:\n{log_text}")
+                raise RuntimeError(f"the server did not start:\n{self.last_words()}")
             time.sleep(0.02)
         return self
 
@@ -166,6 +165,10 @@ class Server:
         except psycopg.OperationalError:
             return False
         return True
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return (self.folder / "log").read_text()[-2000:]
 
     @property
     def runs(self) -> bool:
@@ -254,7 +257,9 @@ class Server:
 
     def sql(self, statement: str, *values: object, user: str = USER) -> list[Any]:
         """Execute one statement as the owner of all; its rows."""
-        with psycopg.connect(self.own_url.replace(USER, user, 1), autocommit=True) as connection:
+        with psycopg.connect(
+            self.own_url.replace(USER, user, 1), autocommit=True, client_encoding="UTF8"
+        ) as connection:
             cursor = connection.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import traceback
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -34,11 +35,12 @@ def schema_of(url: str) -> str:
 
 
 @pytest.fixture
-def guarded(server: Server) -> Server:
+def guarded(server: Server) -> Iterator[Server]:
     """With a user who needs a password, and may do nothing."""
     if not server.sql("SELECT 1 FROM pg_roles WHERE rolname = 'guarded'"):
         server.sql(f"CREATE ROLE guarded LOGIN PASSWORD '{SECRET}'")
-    return server
+    yield server
+    print(server.last_words())  # why it refused somebody is said nowhere else
 
 
 def all_words(error: BaseException) -> str:
