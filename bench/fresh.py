@@ -116,6 +116,32 @@ def _typed(path: str) -> dict[str, object]:
     return {"s": took, "items": len(state.messages), "rss": resident, "grown": resident - before}
 
 
+def _straight(path: str) -> dict[str, object]:
+    """Read, prove and inflate the leaves of a store's only agent, decode and validate them."""
+    from hashlib import sha256
+
+    import msgspec
+
+    from bench.workplace import Ticket
+    from perdure.core import envelope
+    from perdure.storage.snapshots import SEAL_SIZE
+    from perdure.storage.sqlite.connection import connect
+
+    before = _resident()
+    start = time.perf_counter()
+    database = connect(path, synchronous="FULL", create=False)
+    messages: list[object] = []
+    for (data,) in database.execute("SELECT data FROM leaves"):
+        if sha256(data[SEAL_SIZE:]).digest()[:SEAL_SIZE] != data[:SEAL_SIZE]:
+            raise AssertionError("a leaf is damaged")
+        messages += msgspec.msgpack.decode(envelope.open_envelope(data[SEAL_SIZE:], path))
+    state = Ticket.model_validate({"customer": "c-7", "messages": messages})
+    took = time.perf_counter() - start
+    resident = _resident()
+    database.close()
+    return {"s": took, "items": len(state.messages), "rss": resident, "grown": resident - before}
+
+
 def _resident() -> int:
     """Bytes of memory that the process has now; where the system does not say, its peak."""
     try:
@@ -130,6 +156,7 @@ def _resident() -> int:
 
 TASKS: dict[str, Callable[[str], dict[str, object]]] = {
     "import": _import, "modules": _modules, "ours": _ours, "plain": _plain, "typed": _typed,
+    "straight": _straight,
 }  # fmt: skip
 
 

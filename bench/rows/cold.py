@@ -12,6 +12,7 @@ from bench.fresh import fresh
 from bench.harness import Samples, ratio
 from bench.registry import row
 from bench.report import Figure, Line, Target
+from bench.rows.straight import STRAIGHT
 from bench.workplace import Ticket, Workplace, append, messages, ticket
 from perdure.storage.reader import LogReader
 from perdure.storage.sqlite.backend import SqliteBackend
@@ -27,9 +28,11 @@ def rehydrate(workplace: Workplace) -> Iterator[Line]:
     Each sample is a fresh process. Ours: `perdure.open` (its backend imported already),
     `store.agent`, `agent.state`, typed. The contestants have the same state as one msgpack file:
     read and decoded to plain dicts; and then validated to the same pydantic type. Files are in the
-    page cache. The log was written message by message, so that the state is its last snapshot and
-    the deltas since. Memory is the process's resident set with the state in hand; and what it grew
-    by since the imports.
+    page cache. The straight line reads the leaves of our file, proves, inflates and decodes them,
+    and validates the whole: what every program must do that trusts neither file nor types; it has
+    the messages up to the last leaf. The log was written message by message, so that the state is
+    its last snapshot and the deltas since. Memory is the process's resident set with the state in
+    hand; and what it grew by since the imports.
     """
     count = workplace.sizes.cold_messages
     folder = workplace.folder()
@@ -41,7 +44,10 @@ def rehydrate(workplace: Workplace) -> Iterator[Line]:
             append(agent, message)
         packed.write_bytes(msgspec.msgpack.encode(agent.state.model_dump()))
         behind = agent.seq - _last_snapshot(path)
-    ways = {"ours": ("ours", path), PLAIN: ("plain", packed), TYPED: ("typed", packed)}
+    ways = {
+        "ours": ("ours", path), PLAIN: ("plain", packed), TYPED: ("typed", packed),
+        STRAIGHT: ("straight", path),
+    }  # fmt: skip
     seen = _start(ways, workplace, count)
     times = {name: found["s"] for name, found in seen.items()}
     ours = times["ours"]
@@ -58,6 +64,14 @@ def rehydrate(workplace: Workplace) -> Iterator[Line]:
         what, Figure(ours.median), Figure(times[TYPED].median, name=TYPED),
         ratio(ours, times[TYPED]),
     )  # fmt: skip
+    straight = times[STRAIGHT]
+    yield Line(
+        "straight line, median", Figure(straight.median), Figure(times[PLAIN].median, name=PLAIN),
+        ratio(straight, times[PLAIN]), note="no reader of this format in Python is below it",
+    )  # fmt: skip
+    yield Line(
+        what, Figure(ours.median), Figure(straight.median, name=STRAIGHT), ratio(ours, straight)
+    )
     for name in (PLAIN, TYPED):
         yield _memory(f"memory of a process with {count:,} messages", "rss", seen, name)
         yield _memory("… of which the state", "grown", seen, name)
@@ -80,7 +94,7 @@ def _start(
     for number in range(workplace.sizes.cold_starts + 1):
         for name, (how, path) in ways.items():
             answer = fresh(how, str(path), workplace.bytecode)
-            assert answer["items"] == count
+            assert answer["items"] == count or name == STRAIGHT
             if number:
                 for key, value in answer.items():
                     seen[name].setdefault(key, Samples()).values.append(float(str(value)))

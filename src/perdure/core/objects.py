@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from perdure.core.classes import Face, Field, PydanticFace
@@ -44,6 +45,20 @@ class ObjectNode(Node):
             if name not in plain or not node.stable(plain[name]):
                 return False
         return True
+
+    def all_stable(self, items: Sequence[Plain]) -> bool:
+        """Field by field, in loops that run in C: a state that is loaded may have many items."""
+        calm = self._calm
+        if calm is None or not {dict}.issuperset(map(type, items)):
+            return False
+        if not {len(calm)}.issuperset(map(len, items)):
+            return False
+        try:
+            return all(
+                node.all_stable(list(map(itemgetter(name), items))) for name, node in calm.items()
+            )
+        except KeyError:
+            return False
 
     @property
     def fields(self) -> Mapping[str, Field]:

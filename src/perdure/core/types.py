@@ -7,7 +7,7 @@ the engine validate a plain value into a typed one; `child` and `pick` find the 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
@@ -120,6 +120,10 @@ class Node:
         that shares nothing with it. A quick look: False only means that one must find out."""
         return False
 
+    def all_stable(self, items: Sequence[Plain]) -> bool:
+        """Whether each of them is `stable`."""
+        return all(map(self.stable, items))
+
     def child(self, key: Any) -> Node | None:
         """The node of an item; None where the type has no such place."""
         return None
@@ -160,7 +164,8 @@ class LeafNode(Node):
         self.kinds: frozenset[type] | None = kinds
         self.literals: list[Any] | None = None
         self.as_is = kinds is not None
-        self._exact = _exact_kinds(annotation, config)
+        self.exact = _exact_kinds(annotation, config)
+        """Kinds of which every value is `stable`."""
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         kind = type(value)
@@ -176,7 +181,10 @@ class LeafNode(Node):
         return self._dump(value, at, walker)
 
     def stable(self, plain: Plain) -> bool:
-        return type(plain) in self._exact
+        return type(plain) in self.exact
+
+    def all_stable(self, items: Sequence[Plain]) -> bool:
+        return self.exact.issuperset(map(type, items))
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
         if self.as_is and is_union(unwrap(self.annotation).type) and self.takes(type(plain)):
@@ -239,7 +247,7 @@ class ListNode(Node):
         return (
             type(plain) is list
             and get_origin(self.annotation) is list
-            and all(map(self.item.stable, plain))
+            and self.item.all_stable(plain)
         )
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
