@@ -351,6 +351,20 @@ def test_ls_lists_the_others_where_one_is_damaged(one_damaged: Operator) -> None
     assert one_damaged.see("ls", "ticket-43")  # whoever does not ask for it is not bothered
 
 
+def test_stats_measures_the_others_where_one_is_damaged(one_damaged: Operator) -> None:
+    """One agent whose log could not be read, and `stats` said that, and no size of any other."""
+    found = one_damaged.type("stats")
+    lines = {line.split()[0]: line for line in found.stdout.splitlines() if line}
+    assert "damaged" in lines["ticket-42b"] and "+" in lines["ticket-43"]
+    assert "3 agents" in found.stdout
+    assert found.exit_code == 5
+    assert "agent 'ticket-42b'" in found.stderr
+    found = one_damaged.type("stats", "--json")
+    said = {one["agent"]: one for one in json.loads(found.stdout)["agents"]}
+    assert "its header is malformed" in said["ticket-42b"]["damaged"]
+    assert said["ticket-43"]["commits_last_day"] > 0
+
+
 def test_nothing_is_filled_with_blanks_where_nobody_looks(operator: Operator) -> None:
     """A line of `why` was filled up to the width that stands for "no terminal": 100,000 bytes."""
     for words in (["why", "ticket-43"], ["show", "ticket-43"], ["ls"], ["runs"]):

@@ -155,6 +155,8 @@ def test_a_signal_to_a_run_that_is_finished_or_unknown_is_refused(store: Store) 
         handle.signal("approve", object())
     with pytest.raises(ValueError, match="child:"):
         handle.signal("child:x")
+    with pytest.raises(ValueError, match="key is not empty"):
+        handle.signal("approve", 3, key="")
 
 
 def test_a_signal_that_nobody_waits_for_does_not_make_the_run_spin(store: Store) -> None:

@@ -287,11 +287,12 @@ def stats(
     sum can be less than that of its agents."""
     with opened(ctx) as session:
         infos = [session.find(agent)] if agent is not None else list(session.all_agents())
-        rows = []
+        rows: list[dict[str, Any]] = []
+        damage: list[Unreadable] = []
         with bar() as progress:
             progress.begin("measuring", len(infos))
             for number, info in enumerate(infos, 1):
-                rows.append(_measure(session, info))
+                rows.append(_measure(session, info, damage))
                 progress.at(number, len(infos))
         whole = session.store.sizes()
         if session.json:
@@ -299,24 +300,35 @@ def stats(
             if agent is None:
                 said["store"] = asdict(whole)
             plain.put(said)
-            return
-        _print_stats(rows, asdict(whole) if agent is None else None)
+        else:
+            _print_stats(rows, asdict(whole) if agent is None else None)
+        _tell_of(session, damage)
 
 
-def _measure(session: Session, info: AgentInfo) -> dict[str, Any]:
+def _measure(session: Session, info: AgentInfo, damage: list[Unreadable]) -> dict[str, Any]:
+    """An agent's sizes, and how it grows; of one that cannot be read the sizes, and why, which is
+    noted in `damage`."""
     sizes = session.store.sizes(info.name)
-    agent = session.store.agent_of(info)
-    since = datetime.now(UTC) - timedelta(days=1)
-    recent = list(_since(agent, since))
-    first, last = agent.commit(1), agent.commit(agent.seq)
     log = sizes.header_bytes + sizes.payload_bytes
-    days = max((last.at - first.at).total_seconds() / 86_400, 1.0)
-    return {
+    measured = {
         "agent": info.name, "commits": sizes.commits, "log_bytes": log,
         "bytes_per_commit": round(log / max(sizes.commits, 1)), "snapshots": sizes.snapshots,
         "snapshot_bytes": sizes.snapshot_bytes + sizes.leaf_bytes,
+    }  # fmt: skip
+    try:
+        return {**measured, **_growth(session.store.agent_of(info), log)}
+    except (Corrupt, UnsupportedFormat) as error:
+        damage.append(error)
+        return {**measured, "damaged": str(error)}
+
+
+def _growth(agent: Agent[Any], log_bytes: int) -> dict[str, Any]:
+    recent = list(_since(agent, datetime.now(UTC) - timedelta(days=1)))
+    first, last = agent.commit(1), agent.commit(agent.seq)
+    days = max((last.at - first.at).total_seconds() / 86_400, 1.0)
+    return {
         "commits_last_day": len(recent), "log_bytes_last_day": sum(c.size for c in recent),
-        "log_bytes_per_day": round(log / days), "created": plain.time_json(first.at),
+        "log_bytes_per_day": round(log_bytes / days), "created": plain.time_json(first.at),
         "changed": plain.time_json(last.at),
     }  # fmt: skip
 
@@ -333,10 +345,12 @@ def _print_stats(rows: list[dict[str, Any]], whole: dict[str, Any] | None) -> No
     numbers = ("commits", "log", "per commit", "snapshots", "last 24 h", "per day")
     shown = table("agent", *numbers, right=numbers)
     for row in sorted(rows, key=lambda row: -row["log_bytes"]):
+        growth: list[str | Text] = [text(("damaged", "bold red")), "?"]
+        if "damaged" not in row:
+            growth = ["+" + size(row["log_bytes_last_day"]), size(row["log_bytes_per_day"])]
         shown.add_row(
             text((clean(row["agent"]), "bold")), f"{row['commits']:,}", size(row["log_bytes"]),
-            size(row["bytes_per_commit"]), size(row["snapshot_bytes"]),
-            "+" + size(row["log_bytes_last_day"]), size(row["log_bytes_per_day"]),
+            size(row["bytes_per_commit"]), size(row["snapshot_bytes"]), *growth,
         )  # fmt: skip
     console.print(shown)
     if whole is not None:

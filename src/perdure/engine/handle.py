@@ -147,9 +147,15 @@ class RunHandle(Generic[R]):
             Conflict: the run is finished.
             NotFound: there is no such run.
             Unstorable: the value cannot be stored.
+            ValueError: the key is empty, or the name is one of the library's own.
         """
         if name.startswith(CHILD):
             raise ValueError(f"{name!r}: names that begin with {CHILD!r} tell of the ends of runs")
+        if key == "":
+            raise ValueError(
+                "a signal's key is not empty, or two whose keys were forgotten would be taken for "
+                "one; key=None says that each is a new one"
+            )
         once = key if key is not None else os.urandom(12).hex()
         return self._send("signal", name, once, take_any(value, "value"), by)
 
