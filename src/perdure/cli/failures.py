@@ -21,6 +21,8 @@ OK, INTERNAL, USAGE, NOT_FOUND, CONFLICT, CORRUPT, UNAVAILABLE, ATTENTION, SCHEM
     10
 )
 INTERRUPTED, PIPE_CLOSED = 130, 141
+USAGES = (ValueError, ImportError, UnicodeEncodeError)
+"""What the library, or SQLite, raises for an argument that cannot be."""
 
 CODES: tuple[tuple[type[errors.PerdureError], int], ...] = (
     (errors.NotFound, NOT_FOUND),
@@ -59,7 +61,7 @@ IN_THE_SHELL = {
 
 
 def code_of(error: BaseException) -> int:
-    if type(error) in (ValueError, ImportError) or isinstance(error, UsageError):
+    if type(error) in USAGES or isinstance(error, UsageError):
         return USAGE  # the library's words for an argument that cannot be, e.g. an overlong name,
         # or a URL whose driver is not installed
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
@@ -113,6 +115,8 @@ def _parts(error: Exception) -> tuple[str, str, str]:
     if isinstance(error, UsageError):
         message = getattr(error, "format_message", lambda: str(error))()
         return str(message), "", ""
+    if isinstance(error, UnicodeEncodeError):
+        return f"{error.object!r:.60} is no text: it has bytes that are not UTF-8", "", ""
     if code_of(error) == USAGE:
         return str(error), "", ""
     hint = "set PERDURE_DEBUG=1 for the traceback, and report it"

@@ -15,6 +15,7 @@ from perdure.cli import plain
 from perdure.cli.attention import print_ways_out
 from perdure.cli.overview import heads_of
 from perdure.cli.session import (
+    NUMBER_MAX,
     AgentArgument,
     BranchOption,
     JsonOption,
@@ -35,7 +36,7 @@ def log(
     agent: AgentArgument,
     number: Annotated[
         int | None,
-        typer.Option("-n", "--number", min=0, help="How many commits; 0: all. "
+        typer.Option("-n", "--number", min=0, max=NUMBER_MAX, help="How many commits; 0: all. "
                      f"Default: {LIMIT} for people, all with --json."),
     ] = None,
     oldest_first: Annotated[

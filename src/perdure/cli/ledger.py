@@ -20,6 +20,7 @@ from perdure.cli.attention import (
 from perdure.cli.failures import HELD, UsageError
 from perdure.cli.naming import find_run, login, value_of
 from perdure.cli.session import (
+    NUMBER_MAX,
     AgentArgument,
     JsonOption,
     Session,
@@ -76,7 +77,8 @@ def effects(
     agent: AgentArgument,
     number: Annotated[
         int | None,
-        typer.Option("-n", "--number", min=0, help="How many of the newest; 0: all. "
+        typer.Option("-n", "--number", min=0, max=NUMBER_MAX,
+                     help="How many of the newest; 0: all. "
                      f"Default: {LIMIT} for people, all with --json."),
     ] = None,
     whole: WholeOption = False,

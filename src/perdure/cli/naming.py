@@ -19,6 +19,9 @@ from perdure.cli.session import Session, close_names
 from perdure.cli.words import ago, moment
 from perdure.model import RunStatus, from_micros
 
+AGE_MAX = 100
+"""Characters of a length of time: looking for its parts takes time with the square of them."""
+
 RUNS_NAMED = 5
 RUNS_COMPARED_MAX = 2000
 STATUSES: tuple[str, ...] = get_args(RunStatus)
@@ -132,14 +135,17 @@ def age(option: str, words: str | None) -> timedelta | None:
     """
     if words is None:
         return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", words.strip().lower())
+    short = words.strip().lower() if len(words) <= AGE_MAX else ""
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", short)
     whole = "".join(number + unit for number, unit in parts)
     if (
         not parts
         or whole != re.sub(r"\s", "", words.lower())
         or any(u not in UNITS for _, u in parts)
     ):
-        raise UsageError(f"{option} {words!r}: a length of time is written 90s, 15m, 2h, 7d or 1w")
+        raise UsageError(
+            f"{option} {words!r:.60}: a length of time is written 90s, 15m, 2h, 7d or 1w"
+        )
     try:
         return timedelta(seconds=sum(float(number) * UNITS[unit] for number, unit in parts))
     except OverflowError:
@@ -198,7 +204,7 @@ def value_of(what: str, words: str) -> Any:
     """
     try:
         held = json.loads(words)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if WORDS.fullmatch(words) and words.lower() not in MISLEADING:
             return words
         raise UsageError(
@@ -207,7 +213,7 @@ def value_of(what: str, words: str) -> Any:
         ) from error
     try:
         return plain.from_json(held)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{what}: {error}") from error
 
 
@@ -220,7 +226,7 @@ def answer_of(question: Question, words: str) -> Any:
     if kind == "string":
         try:
             held = json.loads(words)
-        except ValueError:
+        except (ValueError, RecursionError):
             return words
         return held if isinstance(held, str) else words
     return value_of("VALUE", words)

@@ -27,7 +27,7 @@ from perdure.cli.attention import (
 )  # fmt: skip
 from perdure.cli.failures import report
 from perdure.cli.progress import bar
-from perdure.cli.session import AgentArgument, JsonOption, Session, StoreOption, opened
+from perdure.cli.session import NUMBER_MAX, AgentArgument, JsonOption, Session, StoreOption, opened
 from perdure.cli.story import byline, cause_words, headline
 from perdure.cli.words import (
     STATUS_STYLES,
@@ -53,7 +53,7 @@ def ls(
     prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="How the names begin.")] = "",
     number: Annotated[
         int | None,
-        typer.Option("-n", "--number", min=0, help="How many agents; 0: all. "
+        typer.Option("-n", "--number", min=0, max=NUMBER_MAX, help="How many agents; 0: all. "
                      f"Default: {LIMIT} for people, all with --json."),
     ] = None,
     store: StoreOption = None,

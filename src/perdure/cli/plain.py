@@ -27,9 +27,13 @@ TAGS_HELP = (
     '…[Europe/Berlin]), {"$date": …}, {"$time": …}, '
     '{"$timedelta": [days, seconds, microseconds]}, {"$decimal": "1.10"}, {"$uuid": …}, '
     '{"$bytes": base64}, {"$tuple": […]}, {"$set": […]}, {"$frozenset": […]}, '
-    '{"$float": "nan"} (inf, -inf), {"$map": [[key, value], …]} for a dict with keys that are '
+    '{"$float": "nan"} (inf, -inf), {"$int": "0x…"} for more than 4,000 digits, '
+    '{"$map": [[key, value], …]} for a dict with keys that are '
     "not text, or with a single key that starts with $."
 )
+
+INT_BITS_MAX = 13_000
+"""Of longer ones Python refuses to write or read the decimal digits: it takes too long."""
 
 _WRITERS: dict[type, Callable[[Any], Any]] = {
     dt.datetime: lambda v: {"$datetime": _zoned(v)},
@@ -55,6 +59,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$tuple": lambda v: tuple(from_json(item) for item in v),
     "$set": lambda v: {from_json(item) for item in v},
     "$frozenset": lambda v: frozenset(from_json(item) for item in v),
+    "$int": lambda v: int(_text(v), 16),
     "$float": lambda v: float({"nan": "nan", "inf": "inf", "-inf": "-inf"}[v]),
     "$map": lambda v: {from_json(key): from_json(item) for key, item in v},
 }
@@ -95,6 +100,8 @@ def to_json(value: Any) -> Any:
         return {key: to_json(item) for key, item in value.items()}
     if kind is list:
         return [to_json(item) for item in value]
+    if kind is int and value.bit_length() > INT_BITS_MAX:
+        return {"$int": hex(value)}
     if kind is float and not math.isfinite(value):
         return {"$float": str(value)}
     write = _WRITERS.get(kind)

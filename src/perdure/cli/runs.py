@@ -32,7 +32,7 @@ from perdure.cli.naming import (
     begun,
     find_run,
 )  # fmt: skip
-from perdure.cli.session import JsonOption, Session, StoreOption, opened
+from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
 from perdure.cli.timeline import why_json
 from perdure.cli.words import ago, clean, moment, stdout_console, table, text
 from perdure.model import UNFINISHED
@@ -55,7 +55,8 @@ def runs(
     newer: NewerOption = None,
     number: Annotated[
         int | None,
-        typer.Option("-n", "--number", "--limit", min=0, help="How many of the newest; 0: all. "
+        typer.Option("-n", "--number", "--limit", min=0, max=NUMBER_MAX,
+                     help="How many of the newest; 0: all. "
                      f"Default: {LIMIT} for people, all with --json."),
     ] = None,
     newest_first: Annotated[

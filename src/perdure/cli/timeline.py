@@ -15,7 +15,7 @@ from perdure.cli import plain
 from perdure.cli.attention import effect_style, executor_of, print_ways, print_ways_out, run_status
 from perdure.cli.ledger import WholeOption, effect_json
 from perdure.cli.naming import RunArgument, find_run
-from perdure.cli.session import JsonOption, Session, StoreOption, opened
+from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
 from perdure.cli.words import (
     ago,
     clean,
@@ -43,8 +43,8 @@ MARK_STYLES = {
 def show(
     ctx: typer.Context, run: RunArgument,
     number: Annotated[
-        int, typer.Option("-n", "--number", min=0, help="How many of the timeline's last lines; "
-                          "0: all."),
+        int, typer.Option("-n", "--number", min=0, max=NUMBER_MAX,
+                          help="How many of the timeline's last lines; 0: all."),
     ] = EVENTS,
     whole: WholeOption = False, store: StoreOption = None, as_json: JsonOption = False,
 ) -> None:  # fmt: skip

@@ -16,6 +16,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from perdure.cli.plain import INT_BITS_MAX
+
 Part = str | tuple[str, str] | Text
 
 PLAIN_WIDTH = 100_000
@@ -134,6 +136,8 @@ def short(value: Any, limit: int | None = 60) -> str:
         return _short_text(value, limit)
     if isinstance(value, bytes):
         return _short_bytes(value, limit)
+    if isinstance(value, int) and value.bit_length() > INT_BITS_MAX:
+        return hex(value) if limit is None else f"{hex(value)[:limit]}…"
     if isinstance(value, dict):
         pairs = ((_key(key), item) for key, item in value.items())
         return _short_items(pairs, "{", "}", len(value), limit)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from perdure.core import codec, envelope, ops
 from perdure.core.ops import Op, OpError
 from perdure.core.randomness import random_bytes
+from perdure.core.records import check_records
 from perdure.core.values import Plain
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit, id_text
@@ -26,6 +27,8 @@ SHA256 = b"\x01"
 ID_SIZE = 33
 _DOMAIN = b"perdure.commit.v1\0"
 
+NUMBER_MAX = 2**62
+_TYPES = (int, str, int, int, bytes, str, list, list, int, str, int, list, bytes, bytes)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -123,18 +126,24 @@ def _cause_to_wire(cause: Cause) -> list[Any]:
 
 
 _USUAL = frozenset("wrs")
+_TEXTS = frozenset("wrsktg")
 
 
 def _cause_from_wire(wire: list[Any]) -> Cause:
     kind, rest = wire
     if type(rest) is not dict:
         raise TypeError("a cause's fields are a map")
+    for name, value in rest.items():  # one that is not named here is a newer version's
+        if (type(value) is not str and name in _TEXTS) or type(kind) is not str:
+            raise TypeError("the words of a cause are texts")
     get = rest.get  # in the order of `Cause`; what newer versions wrote beside is left out
     if rest.keys() <= _USUAL:
         return Cause(kind, get("w", ""), get("r"), get("s"))
+    tags, refers = tuple(get("l", ())), tuple(get("x", ()))
+    if not all(type(tag) is str for tag in tags) or not all(type(seq) is int for seq in refers):
+        raise TypeError("tags are texts, and refers are numbers")
     return Cause(
-        kind, get("w", ""), get("r"), get("s"), get("k"), get("t"), get("g"),
-        tuple(get("l", ())), tuple(get("x", ())),
+        kind, get("w", ""), get("r"), get("s"), get("k"), get("t"), get("g"), tags, refers
     )  # fmt: skip
 
 
@@ -147,7 +156,9 @@ def read_header(header: bytes, target: str) -> list[Any]:
     try:
         fields = _decode(header)
         version = fields[0]
-    except (msgspec.MsgspecError, ValueError, TypeError, IndexError, KeyError) as error:
+    except (
+        msgspec.MsgspecError, ValueError, TypeError, IndexError, KeyError, RecursionError
+    ) as error:  # fmt: skip
         raise Corrupt("its header is unreadable", target=target, hint=HINT) from error
     if version != HEADER_VERSION:
         raise UnsupportedFormat(
@@ -178,11 +189,15 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
             _, name, incarnation, at_seq, prev, branch, parents, schema, at, executor, epoch,
             cause, _, payload_digest,
         ) = fields  # fmt: skip
+        if tuple(map(type, fields)) != _TYPES or tuple(map(type, schema)) != (str, int, int):
+            raise TypeError("a field is of another type")
+        if not 0 < incarnation <= NUMBER_MAX or not 0 <= epoch <= NUMBER_MAX:
+            raise ValueError("a number is none that a store can keep")
         if name != agent or at_seq != seq:
             raise Corrupt(
                 f"its header is that of agent {name!r}, commit {at_seq}", target=target, hint=HINT
             )
-        if type(at) is not int or not 0 <= at <= MICROS_MAX:
+        if not 0 <= at <= MICROS_MAX:
             raise Corrupt(f"names {at!r:.40} as its time", target=target, hint=HINT)
         for parent in parents:
             if type(parent) is not int or not 0 < parent < seq:
@@ -209,8 +224,8 @@ def read_payload(
         )
     try:
         delta, records = codec.decode(envelope.open_envelope(data, target))
-        return tuple(map(ops.from_wire, delta)), tuple(records)
-    except (codec.UndecodableError, OpError, ValueError, TypeError) as error:
+        return tuple(map(ops.from_wire, delta)), check_records(records)
+    except (codec.UndecodableError, OpError, ValueError, TypeError, RecursionError) as error:
         raise Corrupt("its payload is malformed", target=target, hint=HINT) from error
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.core.values import Plain
+from perdure.errors import Unstorable
 
 Ext = msgspec.msgpack.Ext
 
@@ -40,6 +41,7 @@ def encode(value: Plain) -> bytes:
 
     Raises:
         TypeError: not a plain value (a bug of the caller: `values.take` comes first).
+        Unstorable: nested so deep that it cannot be gone through.
     """
     return _encode(value, _encoder)
 
@@ -52,9 +54,12 @@ def canonical(value: Plain) -> bytes:
 
 def _encode(value: Plain, encoder: msgspec.msgpack.Encoder) -> bytes:
     try:
-        return encoder.encode(_wire(value, encoder, wide=False))
-    except UnicodeEncodeError:  # a lone surrogate somewhere: rare, so looked for only now
-        return encoder.encode(_wire(value, encoder, wide=True))
+        try:
+            return encoder.encode(_wire(value, encoder, wide=False))
+        except UnicodeEncodeError:  # a lone surrogate somewhere: rare, so looked for only now
+            return encoder.encode(_wire(value, encoder, wide=True))
+    except RecursionError as error:  # of ours none is: a log that somebody made up can be read
+        raise Unstorable("it is nested too deep", hint="flatten it") from error
 
 
 def _wire(value: Any, encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
@@ -266,6 +271,6 @@ def decode(data: bytes) -> Plain:
         raise
     except (
         msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, LookupError,
-        RecursionError, struct.error,
+        RecursionError, OSError, struct.error,
     ) as error:  # fmt: skip
         raise UndecodableError(f"not a value of this format: {error}") from error

@@ -46,6 +46,10 @@ LEVEL_LONG = 3
 BODY_MAX = 1 << 30
 """Refuse to inflate beyond 1 GiB: the announced size may be a lie (a decompression bomb)."""
 
+RATIO_MAX = 1 << 15
+"""No zstd frame holds more than so many times its size, four bytes for a block of 128 KiB: one that
+announces more lies, and the room is not even asked for."""
+
 SEALED_MAX = 900_000_000
 """What would not be read again, or does not fit into a row of SQLite, is refused before it is
 written, however well it compresses."""
@@ -120,7 +124,8 @@ def _inflate(body: bytes, features: int, target: str) -> bytes:
             )  # fmt: skip
         unpack = _tools().unpack
     try:
-        if zstandard.frame_content_size(body) > BODY_MAX:
+        size = zstandard.frame_content_size(body)  # below 0: it does not say it
+        if not 0 <= size <= min(BODY_MAX, RATIO_MAX * len(body)):
             raise Corrupt("announces an absurd size", target=target, hint=RESTORE_HINT)
         return unpack(body, max_output_size=BODY_MAX)
     except zstandard.ZstdError as error:

@@ -9,6 +9,9 @@ from datetime import datetime
 from perdure.model import Cause
 
 NAME_MAX = 200
+SEQ_DIGITS = 30
+"""More than any seq has, and fewer than Python refuses to read."""
+
 DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -44,7 +47,7 @@ def check_label(name: str) -> None:
 
 def is_seq(word: str) -> bool:
     """Whether it reads as the number of a commit."""
-    return word.isascii() and word.isdecimal()
+    return word.isascii() and word.isdecimal() and len(word) <= SEQ_DIGITS
 
 
 def is_moment(word: str) -> bool:

@@ -112,9 +112,21 @@ def from_wire(wire: Any) -> Op:
     try:
         code, path, *fields = wire
         op = _KINDS[code](tuple(path), *fields)
+        if code in _COUNTED:
+            _check_counts(fields)
     except (TypeError, ValueError, IndexError) as error:
         raise OpError(f"not an op: {wire!r:.80}") from error
     return op  # type: ignore[no-any-return]
+
+
+_COUNTED = frozenset((_CODES[Splice], _CODES[TextSplice], _CODES[Move]))
+
+
+def _check_counts(fields: list[Any]) -> None:
+    """Python would count from the end below zero, and take True for 1."""
+    for number in fields[:2]:
+        if type(number) is not int or number < 0:
+            raise TypeError("an index or a number of items")
 
 
 def apply(root: Plain, op: Op) -> Plain:
@@ -125,7 +137,9 @@ def apply(root: Plain, op: Op) -> Plain:
     """
     try:
         return _apply(root, op)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (
+        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
+    ) as error:  # fmt: skip
         where = format_path(op.path)
         raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
 
@@ -200,7 +214,18 @@ def invert(root: Plain, op: Op) -> Op:
     """The op that takes `op` back, computed on the tree as it is *before* `op`.
 
     Values are copied, so that the inverse stays right when the tree moves on.
+
+    Raises:
+        OpError: the op does not fit.
     """
+    try:
+        return _invert(root, op)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        where = format_path(op.path)
+        raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
+
+
+def _invert(root: Plain, op: Op) -> Op:
     match op:
         case Set(path=()):
             return Set((), copy(root))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+import threading
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Protocol
@@ -28,6 +29,9 @@ _BY_TEXT = {
     "zoneinfo": ("ZoneInfo",),
 }  # fmt: skip
 """Standard types that `str` writes and their constructor reads, by module."""
+
+_taking_apart = threading.Lock()
+"""msgspec takes a type apart at its first use; two threads that do so at once crash the process."""
 
 PLAIN_BUILTINS = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
 
@@ -67,7 +71,8 @@ class MsgspecEngine(Engine):
     def supports(self, annotation: Any) -> bool:
         """Whether msgspec can validate it as a whole. Most unions of classes it cannot."""
         try:
-            msgspec.msgpack.Decoder(annotation, dec_hook=_from_text)
+            with _taking_apart:
+                msgspec.msgpack.Decoder(annotation, dec_hook=_from_text)
         except (TypeError, NameError):
             return False
         return True

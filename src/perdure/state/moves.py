@@ -8,8 +8,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import history
-from perdure.errors import Conflict, NotFound
+from perdure.core import chain, history
+from perdure.core.ops import OpError
+from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit, RunInfo
 from perdure.state.family import cancelled_to_parents
 from perdure.state.flow import Flow
@@ -82,9 +83,15 @@ def _going_back(
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
         return plan, _extras(cancelled), _tool_calls(undone)
 
-    plan, extras, calls = yield prepare
-    cause = Cause(kind, refers=tuple(plan.seqs))
-    made = yield from working.committing_delta(plan.ops, cause, extras)
+    try:
+        plan, extras, calls = yield prepare
+        cause = Cause(kind, refers=tuple(plan.seqs))
+        made = yield from working.committing_delta(plan.ops, cause, extras)
+    except OpError as error:  # e.g. a log whose undo says that it took back what it did not
+        raise Corrupt(
+            f"what its log says of undos does not fit its state: {error}",
+            target=_target(working), hint=chain.HINT,
+        ) from error  # fmt: skip
     return Moved(made.read(), calls)
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
-from perdure.storage.cursors import foreign_cursor
+from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.port import Mail, Refused, Sent
 from perdure.storage.standing import number_taken
 
@@ -115,7 +115,7 @@ class RunTable(Struct):
 
     def mail(self, cursor: str, limit: int, url: str) -> Mail:
         """As `Backend.mail`."""
-        after = int(cursor) if cursor.isdecimal() and cursor.isascii() else -1
+        after = number_of(cursor)
         if (after < 0 and cursor) or after > self.last_no:
             raise foreign_cursor(url)
         numbered = sorted((one for one in self.put_in.values() if one.no > after), key=_number)

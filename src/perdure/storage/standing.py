@@ -45,6 +45,9 @@ class Why(Struct, frozen=True, omit_defaults=True):
         return Standing(self.closed, msgspec.json.encode(self).decode())
 
 
+_why = msgspec.json.Decoder(Why).decode
+
+
 class ClosedError(StoreUnavailable):
     """Nothing may be written here, by design: the hint says where, or what to do first. Nothing
     was written. `url` is the other store."""
@@ -61,8 +64,8 @@ def read_why(standing: Standing | None) -> Why | None:
     if standing is None:
         return None
     try:
-        return msgspec.json.decode(standing.why, type=Why)
-    except msgspec.MsgspecError:
+        return _why(standing.why)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return Why("unknown")
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.model import FINISHED, MISSING, Message, MessageKind
-from perdure.storage.cursors import foreign_cursor
+from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.port import Mail, Refused, Sent
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.rows import run, to_message, to_run
@@ -55,7 +55,7 @@ def find(db: apsw.Connection, message: Message) -> Message | None:
 
 def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
     """As `Backend.mail`. Numbers grow in the order of commits: one transaction writes at a time."""
-    after = int(cursor) if cursor.isdecimal() and cursor.isascii() else -1
+    after = number_of(cursor)
     last = run(db, "last_message")
     if (after < 0 and cursor) or after > (last[0][0] if last else 0):
         raise foreign_cursor(url)
