@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import perdure
 from bench.peers.serving import Answer, Gate, result, serve
@@ -33,24 +33,6 @@ def listen(run: perdure.Run[dict[str, object]], signals: int) -> int:
     run.wait_for("ping")
     woken.append(time.monotonic())
     return run.again(signals - 1) if signals > 1 else 0
-
-
-@perdure.step
-async def answer_soon(number: int) -> str:
-    return result(number)
-
-
-@perdure.agent(dict)
-async def work_soon(run: perdure.AsyncRun[dict[str, object]], steps: int) -> None:
-    for number in range(steps):
-        await answer_soon(number)
-
-
-async def writing(url: str, name: str, agents: int, count: int) -> None:
-    async with perdure.open_async(url) as store:
-        await asyncio.gather(
-            *(store.run(work_soon, f"{name}-{number}", count) for number in range(agents))
-        )
 
 
 def main(folder: str, url: str = "") -> None:
@@ -81,14 +63,20 @@ def main(folder: str, url: str = "") -> None:
             time.sleep(0.0005)
         return {"at": woken[number - 1]}
 
-    def write(name: str, agents: int, count: int) -> Answer:
-        """So many steps on each of so many agents, side by side; with when it began and ended."""
-        began = time.monotonic()
-        asyncio.run(writing(url, name, agents, count))
-        return {"began": began, "ended": time.monotonic()}
+    def prepare(name: str, agents: int) -> Answer:
+        from bench.peers.writing import Writing  # what it needs, no other command waits for
 
+        writing.append(Writing(url))
+        answer: Answer = writing[0].prepare(name, agents)
+        return answer
+
+    def write(count: int) -> Answer:
+        answer: Answer = writing[0].write(count)
+        return answer
+
+    writing: list[Any] = []
     serve({"name": "Perdure"}, {
-        "write": write, "stop_at": stop_at, "go_on": go_on, "first": gate.first,
+        "prepare": prepare, "write": write, "stop_at": stop_at, "go_on": go_on, "first": gate.first,
         "listen": listening, "woken": waked,
     })  # fmt: skip
 

@@ -22,8 +22,11 @@ LIST_TIMES_MIN = 20
 DELETE_MAX_S = 0.050
 REUSED_RATIO_MAX = 0.1
 
+CHURN_RATIO_MAX = 2.0
+
 LISTED = 50
 THREADS = 3
+ROUNDS = 50
 
 
 @row("langgraph-fork")
@@ -189,4 +192,30 @@ def deleting(workplace: Workplace) -> Iterator[Line]:
         Figure(deleted, "B", "what was deleted"), grown / deleted, Target(REUSED_RATIO_MAX),
         f"{OFFICIAL}'s grow by {Figure(max(grown_other, 0), 'B')}, and have "
         f"{Figure(before[1] + grown_other, 'B')}; ours {Figure(before[0] + grown, 'B')}",
+    )  # fmt: skip
+
+
+@row("langgraph-churn")
+def churn(workplace: Workplace) -> Iterator[Line]:
+    """LangGraph threads of 1,000 messages that come and go: each is deleted before the next begins.
+
+    Files after fifty of them, closed, over those that one of them takes.
+    """
+    from bench.rows import langgraph_savers as lg
+
+    size = workplace.sizes.langgraph_listed_messages
+    long = lg.long_thread(workplace.root, size)
+    path = workplace.folder() / "ours.db"
+    one, kept = 0, ""
+    for number in range(ROUNDS):
+        with lg.ours(path, durable=False) as saver:
+            lg.Thread(saver, lg.config(f"thread-{number}")).grow(long.messages, 1, size)
+        one = one or file_bytes(path)
+        with lg.ours(path, durable=False) as saver:
+            saver.delete_thread(f"thread-{number}")
+            kept = lg.kept(saver)
+    found = file_bytes(path)
+    yield Line(
+        f"LangGraph: files after {ROUNDS} threads of {size:,}, each deleted", Figure(found, "B"),
+        Figure(one, "B", "one thread"), found / one, Target(CHURN_RATIO_MAX), kept,
     )  # fmt: skip

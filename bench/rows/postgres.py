@@ -29,7 +29,9 @@ from bench.rows.engine import (
     since,
     until_waiting,
 )
-from bench.workplace import Workplace
+from bench.rows.straight import STRAIGHT
+from bench.rows.straight_postgres import steps_in_a_straight_line
+from bench.workplace import Workplace, open_ticket
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
 from perdure.testing import run_until_waiting
@@ -49,6 +51,10 @@ TAKEOVER_MAX_S = 1.0
 CLAIM_MAX_S = 0.005
 
 PROCESSES = 4
+WRITES_TIMES = 2
+"""Long enough turns: so many times the commits that other rows of writers make."""
+
+STRAIGHT_SCHEMA = "straight"
 CLAIMED = 10
 """Runs that are asked for at a time, as a worker does."""
 
@@ -91,16 +97,24 @@ def steps(workplace: Workplace) -> Iterator[Line]:
     """Durable steps with results of 500 B on PostgreSQL, one after the other.
 
     A turn is one run of 200 steps with its begin and end. The INSERT is of as many bytes as a step
-    has in our log, one row and one transaction, over the same driver.
+    has in our log, one row and one transaction, over the same driver. The straight line does to a
+    step only what this format must have done to it (see `straight_postgres`): where that misses a
+    target, the processor is too slow for its disk.
     """
     number, keys = workplace.sizes.turn_steps, count()
     with (
         _server() as server, perdure.open(server.new_url()) as store,
         _peer(server, workplace) as peer,
+        steps_in_a_straight_line(server.url(STRAIGHT_SCHEMA), STRAIGHT_SCHEMA) as straight,
     ):  # fmt: skip
 
         def turn() -> int:
             store.options(key=f"turn {next(keys)}").run(answering, "steps", number)
+            return number
+
+        def straightly() -> int:
+            for place in range(number):
+                straight(place)
             return number
 
         turn()
@@ -113,7 +127,9 @@ def steps(workplace: Workplace) -> Iterator[Line]:
                     insert(place)
                 return number
 
-            turns: dict[str, Callable[[], int | Spent]] = {OURS: turn, INSERT: plainly}
+            turns: dict[str, Callable[[], int | Spent]] = {
+                OURS: turn, INSERT: plainly, STRAIGHT: straightly,
+            }  # fmt: skip
             if peer is not None:
                 turns[DBOS] = peer.turn("steps", count=number)
             costs = interleave_turns(turns, workplace.sizes.rounds)
@@ -130,6 +146,14 @@ def steps(workplace: Workplace) -> Iterator[Line]:
                 f"{Figure(theirs.cpu.median)}; {said}",
                 samples={OURS: own.wall, name: theirs.wall},
             )  # fmt: skip
+    least, inserts = costs[STRAIGHT], costs[INSERT]
+    yield Line(
+        "a straight line of such steps", Figure(1 / least.wall.median, "/s"),
+        Figure(1 / inserts.wall.median, "/s", INSERT), ratio(inserts.wall, least.wall),
+        Target(SHARE_OF_INSERTS_MIN, at_least=True),
+        f"CPU of this process per step {Figure(least.cpu.median)}",
+        samples={STRAIGHT: least.wall, INSERT: inserts.wall},
+    )  # fmt: skip
 
 
 @contextmanager
@@ -184,38 +208,43 @@ def concurrent(workplace: Workplace) -> Iterator[Line]:
 
 @row("postgres-writers")
 def writers(workplace: Workplace) -> Iterator[Line]:
-    """256 agents that make steps, 64 in each of 4 processes, against pgbench.
+    """256 agents that write, 64 in each of 4 processes: a message more in the state at each commit.
 
-    pgbench has as many connections as there are processors times 8, and writes in a transaction
-    what a step does: a row of as many bytes, and an agent's head moved on; prepared statements.
+    Each has one commit under way at a time; those of a process that come at the same time share a
+    transaction. The agents are open before. pgbench has as many connections as there are processors
+    times 8, and writes in a transaction what a commit does: a row of as many bytes, and an agent's
+    head moved on; prepared statements. All share this machine's processors with the server.
     """
     sizes = workplace.sizes
-    agents, each = sizes.writers, sizes.writer_commits
+    agents, each = sizes.writers, sizes.writer_commits * WRITES_TIMES
     with ExitStack() as stack:
         server = stack.enter_context(_server())
         url = server.new_url()
         with perdure.open(url) as store:
-            store.run(answering, "sample", 3)
-            agent = store.agent("sample")
-            size = agent.commit(agent.seq - 1).size
+            agent = open_ticket(store, "sample")
+            size = agent.commit(agent.seq).size
         peers = [
             stack.enter_context(ours(workplace.folder(), workplace.bytecode, url))
             for _ in range(PROCESSES)
         ]
-        own, theirs = Samples(), Samples()
+        for place, peer in enumerate(peers):
+            peer.ask("prepare", name=f"writer-{place}", agents=agents)
+        own, theirs, cpu = Samples(), Samples(), Samples()
         script = _pgbench(server, workplace, agents * PROCESSES, size)
-        for number in range(max(sizes.rounds // 3, 1)):
-            for place, peer in enumerate(peers):
-                peer.tell("write", name=f"{number}-{place}", agents=agents, count=each)
+        for _ in range(max(sizes.rounds // 3, 1)):
+            for peer in peers:
+                peer.tell("write", count=each)
             answers = [peer.answer() for peer in peers]
             spent = max(a["ended"] for a in answers) - min(a["began"] for a in answers)
-            own.values.append(spent / (agents * PROCESSES * each))
+            written = agents * PROCESSES * each
+            own.values.append(spent / written)
+            cpu.values.append(sum(a["cpu"] for a in answers) / written)
             theirs.values.append(script())
     yield Line(
-        f"steps of {agents * PROCESSES} agents in {PROCESSES} processes",
+        f"commits of {agents * PROCESSES} agents in {PROCESSES} processes",
         Figure(1 / own.median, "/s"), Figure(1 / theirs.median, "/s", PGBENCH),
         ratio(theirs, own), Target(SHARE_OF_PGBENCH_MIN, at_least=True),
-        f"rows of {size} bytes; with begin and end of each run",
+        f"rows of {size} bytes; CPU of the four processes per commit {Figure(cpu.median)}",
         samples={OURS: own, PGBENCH: theirs},
     )  # fmt: skip
 

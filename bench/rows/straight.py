@@ -24,6 +24,7 @@ import perdure
 from bench.peers.serving import result
 from bench.workplace import Message, Ticket, open_ticket
 from perdure.core.envelope import open_envelope
+from perdure.model import Commit
 from perdure.storage.sqlite.connection import connect
 
 STRAIGHT = "straight line"
@@ -66,23 +67,28 @@ def steps_in_a_straight_line(path: Path) -> Iterator[Callable[[int], str]]:
     """Call steps and record what they give, each durably, and prove the log at the end."""
     with perdure.open(path) as store:
         open_ticket(store, "a")
-    made = 0
     with _log(path) as append:
+        yield step_by(append)
 
-        def step(number: int) -> str:
-            nonlocal made
-            made += 1
-            place = f"answer#{made}"
-            digest = sha256(_encode(number)).digest()[:8].hex()
-            given = result(number)
-            record = {
-                "t": "step", "run": "a/answering/main", "place": place,
-                "args": {"number": digest}, "preview": f"number={number!r}", "value": given,
-            }  # fmt: skip
-            append([], [record], ["step", {"r": "a/answering/main", "s": place}])
-            return given
 
-        yield step
+def step_by(append: Append) -> Callable[[int], str]:
+    """A step that is recorded so."""
+    made = 0
+
+    def step(number: int) -> str:
+        nonlocal made
+        made += 1
+        place = f"answer#{made}"
+        digest = sha256(_encode(number)).digest()[:8].hex()
+        given = result(number)
+        record = {
+            "t": "step", "run": "a/answering/main", "place": place,
+            "args": {"number": digest}, "preview": f"number={number!r}", "value": given,
+        }  # fmt: skip
+        append([], [record], ["step", {"r": "a/answering/main", "s": place}])
+        return given
+
+    return step
 
 
 @contextmanager
@@ -91,39 +97,57 @@ def _log(path: Path) -> Iterator[Append]:
     with perdure.open(path) as store:
         agent = store.agent("a", Ticket)
         last = agent.commit(agent.seq)
-    seq, previous, schema = last.seq, last.id, [last.schema_id, *last.schema_version]
-    executor = os.urandom(6).hex()
-    compress = zstandard.ZstdCompressor(level=1).compress
-    head = struct.Struct(">2sBHB").pack(b"Pd", 1, 1, 1)
     database = connect(str(path), synchronous="FULL", create=False)
     database.set_wal_hook(lambda *_: apsw.SQLITE_OK)
     files = [str(path), f"{path}-wal"]
     identities = [os.stat(file).st_ino for file in files]
 
-    def append(delta: list[Any], records: list[Any], cause: list[Any]) -> None:
-        nonlocal seq, previous
-        payload = b"".join((head, os.urandom(16), compress(_encode([delta, records]))))
-        header = _encode([
-            1, "a", 1, seq + 1, previous, "main", (seq,), schema, time.time_ns() // 1000, executor,
-            0, cause, os.urandom(8), sha256(b"perdure.payload.v1\0" + payload).digest(),
-        ])  # fmt: skip
+    def write(seq: int, _: bytes, header: bytes, payload: bytes) -> None:
         database.execute("BEGIN IMMEDIATE")
-        database.execute(CLAIM, (seq + 1, seq))
+        database.execute(CLAIM, (seq, seq - 1))
         if not database.changes():
             raise AssertionError("somebody else moved the head")
-        database.execute(INSERT, (FIRST | (seq + 1), header, payload))
+        database.execute(INSERT, (FIRST | seq, header, payload))
         database.execute("COMMIT")
         if [os.stat(file).st_ino for file in files] != identities:
             raise AssertionError("the files were exchanged")
-        seq += 1
-        previous = b"\x01" + sha256(b"perdure.commit.v1\0" + header).digest()
 
-    yield append
+    line = Line(last, write)
+    yield line.append
     database.close()
     with perdure.open(path) as store:
-        agent = store.agent("a", Ticket)
+        line.prove(store.agent("a", Ticket))
+
+
+class Line:
+    """Makes commits behind the last one of a log; `write` gets the seq, the previous commit's id,
+    the header and the payload."""
+
+    def __init__(self, last: Commit, write: Callable[[int, bytes, bytes, bytes], None]) -> None:
+        self._agent, self._seq, self._previous = last.agent, last.seq, last.id
+        self._schema = [last.schema_id, *last.schema_version]
+        self._executor = os.urandom(6).hex()
+        self._compress = zstandard.ZstdCompressor(level=1).compress
+        self._head = struct.Struct(">2sBHB").pack(b"Pd", 1, 1, 1)
+        self._write = write
+
+    def append(self, delta: list[Any], records: list[Any], cause: list[Any]) -> None:
+        seq, previous = self._seq, self._previous
+        packed = self._compress(_encode([delta, records]))
+        payload = b"".join((self._head, os.urandom(16), packed))
+        header = _encode([
+            1, self._agent, 1, seq + 1, previous, "main", (seq,), self._schema,
+            time.time_ns() // 1000, self._executor, 0, cause, os.urandom(8),
+            sha256(b"perdure.payload.v1\0" + payload).digest(),
+        ])  # fmt: skip
+        self._write(seq + 1, previous, header, payload)
+        self._seq += 1
+        self._previous = b"\x01" + sha256(b"perdure.commit.v1\0" + header).digest()
+
+    def prove(self, agent: perdure.Agent[Any]) -> None:
+        """That what was written are commits, all of them."""
         agent.verify()
-        if agent.seq != seq:
+        if agent.seq != self._seq:
             raise AssertionError("the straight line writes something else than commits")
 
 

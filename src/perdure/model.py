@@ -165,6 +165,7 @@ class AgentInfo(Struct, frozen=True):
         no: the store's own number for this incarnation; never used again.
         incarnation: 1 for the first agent of that name; one more after each deletion.
         seq: of its latest commit.
+        purged: of its log only the last commit, its deletion, is left, or will be in a moment.
     """
 
     name: str
@@ -172,6 +173,7 @@ class AgentInfo(Struct, frozen=True):
     incarnation: int
     deleted: bool
     seq: int
+    purged: bool = False
 
 
 class RunInfo(Struct, frozen=True):
@@ -257,12 +259,18 @@ class Change(Struct, frozen=True):
 
 
 class Verified(Struct, frozen=True):
-    """What `verify` went through without finding a fault."""
+    """What `verify` went through without finding a fault.
+
+    Attributes:
+        purged: of a deleted agent's log only its last commit is left. That names, by its hash, all
+            that were before it, and is all that could be looked at.
+    """
 
     agent: str
     commits: int
     snapshots: int
     head: bytes
+    purged: bool = False
 
     @property
     def root(self) -> str:

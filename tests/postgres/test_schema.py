@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.errors import NotFound, UnsupportedFormat
+from perdure.model import Lease, Message
 from perdure.storage.locate import locate
+from perdure.storage.port import Sent
 from perdure.storage.postgres import schema, statements
 from perdure.storage.postgres.backend import PostgresBackend
-from perdure.testing.pen import Pen
+from perdure.testing.pen import Pen, a_run
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server
 from tests.postgres.test_faults import schema_of
@@ -109,6 +113,82 @@ def test_a_newer_schema_that_we_cannot_use_is_refused(
         backend.agents()
     (outcome,) = backend.append([Pen(backend).make()[0]])
     assert isinstance(outcome, UnsupportedFormat)
+
+
+NEWER = """
+ALTER TABLE {schema}.agents ADD COLUMN newer text;
+ALTER TABLE {schema}.commits ADD COLUMN newer text;
+ALTER TABLE {schema}.refs ADD COLUMN newer text;
+ALTER TABLE {schema}.keys ADD COLUMN newer text;
+ALTER TABLE {schema}.snapshots ADD COLUMN newer text;
+ALTER TABLE {schema}.leaves ADD COLUMN newer text;
+ALTER TABLE {schema}.runs ADD COLUMN newer text;
+ALTER TABLE {schema}.inbox ADD COLUMN newer text;
+ALTER TABLE {schema}.executors ADD COLUMN newer text;
+ALTER TABLE {schema}.standings ADD COLUMN newer text;
+CREATE INDEX runs_newer ON {schema}.runs (newer);
+"""
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_programs_of_the_version_before_go_on_while_a_newer_one_adds_to_the_tables(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    """Each connection has its statements prepared, and each session its plans: of tables as they
+    were. Writers do not end for an update, and see no error."""
+    url = server.new_url(partitions=partitions)
+    old = open_store(url)
+    ended = threading.Event()
+    problems: list[BaseException] = []
+    writers = [threading.Thread(target=_write, args=(old, n, ended, problems)) for n in range(3)]
+    for writer in writers:
+        writer.start()
+    number = max(statements.migrations()) + 1
+    with monkeypatch.context() as newer:
+        newer.setattr(schema, "migrations", lambda: {**statements.migrations(), number: NEWER})
+        new = open_store(url)
+        assert new._format.version == number
+    before = len(new.agents())
+    while len(new.agents()) < before + 20:
+        assert not problems, problems
+    ended.set()
+    for writer in writers:
+        writer.join()
+    assert problems == []
+    again = open_store(url)  # the old program, started anew
+    for one in (old, again, new):
+        Pen(one, f"last-{id(one)}").write()
+    assert picture_of(old) == picture_of(again) == picture_of(new)
+
+
+def _write(
+    backend: PostgresBackend, number: int, ended: threading.Event, problems: list[BaseException]
+) -> None:
+    """All that an agent's life needs, again and again."""
+    try:
+        for turn in itertools.count():
+            if ended.is_set():
+                return
+            name = f"a{number}-{turn}"
+            pen = Pen(backend, name)
+            pen.write(runs=[replace(a_run(f"{name}/f/main"), agent=name)])
+            assert isinstance(backend.send(Message(f"{name}/f/main", name, "signal", "s")), Sent)
+            backend.heartbeat(name, 60_000)
+            lease = backend.lease(pen.number(), "main", name)
+            assert isinstance(lease, Lease)
+            (mail,) = backend.inbox(f"{name}/f/main")
+            pen.write(epoch=lease.epoch, consumed=[mail.no])
+            pen.write(epoch=lease.epoch)
+            pen.write(epoch=lease.epoch, key=("k", b"asked"))
+            assert len(backend.read(pen.number(), 1, 9)) == 4
+            backend.feed()
+            backend.ready(backend.now(), 5)
+    except BaseException as error:
+        problems.append(error)
+
+
+def picture_of(backend: PostgresBackend) -> list[object]:
+    return [(info, backend.read(info.no, 1, 99)) for info in backend.agents()]
 
 
 def test_stores_in_one_database_do_not_see_each_other(server: Server, open_store: Open) -> None:

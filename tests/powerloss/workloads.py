@@ -217,6 +217,32 @@ def migration(desk: Desk) -> None:
             desk.acknowledged()
 
 
+def purging(desk: Desk) -> None:
+    """Agents are deleted and purged in small parts, others are written to in between, and the
+    room of the first is used again."""
+    with desk.store(every_commits=3) as store:
+        backend = store._context.backend
+        for number in range(2):
+            agent = store.agent(f"gone-{number}")
+            for edit in range(6):
+                with agent.edit("grow", key=f"k-{edit}") as draft:
+                    messages = draft.setdefault("messages", [])
+                    messages.extend(desk.text(60) for _ in range(desk.rng.randint(20, 60)))
+                desk.acknowledged()
+            store.delete(f"gone-{number}", purge=True)
+            desk.acknowledged()
+            (gone,) = backend.to_purge()
+            more = True
+            while more:
+                more = backend.purge(gone.no, desk.rng.randint(1, 6))
+                desk.acknowledged()
+                with store.agent("stays").edit("message") as draft:
+                    draft["text"] = desk.text(3000)
+                desk.acknowledged()
+                if desk.rng.random() < 0.3:
+                    desk.move_wal()
+
+
 def inbox(desk: Desk) -> None:
     """Messages that no run has taken yet, leases, and executors come and go."""
     backend = desk.backend()
@@ -272,6 +298,7 @@ WORKLOADS: dict[str, Callable[[Desk], None]] = {
     "writers": writers,
     "runs": runs,
     "inbox": inbox,
+    "purging": purging,
     "migration": migration,
     "failing-syncs": failing_syncs,
 }

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 import perdure
 from perdure import Store
+from perdure.model import AgentInfo
 from perdure.state.replication import living
 from perdure.state.verify import verify_log
 from perdure.storage.port import Backend
@@ -177,6 +178,11 @@ def _all(backend: Backend) -> Iterator[Any]:
         cursor = part.cursor
 
 
+def first_of(info: AgentInfo) -> int:
+    """Seq of the first commit that is there."""
+    return info.seq if info.purged else 1
+
+
 def picture(backend: Backend) -> dict[str, Any]:
     """All that two copies have in common: the logs, byte by byte, and each view of them."""
     found: dict[str, Any] = {}
@@ -184,7 +190,7 @@ def picture(backend: Backend) -> dict[str, Any]:
         rows = backend.read(info.no, 1, info.seq)
         keys = [
             backend.key(info.no, commit.cause.key)
-            for commit in LogReader(backend, info).commits() if commit.cause.key
+            for commit in LogReader(backend, info).commits(first_of(info)) if commit.cause.key
         ]  # fmt: skip
         refs = [
             (ref.name, ref.kind, ref.seq, ref.deleted, ref.checkpoint)

@@ -96,6 +96,11 @@ def test_the_store(place):
             await store.delete("a")
         assert await store.runs() == []
         assert (await store.sizes("b")).commits == 2
+        async with (await store.agent("gone")).edit("begin") as draft:
+            draft["n"] = 1
+        await store.delete("gone", purge=True)
+        assert [info.name for info in (await store.purge()).agents] == ["gone"]
+        await store.shrink()
         await store.check_pages()
         await store.flush()
         async with perdure.open_async("memory://", durability="os") as other:

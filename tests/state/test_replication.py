@@ -48,7 +48,7 @@ from tests.state.copies import (
 _names = itertools.count()
 PAIRS = [
     ("sqlite", "sqlite"), ("sqlite", "memory"), ("memory", "sqlite"),
-    ("sqlite", "postgres"), ("postgres", "sqlite"),
+    ("sqlite", "postgres"), ("postgres", "sqlite"), ("postgres", "postgres"),
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from perdure.engine.async_run import AsyncRun
 from perdure.engine.liveness import LEASE_TTL
 from perdure.model import MAIN, MISSING, AgentInfo, Durability, RunInfo, RunStatus, Verified
 from perdure.state.policy import SnapshotPolicy
+from perdure.state.purging import Purged
 from perdure.state.transfer import LogEntry, Progress
 from perdure.state.waiting import in_own_thread
 from perdure.storage.port import Sizes
@@ -137,9 +138,9 @@ class AsyncStore:
         """As `Store.find`."""
         return await self._home.call(self._store.find, name)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, purge: bool = False) -> None:
         """As `Store.delete`."""
-        await self._home.call(self._store.delete, name)
+        await self._home.call(self._store.delete, name, purge=purge)
 
     async def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> AsyncAgent[dict[str, Any]]:
         """As `Store.agent_of`."""
@@ -212,6 +213,14 @@ class AsyncStore:
         return await self._home.call(self._store.alive, executor)
 
     # -- housekeeping ----------------------------------------------------------------------
+
+    async def purge(self, name: str | None = None, *, seconds: float | None = None) -> Purged:
+        """As `Store.purge`."""
+        return await self._home.call(self._store.purge, name, seconds=seconds)
+
+    async def shrink(self) -> None:
+        """As `Store.shrink`."""
+        await self._home.call(self._store.shrink)
 
     async def check_pages(self) -> None:
         """As `Store.check_pages`."""

@@ -122,6 +122,8 @@ def _print(
     for info, outcome in outcomes:
         if isinstance(outcome, Verified):
             what = f"{count(outcome.commits, 'commit')}, {count(outcome.snapshots, 'snapshot')}"
+            if outcome.purged:
+                what += ", purged: only the last commit, the deletion, is left"
             console.print(text(("✓ ", "bold green"), (clean(info.name), "bold"), f"  {what}"))
             console.print(text("  root ", outcome.root))
         else:

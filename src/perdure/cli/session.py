@@ -24,6 +24,7 @@ from perdure.store import Store
 T = TypeVar("T")
 
 PAGE = 1000
+NUMBER_MAX = 1_000_000_000
 TRIES = 12
 TRY_AGAIN_S = 0.01
 NAMES_COMPARED_MAX = 20_000
@@ -114,9 +115,10 @@ class Session:
                 "there is no such agent", target=f"agent {name!r}", hint=self._names_like(name)
             )
         if info.deleted and not deleted_too:
+            stays = "its log stays: " + self.command("log", "--all", name)
             raise NotFound(
                 "was deleted", target=f"agent {name!r}",
-                hint="its log stays: " + self.command("log", "--all", name),
+                hint="its log was purged" if info.purged else stays,
             )  # fmt: skip
         return info
 

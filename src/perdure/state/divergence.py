@@ -80,6 +80,8 @@ def compare(source: Backend, copy: Backend) -> Iterator[Divergence]:
 def first_difference(source: Backend, info: AgentInfo, copy: Backend) -> Divergence | None:
     """Where one log of the source leaves that of the copy; None: the copy has all of it."""
     there = copy.agent(info.name, info.incarnation)
+    if there is not None and (info.purged or there.purged):
+        return _last_difference(source, info, copy, there)
     common = min(info.seq, there.seq) if there is not None else 0
     if there is not None and not _same(source, info, copy, there, common):
         low, high = 0, common  # the same at `low`, another one at `high`
@@ -93,6 +95,18 @@ def first_difference(source: Backend, info: AgentInfo, copy: Backend) -> Diverge
     if common == info.seq:
         return None
     return Divergence(info.name, info.incarnation, common + 1, True, info.seq - common)
+
+
+def _last_difference(
+    source: Backend, info: AgentInfo, copy: Backend, there: AgentInfo
+) -> Divergence | None:
+    """Of logs of which one was purged: only its last commit can be compared."""
+    if info.seq == there.seq and not _same(source, info, copy, there, info.seq):
+        return Divergence(info.name, info.incarnation, info.seq, False, 1)
+    if info.seq <= there.seq:
+        return None
+    behind = not there.purged
+    return Divergence(info.name, info.incarnation, there.seq + 1, behind, info.seq - there.seq)
 
 
 def _same(one: Backend, a: AgentInfo, other: Backend, b: AgentInfo, seq: int) -> bool:

@@ -20,6 +20,9 @@ from perdure.core.values import Plain
 from perdure.errors import StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Cause, Commit
 from perdure.state.context import Context
+from perdure.state.purging import COPIED as COPIED
+from perdure.state.purging import COPIES as COPIES
+from perdure.state.purging import Purged, sweep
 from perdure.state.snapshotting import SinceSnapshot
 from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import LogReader
@@ -67,6 +70,10 @@ class ForeignLogs:
         check_name(name, "an agent")
         return self.context.backend.agent(name)
 
+    def now(self) -> int:
+        """The store's clock, in microseconds since 1970."""
+        return self.context.backend.now()
+
     def check_open(self) -> None:
         """Raise StoreUnavailable after close: one in memory that others have open would answer."""
         if self.context.closed:
@@ -86,6 +93,10 @@ class ForeignLogs:
         while found := self.context.backend.agents("", after, 1000):
             yield from found
             after = found[-1].name
+
+    def purge(self, seconds: float, first: AgentInfo | None = None) -> Purged:
+        """Remove what was deleted to be purged, `first` before all else, for about so long."""
+        return sweep(self.context.backend, seconds, first)
 
     def create(
         self, name: str, state: Plain, cause: Cause, *, records: Sequence[Mapping[str, Any]] = (),

@@ -67,4 +67,4 @@ def _note(record: Any, commit: Commit, item: Append) -> None:
         case {"t": "branch-deleted", "name": str(name)}:
             item.drop_branch = name
         case {"t": "agent-deleted"}:
-            item.delete_agent = True
+            item.delete_agent, item.purge = True, record.get("purge") is True

@@ -5,6 +5,7 @@ Where it goes on is always what the target has: so whoever ships may be killed a
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,13 +14,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.core import chain
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, PerdureError
 from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
 from perdure.state.divergence import Divergence, diverged, first_difference
 from perdure.state.line import Line
+from perdure.state.purging import sweep
 from perdure.storage.port import Append, Backend, Fed, Shipment, StoredCommit
 from perdure.storage.reader import CHUNK_MAX
 from perdure.storage.standing import Why
+
+_log = logging.getLogger("perdure.replication")
 
 LINES_MAX = 10_000
 SHIPMENT_BYTES = 16_000_000
@@ -34,6 +38,7 @@ class Load(Struct):
     ended: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     commits: list[tuple[Commit, Append]] = field(default_factory=list)
+    graves: list[Append] = field(default_factory=list)
     size: int = 0
 
 
@@ -73,7 +78,7 @@ class Shipper:
                 if load.size >= SHIPMENT_BYTES:
                     shipped += self._send(load, messages)
                     load, messages = Load(), ()
-            if load.appends or messages or epochs or why is not None:
+            if load.appends or load.graves or messages or epochs or why is not None:
                 shipped += self._send(load, messages, why, epochs)
             return shipped
         except BaseException:
@@ -107,9 +112,37 @@ class Shipper:
         if not line.seq and fed.incarnation > 1:
             self._finish(fed.agent, fed.incarnation - 1, load)
         if fed.commit.seq > line.seq + 1:  # the target lost its end, or a cursor is too new
-            for row in self.source.read(fed.no, line.seq + 1, fed.commit.seq - 1):
+            between = self.source.read(fed.no, line.seq + 1, fed.commit.seq - 1)
+            if len(between) < fed.commit.seq - 1 - line.seq and self._is_purged(fed):
+                self._bury(fed, load)
+                return
+            for row in between:
                 self._add(line, Fed(fed.no, fed.agent, fed.incarnation, row), load)
         self._add(line, fed, load)
+
+    def _is_purged(self, fed: Fed) -> bool:
+        info = self.source.agent(fed.agent, fed.incarnation)
+        return info is not None and info.purged
+
+    def _bury(self, fed: Fed, load: Load) -> None:
+        """What is left of a log that was purged before the target had all of it."""
+        row = fed.commit
+        commit = chain.read_commit(fed.agent, row.seq, row.header, row.payload)
+        if commit.cause.kind != "delete":
+            return  # its last one comes in a moment
+        gone = fed.agent, fed.incarnation
+        self._lines.pop(gone, None)
+        load.appends = [one for one in load.appends if (one.agent, one.incarnation) != gone]
+        load.commits = [
+            (one, item) for one, item in load.commits if (one.agent, one.incarnation) != gone
+        ]
+        load.snapshots.pop(gone, None)
+        load.graves.append(
+            Append(
+                commit.agent, None, commit.incarnation, commit.seq, row.header, row.payload,
+                commit.branch, None, prev=commit.prev,
+            )
+        )  # fmt: skip
 
     def _time_of(self, fed: Fed) -> int:
         return chain.tail_of(fed.commit.header, f"agent {fed.agent!r}, commit {fed.commit.seq}").at
@@ -153,6 +186,8 @@ class Shipper:
         rows: list[StoredCommit] = []
         if pending is None and info is not None:
             rows = self.target.read(info.no, fed.commit.seq, fed.commit.seq)
+            if info.purged and not rows:
+                return
         if fed.commit.header not in (pending, *(row.header for row in rows)):
             self._refuse(fed)
         self.latest = max(self.latest, self._time_of(fed))
@@ -209,11 +244,20 @@ class Shipper:
         times = [commit.at_micros for commit, _ in load.commits]
         self.latest = max([self.latest, *times])
         said = replace(why, at=max(why.at, self.latest)).standing() if why is not None else None
-        self.target.ship(Shipment(load.appends, mail, 0, epochs, said))
+        self.target.ship(Shipment(load.appends, mail, 0, epochs, said, load.graves))
+        if load.graves or any(item.purge for item in load.appends):
+            self._purge()
         for agent, incarnation in {(item.agent, item.incarnation) for item in load.appends}:
             if line := self._lines.get((agent, incarnation)):
                 line.runs.forget_finished()
-        return len(load.appends)
+        return len(load.appends) + len(load.graves)
+
+    def _purge(self) -> None:
+        """What was deleted to be purged at the source is no longer wanted here either."""
+        try:
+            sweep(self.target)
+        except PerdureError as error:  # it stays to be purged
+            _log.warning("cannot purge in %s: %s", self.target.url, error)
 
     def _alive_anyway(self, load: Load) -> list[Message]:
         """Messages at the source for what ends with these commits: they came after the end."""

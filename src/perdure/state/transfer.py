@@ -59,6 +59,8 @@ HINT = "the file was damaged on its way: export again"
 def export_log(backend: Backend, reader: LogReader) -> Iterator[LogEntry]:
     """The log as it is now, oldest first, each link checked; later commits are not in it."""
     last = reader.last_seq()
+    if last and not backend.read(reader.no, 1, 1):
+        reader.refuse_purged(1)
     before: Commit | None = None
     first = 1
     while first <= last:

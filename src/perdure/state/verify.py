@@ -13,6 +13,7 @@ from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt
 from perdure.model import Commit, RunInfo, Verified, id_text
 from perdure.state.projections import RunRows
+from perdure.state.purging import verify_grave
 from perdure.storage import snapshots
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
@@ -44,6 +45,9 @@ def verify_log(
             f"{reader.target()}: the anchor {anchor!r:.100} is no root; verify returned it as "
             "sha256: and 64 hexadecimal digits"
         )
+    info = backend.agent(reader.name, reader.incarnation)
+    if info is not None and info.purged:
+        return verify_grave(backend, reader, anchor)
     # Others may commit meanwhile: the names and the log are compared as of one moment. Each commit
     # moves a branch to itself, so the furthest head says how long the log was when they were read.
     behind = reader.last_seq()

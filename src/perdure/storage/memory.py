@@ -10,15 +10,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.clocks import Clock, wall_clock
-from perdure.storage.cursors import foreign_cursor
+from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
+from perdure.storage.memory_agent import Agent, bury, purge
 from perdure.storage.port import (
     Append,
     Appended,
@@ -40,17 +40,6 @@ from perdure.storage.run_table import RunTable
 from perdure.storage.standing import ClosedError, closed_error, no_such_agent, not_linked
 
 
-class _Agent(Struct):
-    name: str
-    no: int
-    incarnation: int
-    deleted: bool = False
-    commits: list[tuple[bytes, bytes]] = field(default_factory=list)
-    refs: dict[str, Ref] = field(default_factory=dict)
-    keys: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)
-
-
 class MemoryBackend:
     """See `perdure.storage.port.Backend`, whose promises these methods keep."""
 
@@ -58,8 +47,8 @@ class MemoryBackend:
         self.url = f"memory://{name}"
         self._clock = clock
         self._lock = threading.RLock()
-        self._agents: list[_Agent] = []
-        self._latest: dict[str, _Agent] = {}
+        self._agents: list[Agent] = []
+        self._latest: dict[str, Agent] = {}
         self._arrivals: list[tuple[int, int]] = []
         self._standings: dict[int, Standing] = {}
         self._id = os.urandom(8).hex()
@@ -106,13 +95,13 @@ class MemoryBackend:
         if item.no is None:
             if latest and not (latest.deleted and latest.incarnation < item.incarnation):
                 return Refused("exists")
-            agent = _Agent(item.agent, len(self._agents) + 1, item.incarnation)
+            agent = Agent(item.agent, len(self._agents) + 1, item.incarnation)
         else:
             agent = self._agents[item.no - 1]
         refused = self._refusal(agent, item)
         if refused:
             return refused
-        end = chain.commit_id(agent.commits[-1][0]) if agent.commits else b""
+        end = chain.commit_id(agent.last_header()) if agent.commits else b""
         if item.seq != len(agent.commits) + 1 or item.prev != end:
             return Refused("stale", agent.refs.get(item.branch))
         if item.no is None:
@@ -121,7 +110,7 @@ class MemoryBackend:
         self._write(agent, item)
         return Appended(agent.no)
 
-    def _refusal(self, agent: _Agent, item: Append) -> Refused | None:
+    def _refusal(self, agent: Agent, item: Append) -> Refused | None:
         if item.consumed and not self._runs.has_all(item.consumed):
             return Refused("consumed")
         if item.key is not None and item.key[0] in agent.keys:
@@ -150,7 +139,7 @@ class MemoryBackend:
             return Refused("moved", ref)
         return None
 
-    def _write(self, agent: _Agent, item: Append) -> None:
+    def _write(self, agent: Agent, item: Append) -> None:
         agent.commits.append((item.header, item.payload))
         self._arrivals.append((agent.no, item.seq))
         if item.expected is None:
@@ -182,9 +171,7 @@ class MemoryBackend:
             agent.refs[item.branch] = replace(agent.refs[item.branch], held=None, holder=None)
         if item.delete_agent:
             self._runs.end_agent(agent.name)
-            agent.deleted = True
-            for name, ref in agent.refs.items():
-                agent.refs[name] = replace(ref, deleted=True, held=None, holder=None)
+            agent.end(purge=item.purge)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -193,9 +180,9 @@ class MemoryBackend:
             self._check_open()
             if incarnation is None:
                 agent = self._latest.get(name)
-                return _info(agent) if agent else None
+                return agent.info() if agent else None
             return next(
-                (_info(a) for a in self._agents if (a.name, a.incarnation) == (name, incarnation)),
+                (a.info() for a in self._agents if (a.name, a.incarnation) == (name, incarnation)),
                 None,
             )
 
@@ -204,7 +191,7 @@ class MemoryBackend:
             self._check_open()
             names = sorted(n for n in self._latest if n.startswith(prefix) and n > after)
             live = (self._latest[name] for name in names)
-            return [_info(agent) for agent in live if not agent.deleted][:limit]
+            return [agent.info() for agent in live if not agent.deleted][:limit]
 
     def read(
         self, no: int, first: int, last: int, *, newest_first: bool = False,
@@ -215,31 +202,32 @@ class MemoryBackend:
             agent = self._agents[no - 1]
             first, last = max(first, 1), min(last, len(agent.commits))
             seqs = range(last, first - 1, -1) if newest_first else range(first, last + 1)
-            return [
-                StoredCommit(seq, *agent.commits[seq - 1], seq in agent.snapshots)
-                for seq in seqs[:limit]
-            ]
+            if not agent.purged:
+                seqs = seqs[:limit]
+            found = (agent.stored(seq) for seq in seqs)
+            return [commit for commit in found if commit is not None][:limit]
 
     def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
         with self._lock:
             self._check_open()
-            first = self._place_of(cursor)
-            arrived = self._arrivals[first : first + limit]
-            entries = [self._fed(no, seq) for no, seq in arrived]
-            return Feed(entries, f"{self._id}-{first + len(arrived)}")
+            place = self._place_of(cursor)
+            entries: list[Fed] = []
+            while len(entries) < limit and place < len(self._arrivals):
+                no, seq = self._arrivals[place]
+                place += 1
+                agent = self._agents[no - 1]
+                if commit := agent.stored(seq):
+                    entries.append(Fed(no, agent.name, agent.incarnation, commit))
+            return Feed(entries, f"{self._id}-{place}")
 
     def _place_of(self, cursor: str) -> int:
         if not cursor:
             return 0
         store, _, place = cursor.partition("-")
-        if store != self._id or not place.isdecimal() or int(place) > len(self._arrivals):
+        arrived = number_of(place)
+        if store != self._id or not 0 <= arrived <= len(self._arrivals):
             raise foreign_cursor(self.url)
-        return int(place)
-
-    def _fed(self, no: int, seq: int) -> Fed:
-        agent = self._agents[no - 1]
-        commit = StoredCommit(seq, *agent.commits[seq - 1], seq in agent.snapshots)
-        return Fed(no, agent.name, agent.incarnation, commit)
+        return arrived
 
     def ref(self, no: int, name: str) -> Ref | None:
         with self._lock:
@@ -330,7 +318,7 @@ class MemoryBackend:
     def ship(self, shipment: Shipment) -> None:
         with self._lock:
             self._check_open()
-            agents, runs = [_copy(agent) for agent in self._agents], self._runs.copy()
+            agents, runs = [agent.copy() for agent in self._agents], self._runs.copy()
             arrivals = len(self._arrivals)
             try:
                 self._ship(shipment)
@@ -344,6 +332,8 @@ class MemoryBackend:
         for message in shipment.messages:
             self._runs.take_in(message)
         self._runs.last_no = max(self._runs.last_no, shipment.number_min)
+        for grave in shipment.graves:
+            self._bury(grave)
         for item in shipment.appends:
             outcome = self._append(self._addressed(item))
             if not isinstance(outcome, Appended):
@@ -356,6 +346,18 @@ class MemoryBackend:
         if shipment.standing is not None:
             self._standings[0] = shipment.standing
 
+    def _bury(self, item: Append) -> None:
+        wanted = item.agent, item.incarnation
+        agent = next((a for a in self._agents if (a.name, a.incarnation) == wanted), None)
+        if agent is None:
+            agent = Agent(item.agent, len(self._agents) + 1, item.incarnation)
+            self._agents.append(agent)
+            latest = self._latest.get(item.agent)
+            if latest is None or latest.incarnation < item.incarnation:
+                self._latest[item.agent] = agent
+        if bury(agent, item, self._runs):
+            self._arrivals.append((agent.no, item.seq))
+
     def _addressed(self, item: Append) -> Append:
         """With the number of its agent, and nobody's lease in its way."""
         if item.seq == 1:
@@ -366,7 +368,7 @@ class MemoryBackend:
                 agent.refs[name] = replace(agent.refs[name], held=None, holder=None)
         return replace(item, no=agent.no, epoch=None)
 
-    def _find(self, name: str, incarnation: int) -> _Agent:
+    def _find(self, name: str, incarnation: int) -> Agent:
         wanted = (name, incarnation)
         for agent in self._agents:
             if (agent.name, agent.incarnation) == wanted:
@@ -429,15 +431,25 @@ class MemoryBackend:
 
     # -- housekeeping ----------------------------------------------------------------------
 
+    def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:
+        with self._lock:
+            self._check_open()
+            return [agent.info() for agent in self._agents[after:] if agent.purge][:limit]
+
+    def purge(self, no: int, limit: int = 500) -> bool:
+        with self._lock:
+            self._check_open()
+            return purge(self._agents[no - 1], limit, self._leaves, self._runs)
+
     def maintain(
-        self, what: Literal["sizes", "check", "clean", "flush"], *, no: int | None = None
+        self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None
     ) -> Sizes:
         if what != "sizes":
             return Sizes()
         with self._lock:
             self._check_open()
             agents = self._agents if no is None else [self._agents[no - 1]]
-            commits = [commit for agent in agents for commit in agent.commits]
+            commits = [commit for agent in agents for commit in agent.rows()]
             snapshots = [snap for agent in agents for snap in agent.snapshots.values()]
             ids = {i for snap in snapshots for i in snap.leaf_ids}
             sizes = Sizes(
@@ -463,14 +475,3 @@ class MemoryBackend:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed", target=self.url, hint="open it again")
-
-
-def _copy(agent: _Agent) -> _Agent:
-    return replace(
-        agent, commits=list(agent.commits), refs=dict(agent.refs), keys=dict(agent.keys),
-        snapshots=dict(agent.snapshots),
-    )  # fmt: skip
-
-
-def _info(agent: _Agent) -> AgentInfo:
-    return AgentInfo(agent.name, agent.no, agent.incarnation, agent.deleted, len(agent.commits))

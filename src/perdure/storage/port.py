@@ -86,6 +86,7 @@ class Append(Struct):
             one commit only.
         sends: messages that are put into inboxes along with it, as by `send`; one that was put in
             before, or whose run is finished or unknown, is left out.
+        purge: with `delete_agent`: from then on `to_purge` names it.
     """
 
     agent: str
@@ -110,6 +111,7 @@ class Append(Struct):
     then: Sequence[Append] = ()
     consumed: Sequence[int] = ()
     sends: Sequence[Message] = ()
+    purge: bool = False
 
 
 class Appended(Struct, frozen=True):
@@ -234,6 +236,9 @@ class Shipment(Struct, frozen=True):
         epochs: agent, incarnation, branch and an epoch: the branch's highest is at least that
             afterwards.
         standing: the store's from now on; None: it stays as it is.
+        graves: last commits of logs that were purged where they come from; linked to nothing. Where
+            one is not there already, its incarnation is made if there is none, is deleted with
+            its runs, and is to be purged; before the appends, which have nothing of these.
     """
 
     appends: Sequence[Append] = ()
@@ -241,6 +246,7 @@ class Shipment(Struct, frozen=True):
     number_min: int = 0
     epochs: Sequence[tuple[str, int, str, int]] = ()
     standing: Standing | None = None
+    graves: Sequence[Append] = ()
 
 
 class Backend(Protocol):
@@ -443,10 +449,33 @@ class Backend(Protocol):
         nothing is promised."""
         ...
 
-    def maintain(self, what: Literal["sizes", "check", "clean", "flush"], *,
+    def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:
+        """Deleted incarnations that are to be purged and are not yet, by number, after `after`."""
+        ...
+
+    def purge(self, no: int, limit: int = 500) -> bool:
+        """Remove a part of what a deleted incarnation left, for good, in one transaction: about
+        `limit` rows, and a few megabytes. What goes is its commits but the last one, which is its
+        deletion, snapshots, leaves, keys, names and rows of runs. From the first part on it is
+        `AgentInfo.purged`. Killed in between, or called again, it goes on where it was.
+
+        The freed room is used again by the store. Whether somebody needs the log, the caller finds
+        out before. It may be done in a store that is closed to writers.
+
+        Returns:
+            Whether there may be more: call it again.
+
+        Raises:
+            Conflict: it is not deleted.
+            StoreUnavailable: a part more may be gone, or not.
+        """
+        ...
+
+    def maintain(self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *,
                  no: int | None = None) -> Sizes:  # fmt: skip
-        """Housekeeping: count bytes; read every page and check it; shrink the files; make all
-        that was acknowledged durable.
+        """Housekeeping: count bytes; read every page and check it; tidy the files; give the room
+        that is free in them back to the system, which may keep all writers waiting; make all that
+        was acknowledged durable.
 
         Raises:
             Corrupt: from "check", with what is damaged.

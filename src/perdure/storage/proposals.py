@@ -35,6 +35,7 @@ class Extras(Struct, frozen=True):
     sends: Sequence[Message] = ()
     release: bool = False
     sync: bool = False
+    purge: bool = False
 
 
 NOTHING = Extras()
@@ -110,7 +111,7 @@ class Proposal:
             _at(extras.checkpoint, seq), extras.drop_branch, extras.delete_agent,
             [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
             extras.release, extras.sync, prev=tail.id, consumed=extras.consumed,
-            sends=extras.sends,
+            sends=extras.sends, purge=extras.purge,
         )  # fmt: skip
         return self.linked
 

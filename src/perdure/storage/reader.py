@@ -80,11 +80,26 @@ class LogReader:
         """
         stored = self._backend.read(self.no, seq, seq) if seq > 0 else []
         if not stored:
+            self.refuse_purged(seq)
             raise NotFound(
                 "there is no such commit", target=self.target(seq),
                 hint=f"its log goes from 1 to {self.last_seq()}",
             )  # fmt: skip
         return self._decode(stored[0])
+
+    def refuse_purged(self, seq: int) -> None:
+        """Of a commit that is not there: say so if it was purged.
+
+        Raises:
+            NotFound: it was.
+        """
+        info = self._backend.agent(self.name, self.incarnation)
+        if info is not None and info.purged and 0 < seq <= info.seq:
+            raise NotFound(
+                "is gone: the agent was deleted, and its log purged", target=self.target(seq),
+                hint=f"only commit {info.seq}, the deletion, is left; what was exported, or copied "
+                "to another store, before that is still there",
+            )  # fmt: skip
 
     def commits(
         self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False
@@ -96,10 +111,14 @@ class LogReader:
             rows = self._backend.read(self.no, first, last, newest_first=newest_first, limit=chunk)
             for row in rows:
                 commit = self._decode(row)
+                if before is None and not newest_first and commit.seq > first:
+                    self.refuse_purged(first)
                 self._check_neighbour(before, commit, newest_first=newest_first)
                 yield commit
                 before = commit
             if len(rows) < chunk:
+                if newest_first and before is not None and before.seq > max(first, 1):
+                    self.refuse_purged(before.seq - 1)
                 return
             if newest_first:
                 last = rows[-1].seq - 1
@@ -112,6 +131,8 @@ class LogReader:
     ) -> None:
         if before is None:
             return
+        if abs(commit.seq - before.seq) != 1:
+            self.refuse_purged(min(commit.seq, before.seq) + 1)
         if newest_first:
             chain.check_link(before, commit)
         else:
@@ -136,7 +157,8 @@ class LogReader:
         if ref is None or ref.deleted:
             if (info := self._backend.agent(self.name, self.incarnation)) and info.deleted:
                 raise NotFound(
-                    "was deleted", target=self.target(),
+                    "was deleted" + (", and its log purged" if info.purged else ""),
+                    target=self.target(),
                     hint="a late write cannot bring it back; open the agent anew for another one",
                 )  # fmt: skip
             names = [other.name for other in self._backend.refs(self.no) if not other.deleted]
@@ -219,6 +241,7 @@ class LogReader:
                 rows = {row.seq: row for row in found}
                 chunk = min(chunk * 2, CHUNK_MAX)
                 if seq not in rows:
+                    self.refuse_purged(seq)
                     raise Corrupt(
                         "is missing from the log", target=self.target(seq), hint=chain.HINT
                     )

@@ -23,13 +23,16 @@ from perdure.storage.port import Append, Appended, Backend, Ref, Refused, Stored
 from perdure.testing.contract_feed import FeedContract
 from perdure.testing.contract_inbox import InboxContract
 from perdure.testing.contract_notices import NoticesContract
+from perdure.testing.contract_purging import PurgingContract
 from perdure.testing.contract_runs import RunsContract
 from perdure.testing.contract_shipping import ShippingContract
 from perdure.testing.pen import Pen as Pen
 from perdure.testing.pen import a_run, fields, refused
 
 
-class BackendContract(RunsContract, InboxContract, NoticesContract, FeedContract, ShippingContract):
+class BackendContract(
+    RunsContract, InboxContract, NoticesContract, FeedContract, ShippingContract, PurgingContract
+):
     """See the module."""
 
     # -- append ----------------------------------------------------------------------------

@@ -21,14 +21,14 @@ def ids(saver: PerdureSaver, thread: str = "t", ns: str | None = None) -> list[s
 def test_a_list_goes_on_with_its_writes_when_the_thread_is_deleted(place: Place) -> None:
     """What was told after the deletion came without its writes; and where the thread had begun
     anew, they were looked for in the new one."""
-    saver = place.open()
+    saver = place.open(keep_deleted=True)
     made = line(saver, 80)
     for at in made:
         saver.put_writes(at, [("out", id_of(at))], "task")
     whole = list(saver.list(config()))
     listing = saver.list(config())
     found = [next(listing) for _ in range(3)]
-    place.open().delete_thread("t")
+    place.open(keep_deleted=True).delete_thread("t")
     put(saver, {"n": "another thread"}, id=id_of(made[0]))
     saver.put_writes(made[0], [("out", "of the other")], "task")
     found += listing

@@ -2,36 +2,68 @@
 
 from __future__ import annotations
 
+from perdure.core.diff import diff
+from perdure.core.values import Plain
 from perdure.errors import Conflict, NotFound
 from perdure.integrations.langgraph import changes
-from perdure.integrations.langgraph.thread import Thread
-from perdure.integrations.langgraph.view import COPIED
-from perdure.model import Cause
-from perdure.store import ForeignLogs
+from perdure.integrations.langgraph.thread import TRIES_MAX, Thread
+from perdure.integrations.langgraph.view import View
+from perdure.model import AgentInfo, Cause
+from perdure.store import COPIED, COPIES, ForeignLogs
 
 
 def copy_thread(logs: ForeignLogs, source: Thread, target: str) -> None:
     """Make `target` a thread with all that `source` holds now. O(1).
 
+    First it is said in the log of the source, which is kept from then on for as long as the copy
+    lives; killed in between, there is no copy.
+
     Raises:
         NotFound: there is no source. Conflict: the target is there already.
     """
-    with source.lock:
-        views = source.views()
-        if not views:
-            raise NotFound("there is no such thread to copy", target=f"thread {source.name!r}")
-        log = views[0].log
-        now = logs.look(source.name)
-        removed = views[0].removed_at()
     known = logs.look(target)
     if known is not None and not known.deleted:
         raise Conflict(
             "there is a thread of that id already", target=f"thread {target!r}",
             hint="delete it first, or copy to another id",
         )  # fmt: skip
+    with source.lock:
+        info, removed = _announce(logs, source, target)
     record = {
-        "t": COPIED, "thread": source.name, "incarnation": log.info.incarnation,
-        "seq": log.info.seq if now is None else now.seq, "removed": removed,
+        "t": COPIED, "agent": source.name, "incarnation": info.incarnation, "seq": info.seq,
+        "removed": removed,
     }  # fmt: skip
     cause = Cause("create", f"copy of {source.name}", refers=())
     logs.create(target, changes.nothing(), cause, records=[record])
+
+
+def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo, int]:
+    """Say whose copy is made; the source's log as it was, and where it says what is removed."""
+    for _ in range(TRIES_MAX):
+        views = source.views()
+        info = logs.look(source.name)
+        if not views or info is None:
+            raise NotFound("there is no such thread to copy", target=f"thread {source.name!r}")
+        view = views[0]
+        try:
+            _say(view, target, logs.now())
+        except (Conflict, NotFound):  # somebody else copies it too, or deleted it: look again
+            continue
+        finally:
+            view.forget()
+        return info, view.removed_at()
+    raise Conflict("could not get a commit in between those of others", target=source.name)
+
+
+def _say(view: View, target: str, at: int) -> None:
+    head = view.log.head(COPIES)
+    what = f"copied to {target}"
+    if not head:
+        state: Plain = {target: at}
+        held = view.log.begin(1)
+        cause = Cause("fork", COPIES, refers=(1,))
+        view.log.append(held, diff(None, state), state, cause, branch=COPIES, new=True)
+        return
+    held = view.log.at(head)
+    state = {**held.state, target: at}
+    view.log.append(held, diff(held.state, state), state, Cause("save", what), branch=COPIES)

@@ -13,6 +13,7 @@ from perdure.errors import Corrupt, NotFound
 from perdure.integrations.langgraph import names
 
 NAMES_SHOWN = 10
+_WRITE_TYPES = (str, str, int, str)
 
 
 class SourceThread(Struct, frozen=True):
@@ -100,7 +101,8 @@ class ReadBySaver:
         config = names.config_of(thread, address.namespace, address.id)
         with self._said(), by_langgraph(f"{thread}, {address}"):
             found: CheckpointTuple | None = self._saver.get_tuple(config)
-        assert found is not None  # all is read as of one moment
+        if found is None:  # all is read as of one moment: so not because it was deleted since
+            raise _not_theirs(f"{thread}, {address}", "its checkpoint is not found by its own id")
         return found
 
     @property
@@ -115,9 +117,19 @@ def no_such_thread(name: str, there: Sequence[str], target: str) -> NotFound:
     return NotFound(f"there is no thread {name!r}", target=target, hint=f"there are: {names}")
 
 
+def _not_theirs(target: str, why: str) -> Corrupt:
+    return Corrupt(f"it was not written by LangGraph: {why}", target=target, hint="look at its row")
+
+
 def in_write_order(rows: Iterable[Sequence[Any]]) -> list[WriteKey]:
     """Rows of task, path, index and channel, in the order of LangGraph's `pending_writes`."""
     keys = [WriteKey(*row) for row in rows]
+    for key in keys:
+        if tuple(map(type, (key.task, key.path, key.index, key.channel))) != _WRITE_TYPES:
+            raise _not_theirs(
+                f"task {key.task!r:.60}, channel {key.channel!r:.60}",
+                "task, path and channel of a write are texts, its idx is a number",
+            )
     return sorted(keys, key=lambda key: writes_sort_key(key.path, key.task, key.index))
 
 
@@ -143,7 +155,13 @@ def in_order(found: Sequence[Address]) -> list[Address]:
 
     A parent that is not there (it was pruned) is waited for by none; of a loop (a checkpoint put
     again behind its descendant) the one with the least id comes first.
+
+    Raises:
+        Corrupt: one has an id that is no text.
     """
+    for one in found:
+        if type(one.id) is not str or type(one.namespace) is not str:
+            raise _not_theirs(f"checkpoint {one.id!r:.60}", "namespaces and ids are texts")
     ordered = sorted(found, key=lambda one: (one.id, one.namespace))
     there = {(one.namespace, one.id): one for one in ordered}
     placed: dict[tuple[str, str], Address] = {}

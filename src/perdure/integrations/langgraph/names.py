@@ -76,6 +76,19 @@ def read_checkpoint_key(key: str | None) -> tuple[str, str] | None:
     return None if found is None else (unquote(found[1]), _unpack_id(found[2]))
 
 
+def made_at(checkpoint_id: str) -> float | None:
+    """When an id as LangGraph makes them (UUID version 6) was made, in seconds since 1970; None:
+    it is another one."""
+    parts = checkpoint_id.split("-")
+    if [len(part) for part in parts] != [8, 4, 4, 4, 12] or not parts[2].startswith("6"):
+        return None
+    try:
+        ticks = int(parts[0] + parts[1] + parts[2][1:], 16)
+    except ValueError:
+        return None
+    return ticks / 1e7 - 12_219_292_800
+
+
 def _configurable(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
     found = (config or {}).get("configurable")
     return found if isinstance(found, Mapping) else {}

@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import (
 )  # fmt: skip
 
 from perdure.core.values import Plain
+from perdure.errors import SchemaError
 from perdure.integrations.langgraph import changes, names
 from perdure.integrations.langgraph.values import Built, Coder
 from perdure.integrations.langgraph.view import Write
@@ -28,21 +29,27 @@ def checkpoint_of(
     """A checkpoint; `state` is read only.
 
     Raises:
-        SchemaError: a value cannot be rebuilt; names its path.
+        SchemaError: a value cannot be rebuilt (names its path); or it is no checkpoint's state.
     """
-    rest = coder.decode(record["rest"], "checkpoint")
-    checkpoint: dict[str, Any] = {
-        "v": rest.pop("v"),
-        "id": checkpoint_id,
-        "ts": unpacked_time(rest.pop("ts")),
-        "channel_values": coder.decode_items(state[changes.VALUES], "state", built),
-        "channel_versions": coder.decode_items(state[changes.VERSIONS], "channel_versions"),
-        "versions_seen": {
-            node: coder.decode_items(seen, f"versions_seen[{node!r}]")
-            for node, seen in state[changes.SEEN].items()
-        },
-        **rest,
-    }
+    try:
+        rest = coder.decode(record["rest"], "checkpoint")
+        checkpoint: dict[str, Any] = {
+            "v": rest.pop("v"),
+            "id": checkpoint_id,
+            "ts": unpacked_time(rest.pop("ts")),
+            "channel_values": coder.decode_items(state[changes.VALUES], "state", built),
+            "channel_versions": coder.decode_items(state[changes.VERSIONS], "channel_versions"),
+            "versions_seen": {
+                node: coder.decode_items(seen, f"versions_seen[{node!r}]")
+                for node, seen in state[changes.SEEN].items()
+            },
+            **rest,
+        }
+    except (LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise SchemaError(
+            f"the state is none of a thread: {error!r}", target=f"checkpoint {checkpoint_id}",
+            hint="it was not written by PerdureSaver; look at it with `perdure state`",
+        ) from error  # fmt: skip
     return cast(Checkpoint, checkpoint)
 
 

@@ -19,11 +19,13 @@ from typing import Any
 
 from perdure.core.ops import Delete, Op, Set
 from perdure.core.values import Plain
+from perdure.errors import Corrupt
 from perdure.integrations.langgraph.changes import VALUES, VERSIONS
 from perdure.model import Commit
 
 CHECKPOINT = "lg"
 USUAL_V = 4
+_PARENTS = (int, str, type(None))
 
 
 def pack(
@@ -60,18 +62,31 @@ def record_of(commit: Commit) -> dict[str, Any]:
     ``late``. Empty, if it put none."""
     for record in commit.records:
         if record.get("t") == CHECKPOINT:
-            return _unpack(record, commit.delta)
+            try:
+                return _unpack(record, commit.delta)
+            except (LookupError, TypeError, ValueError) as error:
+                raise malformed(commit) from error
     return {}
+
+
+def malformed(commit: Commit) -> Corrupt:
+    """For records that are none of ours, though their commit verifies: somebody made them up."""
+    return Corrupt(
+        "its record of a thread is malformed",
+        target=f"agent {commit.agent!r}, commit {commit.seq}",
+        hint="it was not written by PerdureSaver; delete the thread, or take it from its source",
+    )
 
 
 def _unpack(record: Mapping[str, Plain], delta: Sequence[Op]) -> dict[str, Any]:
     rest = {"v": record.get("v", USUAL_V), "ts": record["a"], **record.get("r", {})}
     if "u" in record:
         rest["updated_channels"] = _updated(delta) if record["u"] is True else record["u"]
-    return {
-        "parent": record.get("p"), "late": record.get("l", 0), "rest": rest,
-        "metadata": _unpack_metadata(record["m"]),
-    }  # fmt: skip
+    parent, late = record.get("p"), record.get("l", 0)
+    metadata = _unpack_metadata(record["m"])
+    if type(late) is not int or type(parent) not in _PARENTS or type(metadata) is not dict:
+        raise TypeError("a field is of another type")
+    return {"parent": parent, "late": late, "rest": rest, "metadata": metadata}
 
 
 def _updated(delta: Sequence[Op]) -> list[Plain]:

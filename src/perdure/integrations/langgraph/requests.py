@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.values import Plain
+from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.changes import Sources
 from perdure.integrations.langgraph.view import Tip, View
 from perdure.store import Held
@@ -53,12 +54,6 @@ class Place(Struct):
 
 
 def made_after(checkpoint_id: str, moment: float) -> bool:
-    """Whether an id as LangGraph makes them (UUID version 6) was made after a moment."""
-    parts = checkpoint_id.split("-")
-    if [len(part) for part in parts] != [8, 4, 4, 4, 12] or not parts[2].startswith("6"):
-        return False
-    try:
-        ticks = int(parts[0] + parts[1] + parts[2][1:], 16)
-    except ValueError:
-        return False
-    return ticks / 1e7 - 12_219_292_800 > moment
+    """Whether an id as LangGraph makes them was made after a moment."""
+    made = names.made_at(checkpoint_id)
+    return made is not None and made > moment

@@ -8,7 +8,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from heapq import merge
 from itertools import islice
 from types import TracebackType
@@ -27,12 +26,12 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 import perdure
-from perdure.errors import NotFound
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.calm import Calm
 from perdure.integrations.langgraph.changes import sources_of
 from perdure.integrations.langgraph.copying import copy_thread
+from perdure.integrations.langgraph.deleting import Remover
 from perdure.integrations.langgraph.history import delta_history
 from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
@@ -81,6 +80,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             checkpoint: ``"branch"``, a sibling that `list` and `perdure branches` show, or
             ``"conflict"``: its writer gets `Conflict`, and nothing is written.
         keep: keys of `configurable` that are stored as metadata. Others never are.
+        keep_deleted: leave the logs of deleted threads in the store, for `perdure log --all`.
         secrets: more of what the name of a metadata key that is never stored contains.
 
     Raises:
@@ -97,6 +97,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         on_race: OnRace = "branch",
         keep: Collection[str] = (),
         secrets: Collection[str] = (),
+        keep_deleted: bool = False,
     ) -> None:
         if on_race not in ("branch", "conflict"):
             raise ValueError(f'on_race is "branch" or "conflict", not {on_race!r}')
@@ -112,6 +113,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         self._secrets = (*SECRETS, *(name.lower() for name in secrets))
         self._logs = foreign_logs(store, names.SCHEMA_ID, names.SCHEMA_VERSION)
         self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._remover = Remover(store, self._logs, keep=keep_deleted)
         self._asked = Asked()
         self._mutex = threading.Lock()
 
@@ -172,7 +174,9 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         with self._mutex:
             thread = self._threads.get(thread_id)
             if thread is None:
-                thread = self._threads[thread_id] = Thread(self._logs, thread_id, self._asked)
+                thread = self._threads[thread_id] = Thread(
+                    self._logs, thread_id, self._asked, self._remover.begins
+                )
             self._threads.move_to_end(thread_id)
             while len(self._threads) > THREADS_KEPT:
                 self._threads.popitem(last=False)
@@ -337,18 +341,16 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread: one commit, whatever it holds. No error if there is none.
 
-        No late write brings it back; a new thread of that id begins afresh. The log of the old one
-        stays in the file, for `perdure log --all` and retention.
+        No late write brings it back; a new thread of that id begins afresh. The room of the old one
+        is used again, but for its last commit: removing begins here, and what takes longer than a
+        moment goes on when threads begin or are deleted, or with `perdure purge`. What copies of it
+        read stays until they are deleted. With ``keep_deleted=True`` all of it stays.
 
         Raises:
             ValueError: no thread can be called that.
             SchemaError: the agent of that name is no thread.
         """
-        thread = self._thread(str(thread_id))
-        with thread.lock:
-            if thread.views():
-                with suppress(NotFound):  # somebody else did
-                    self.store.delete(thread.name)
+        self._remover.delete(self._thread(str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints, and their writes, whose metadata names one of these runs.

@@ -49,7 +49,9 @@ class Thread:
     """Take `lock` for every use but `settle`. Writes that wait for it share the next commit of
     writes."""
 
-    def __init__(self, logs: ForeignLogs, name: str, asked: Asked) -> None:
+    def __init__(
+        self, logs: ForeignLogs, name: str, asked: Asked, begins: Callable[[], None]
+    ) -> None:
         self.name = name
         self.lock = threading.RLock()
         self._logs = logs
@@ -58,6 +60,7 @@ class Thread:
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self.queue = Queue()
         self._asked = asked
+        self._begins = begins
 
     # -- keeping in step -------------------------------------------------------------------
 
@@ -249,6 +252,7 @@ class Thread:
         if put.namespace or put.parent is not None:
             self._create_empty()
             return False
+        self._begins()
         delta, state, sources = changes.begin(coder, put.checkpoint)
         key = names.checkpoint_key("", put.id, 1)
         try:

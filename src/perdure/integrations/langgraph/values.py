@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import sys
 import threading
 from collections.abc import Collection, Mapping
@@ -168,6 +169,15 @@ class Coder:
                 error.problem, target=format_path((*at, *reversed(error.path)), root),
                 hint=error.hint,
             ) from error.__cause__  # fmt: skip
+        except (
+            TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError,
+            RecursionError, re.error,
+        ) as error:  # fmt: skip
+            raise SchemaError(
+                f"what is stored there is no value of its kind: {error}",
+                target=format_path(at, root),
+                hint="it was not written by PerdureSaver; look at it with `perdure state`",
+            ) from error
 
     def decode_items(
         self, plain: Mapping[Any, Plain], root: str, built: Built | None = None

@@ -12,12 +12,13 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.values import Plain
+from perdure.errors import NotFound
 from perdure.integrations.langgraph import names
-from perdure.integrations.langgraph.record import record_of
+from perdure.integrations.langgraph.record import malformed, record_of
 from perdure.model import Commit
-from perdure.store import ForeignLog, ForeignLogs
+from perdure.store import COPIED, COPIES, ForeignLog, ForeignLogs
 
-WRITES, COPIED = "lg-writes", "lg-copied"
+WRITES = "lg-writes"
 """What a record of ours is, in its `t`, beside those of checkpoints."""
 
 COPIES_MAX = 1000
@@ -160,7 +161,7 @@ class View:
             seq = head
             if self.until is not None and head > self.until:
                 seq = self._head_then(branch)
-            while branch != names.REMOVED and seq > 0:
+            while branch not in (names.REMOVED, COPIES) and seq > 0:
                 commit = self.log.commit(seq)
                 key = names.read_checkpoint_key(commit.cause.key)
                 if key is not None:
@@ -243,7 +244,13 @@ def was_deleted(logs: ForeignLogs, view: View, namespace: str, checkpoint_id: st
     info = view.log.info
     for number in range(info.incarnation - 1, 0, -1):
         log = logs.incarnation(info.name, number)
-        if log is not None and View(log).find(namespace, checkpoint_id) is not None:
+        if log is None:
+            continue
+        if log.info.purged:  # of what it had, only the time is known
+            made = names.made_at(checkpoint_id)
+            if made is not None and made <= log.commit(log.info.seq).at.timestamp():
+                return True
+        elif View(log).find(namespace, checkpoint_id) is not None:
             return True
     return False
 
@@ -273,17 +280,29 @@ def writes_on(commit: Commit) -> int | None:
     """Of a commit of writes: the checkpoint of its line; None: it is no such commit."""
     for record in commit.records:
         if record.get("t") == WRITES:
-            return int(record.get("on", 0))
+            on = record.get("on", 0)
+            if type(on) is not int or not 0 <= on < commit.seq:
+                raise malformed(commit)
+            return on
     return None
 
 
 def read_writes(commit: Commit, on: int | None = None) -> list[Write]:
     """The writes that a commit has. `on`: those for the checkpoint there; None: all."""
-    return [
-        Write(record["task"], record["path"], [tuple(one) for one in record["writes"]])
-        for record in commit.records
-        if record.get("t") == WRITES and (on is None or record["on"] == on)
-    ]
+    try:
+        return [
+            Write(record["task"], record["path"], [_write(*one) for one in record["writes"]])
+            for record in commit.records
+            if record.get("t") == WRITES and (on is None or record["on"] == on)
+        ]
+    except (LookupError, TypeError) as error:
+        raise malformed(commit) from error
+
+
+def _write(index: int, channel: str, value: Plain) -> tuple[int, str, Plain]:
+    if type(index) is not int or type(channel) is not str:
+        raise TypeError("a write is a number, the name of a channel, and a value")
+    return index, channel, value
 
 
 def views_of(logs: ForeignLogs, log: ForeignLog) -> list[View]:
@@ -294,9 +313,12 @@ def views_of(logs: ForeignLogs, log: ForeignLog) -> list[View]:
         copied = next((one for one in first.records if one.get("t") == COPIED), None)
         if copied is None:
             break
-        origin = logs.incarnation(copied["thread"], copied["incarnation"])
-        if origin is None:
-            break
+        origin = logs.incarnation(copied["agent"], copied["incarnation"])
+        if origin is None or origin.info.purged:
+            raise NotFound(
+                "what it was copied from is not in this store", target=f"thread {log.info.name!r}",
+                hint=f"bring thread {copied['agent']!r} along from where it was, or copy it anew",
+            )  # fmt: skip
         found.append(View(origin, copied["seq"], copied["removed"]))
     return found
 

@@ -121,6 +121,8 @@ def _number(options: dict[str, str], name: str, default: float, least: float, mo
 
 
 def _shown(conninfo: dict[str, Any], schema: str) -> str:
+    """One spelling for each store, from what libpq understood: two URLs that lead to one store are
+    compared by it. (`core.urls.shown` only leaves the password out of what somebody wrote.)"""
     user = f"{quote(str(conninfo['user']), '')}@" if conninfo.get("user") else ""
     hosts = str(conninfo.get("host", "")).split(",")
     ports = str(conninfo.get("port", "")).split(",")

@@ -92,6 +92,8 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         more["release"] = True
     if item.delete_agent:
         more["delete_agent"] = True
+        if item.purge:
+            more["purge"] = True
     return json.dumps(more) if more else None
 
 

@@ -34,7 +34,7 @@ from perdure.storage.port import (
     StoredCommit,
     StoredSnapshot,
 )  # fmt: skip
-from perdure.storage.postgres import housekeeping, inbox, schema
+from perdure.storage.postgres import housekeeping, inbox, purging, schema
 from perdure.storage.postgres.address import parse
 from perdure.storage.postgres.append import closed_of
 from perdure.storage.postgres.clock import StoreClock
@@ -329,15 +329,22 @@ class PostgresBackend:
 
     # -- housekeeping ----------------------------------------------------------------------
 
+    def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:
+        rows = self._reading(lambda db: purging.to_purge(db, self._sql, after, limit))
+        return [_info(row) for row in rows]
+
+    def purge(self, no: int, limit: int = 500) -> bool:
+        return self._writer.settled(lambda db: purging.purge(db, self._sql, no, limit))
+
     def maintain(
-        self, what: Literal["sizes", "check", "clean", "flush"], *, no: int | None = None
+        self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None
     ) -> Sizes:
         match what:
             case "sizes":
                 return self._reading(lambda db: housekeeping.sizes(db, self._address.schema, no))
             case "check":
                 self._reading(lambda db: housekeeping.read_all(db, self._address.schema))
-            case "clean":
+            case "clean" | "shrink":  # only the server gives room back, with VACUUM FULL
                 self._reading(lambda db: housekeeping.clean(db, self._address.schema))
             case "flush":
                 self._writer.settled(lambda db: db.execute(self._sql["flush"]))
@@ -361,8 +368,8 @@ class PostgresBackend:
 
 
 def _info(row: Any) -> AgentInfo:
-    no, name, incarnation, deleted, seq = row
-    return AgentInfo(from_text(name), no, incarnation, deleted, seq)
+    no, name, incarnation, deleted, seq, purged = row
+    return AgentInfo(from_text(name), no, incarnation, deleted, seq, purged)
 
 
 _open: weakref.WeakSet[PostgresBackend] = weakref.WeakSet()

@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import psycopg
-from psycopg import errors, waiting
+from psycopg import errors, generators, waiting
 from psycopg.abc import RV, PQGen
 from psycopg.errors import Diagnostic
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from perdure.errors import StoreUnavailable, UnsupportedFormat
@@ -69,6 +71,7 @@ class Connection(psycopg.Connection[Any]):
     pooled: bool = False
     server: str = ""
     doubt: str | None = None
+    _names: dict[str, bytes]
 
     def wait(self, gen: PQGen[RV], interval: float = 0.0, timeout: float | None = None) -> RV:
         """Drive the protocol to its next result, within the deadline."""
@@ -94,6 +97,41 @@ class Connection(psycopg.Connection[Any]):
         except (_TimeUpError, psycopg.Error) as silent:
             self.pgconn.finish()
             raise DeadlineError(undone=False) from silent
+
+    def call(self, statement: str, types: Sequence[int], values: Sequence[bytes | None]) -> int:
+        """Execute a statement whose values are in PostgreSQL's binary form, without a cursor, which
+        takes as long as the server does; prepared at its first use.
+
+        Args:
+            types: of its values, by PostgreSQL's numbers.
+
+        Returns:
+            How many rows it gave.
+        """
+        try:
+            return self._call(statement, types, values)
+        except errors.InvalidSqlStatementName:
+            # Gone with all that were prepared: psycopg says DEALLOCATE ALL after each ROLLBACK.
+            self._names.clear()
+            return self._call(statement, types, values)
+
+    def _call(self, statement: str, types: Sequence[int], values: Sequence[bytes | None]) -> int:
+        name = self._names.get(statement)
+        if name is None:
+            name = b"perdure_%d" % len(self._names)
+            self.pgconn.send_prepare(name, statement.encode(), types)
+            self.wait(self._result())
+            self._names[statement] = name
+        formats = [Format.BINARY] * len(values)
+        self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+        return self.wait(self._result()).ntuples
+
+    def _result(self) -> PQGen[PGresult]:
+        results: list[PGresult] = yield from generators.execute(self.pgconn)
+        result = results[-1]
+        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            raise errors.error_from_result(result, "utf-8")
+        return result
 
     def check_doubt(self) -> None:
         """After a COMMIT.
@@ -164,6 +202,7 @@ def connect(address: Address, clock: StoreClock) -> Connection:
         )  # fmt: skip
     except psycopg.Error as error:
         raise translate(error, address) from None  # its words may hold what must not be shown
+    connection._names = {}
     connection.deadline_s = address.deadline_s
     connection.add_notice_handler(connection.note)
     connection.adapters.register_dumper(int, Int8Dumper)

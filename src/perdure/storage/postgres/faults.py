@@ -94,6 +94,7 @@ def _state_of(words: str) -> str:
 
 
 _SAID = {
+    r"certificate|does not support SSL|SSL error: .*alert": "TLS",
     r"authentication failed|no password supplied": "28P01",
     r'database ".*" does not exist': "3D000",
     r'role ".*" does not exist|no pg_hba.conf entry|not permitted to log in': "28000",
@@ -115,6 +116,11 @@ _UNAVAILABLE: dict[str, tuple[str, str]] = {
         "the server is read-only",
         "it is a standby, or set read-only: name the primary in the URL, or all hosts "
         "(postgresql://a,b/db), of which the one that can be written to is taken",
+    ),
+    "TLS": (
+        "TLS failed, and nothing was sent",
+        "check the URL's sslmode and sslrootcert: which authority vouches for the server, and "
+        "under which name",
     ),
     "28P01": ("wrong user or password", "check the URL's user and password, or ~/.pgpass"),
     "28": ("this user may not log in", "check the URL, and the server's pg_hba.conf"),

@@ -55,6 +55,8 @@ def _place(
         row = db.cursor(binary=True).execute(sql["find_header"], (no, seq)).fetchone()
         if row is not None and _mark(row[0]) == found[5]:
             return found[2], no, seq
+        if row is None and db.execute(sql["is_purged"], (no,)).fetchone():
+            return found[2], no, seq
     raise foreign_cursor(url)
 
 

@@ -7,6 +7,30 @@ SELECT version, readable_by, partitions, store FROM {schema}.format;
 -- name: append
 SELECT agent_no, refusal FROM {schema}.append_all_1(%s, %s, %s, %s, %s, %s);
 
+-- name: append_plain
+-- See plain.py: durable, agent, seq, expected, epoch, branch, prev, header, payload. A row if it was
+-- written, else nothing was. An older snapshot than the last commit's finds the place taken, which
+-- ends the transaction; a branch's row that was changed meanwhile is looked at once more.
+WITH moved AS (
+    UPDATE {schema}.refs r SET seq = $3 FROM {schema}.commits c
+    WHERE r.agent_no = $2 AND r.name = $6 AND r.kind = 'branch' AND NOT r.deleted
+      AND r.seq = $4 AND r.held IS NOT DISTINCT FROM $5
+      AND c.agent_no = $2 AND c.seq = $3 - 1
+      AND $7 = '\x01'::bytea || sha256('\x706572647572652e636f6d6d69742e763100'::bytea || c.header)
+      AND NOT EXISTS (SELECT 1 FROM {schema}.standings)
+    RETURNING c.tx
+)
+INSERT INTO {schema}.commits (agent_no, seq, tx, header, payload)
+SELECT $2, $3, greatest(pg_current_xact_id(), moved.tx), $8, $9 FROM moved
+RETURNING CASE
+    WHEN NOT $1 THEN set_config('synchronous_commit', 'off', true)
+    WHEN current_setting('synchronous_commit') IN ('off', 'local')
+    THEN set_config('synchronous_commit', 'on', true) END;
+
+-- name: wait_for_branch
+-- For who writes to it (append_plain).
+SELECT 1 FROM {schema}.refs WHERE agent_no = %s AND name = %s FOR NO KEY UPDATE;
+
 -- name: ship
 SELECT agent_no, refusal::text FROM {schema}.ship_1(
     %s, %s, %s, %s, %s, %b, %b, %b, %s, %s, %s, %s, %b, %s::jsonb, %s
@@ -86,7 +110,8 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 -- name: agent_columns
 -- A part: the fields of AgentInfo.
 a.no, a.name, a.incarnation, a.deleted, coalesce(
-    (SELECT c.seq FROM {schema}.commits c WHERE c.agent_no = a.no ORDER BY c.seq DESC LIMIT 1), 0)
+    (SELECT c.seq FROM {schema}.commits c WHERE c.agent_no = a.no ORDER BY c.seq DESC LIMIT 1), 0),
+a.purged
 
 -- name: find_agent
 SELECT {agent_columns} FROM {schema}.agents a WHERE a.name = %s
@@ -217,7 +242,8 @@ SELECT k.no, (SELECT a.name FROM {schema}.agents a WHERE a.no = k.no), k.seq, co
     (SELECT max(c.seq) FROM {schema}.commits c WHERE c.agent_no = k.no), 0)
 FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[]) AS k (no, seq, header)
 WHERE NOT EXISTS (SELECT 1 FROM {schema}.commits c
-    WHERE c.agent_no = k.no AND c.seq = k.seq AND c.header = k.header);
+    WHERE c.agent_no = k.no AND c.seq = k.seq AND c.header = k.header)
+  AND NOT EXISTS (SELECT 1 FROM {schema}.agents a WHERE a.no = k.no AND a.purged);
 
 -- name: find_lost_epochs
 -- Of epochs that somebody took, those that the branch has not come to.
@@ -225,7 +251,8 @@ SELECT k.no, (SELECT a.name FROM {schema}.agents a WHERE a.no = k.no), k.branch,
     coalesce(r.epoch, 0)
 FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS k (no, branch, epoch)
 LEFT JOIN {schema}.refs r ON r.agent_no = k.no AND r.name = k.branch
-WHERE coalesce(r.epoch, 0) < k.epoch;
+WHERE coalesce(r.epoch, 0) < k.epoch
+  AND NOT EXISTS (SELECT 1 FROM {schema}.agents a WHERE a.no = k.no AND a.purged);
 
 -- name: has_begun
 -- Whether a transaction's number was given here already.
@@ -253,3 +280,68 @@ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r';
 -- name: list_tables
 SELECT c.relname FROM pg_class c
 WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' ORDER BY c.relname;
+
+-- name: list_to_purge
+SELECT {agent_columns} FROM {schema}.agents a WHERE a.to_purge AND a.no > %s
+ORDER BY a.no LIMIT %s;
+
+-- name: begin_purge
+-- What is gone with the first part is never taken for damage.
+UPDATE {schema}.agents SET to_purge = true, purged = true WHERE no = %s AND deleted;
+
+-- name: end_purge
+UPDATE {schema}.agents SET to_purge = false WHERE no = %s;
+
+-- name: purge_leaves
+DELETE FROM {schema}.leaves WHERE agent_no = %(no)s AND id IN (
+    SELECT id FROM {schema}.leaves WHERE agent_no = %(no)s LIMIT %(limit)s);
+
+-- name: purge_snapshots
+DELETE FROM {schema}.snapshots WHERE agent_no = %(no)s AND seq IN (
+    SELECT seq FROM {schema}.snapshots WHERE agent_no = %(no)s LIMIT %(limit)s);
+
+-- name: purge_commits
+DELETE FROM {schema}.commits WHERE agent_no = %(no)s AND seq IN (
+    SELECT seq FROM {schema}.commits WHERE agent_no = %(no)s
+      AND seq < (SELECT max(seq) FROM {schema}.commits WHERE agent_no = %(no)s)
+    ORDER BY seq LIMIT %(limit)s);
+
+-- name: purge_keys
+DELETE FROM {schema}.keys WHERE agent_no = %(no)s AND key IN (
+    SELECT key FROM {schema}.keys WHERE agent_no = %(no)s LIMIT %(limit)s);
+
+-- name: purge_refs
+DELETE FROM {schema}.refs WHERE agent_no = %(no)s AND name IN (
+    SELECT name FROM {schema}.refs WHERE agent_no = %(no)s LIMIT %(limit)s);
+
+-- name: purge_runs
+DELETE FROM {schema}.runs WHERE agent_no = %(no)s AND id IN (
+    SELECT id FROM {schema}.runs WHERE agent_no = %(no)s LIMIT %(limit)s);
+
+-- name: is_purged
+SELECT 1 FROM {schema}.agents WHERE no = %s AND purged;
+
+-- name: make_agent
+INSERT INTO {schema}.agents (name, incarnation) VALUES (%s, %s) ON CONFLICT DO NOTHING;
+
+-- name: lock_agent
+SELECT no FROM {schema}.agents WHERE name = %s AND incarnation = %s FOR NO KEY UPDATE;
+
+-- name: add_grave
+INSERT INTO {schema}.commits (agent_no, seq, tx, header, payload)
+SELECT %(no)s, %(seq)s, greatest(pg_current_xact_id(), (
+    SELECT tx FROM {schema}.commits WHERE agent_no = %(no)s ORDER BY seq DESC LIMIT 1
+)), %(header)s, %(payload)s
+WHERE NOT EXISTS (SELECT 1 FROM {schema}.commits WHERE agent_no = %(no)s AND seq >= %(seq)s);
+
+-- name: end_agent
+UPDATE {schema}.agents SET deleted = true, to_purge = true, purged = true WHERE no = %(no)s;
+
+-- name: end_refs
+UPDATE {schema}.refs SET deleted = true, held = NULL, holder = NULL WHERE agent_no = %(no)s;
+
+-- name: end_inbox
+DELETE FROM {schema}.inbox WHERE agent = %(agent)s;
+
+-- name: end_runs
+DELETE FROM {schema}.runs WHERE agent_no = %(no)s;

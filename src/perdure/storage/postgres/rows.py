@@ -10,6 +10,8 @@ from perdure.core import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
 from perdure.storage.port import Ref, Refused
 
+_checkpoint = msgspec.msgpack.Decoder(Checkpoint).decode
+
 RUN_FIELDS = tuple(name for name in RunInfo.__struct_fields__ if name not in ("agent_no", "result"))
 
 
@@ -28,7 +30,7 @@ def from_text(value: str) -> str:
 
 def to_ref(row: Any) -> Ref:
     name, kind, seq, deleted, epoch, held, holder, data = row
-    checkpoint = msgspec.msgpack.decode(data, type=Checkpoint) if data else None
+    checkpoint = _checkpoint(data) if data else None
     return Ref(
         from_text(name), kind, seq, deleted, epoch, held,
         None if holder is None else from_text(holder), checkpoint,

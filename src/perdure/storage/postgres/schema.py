@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from contextlib import suppress
 
 import psycopg
 from msgspec import Struct
@@ -23,6 +24,7 @@ PARTITIONED = ("commits", "refs", "keys", "snapshots", "leaves", "runs", "inbox"
 ROOM = {"refs": 50, "runs": 70, "executors": 50, "inbox": 80}
 """How full pages are filled, in percent: rows that change often find room beside themselves."""
 
+TRIES = 8
 _BY = re.compile(r"\{by (\w+)\}")
 
 
@@ -81,7 +83,15 @@ def prepare(connection: Connection, address: Address, *, create: bool) -> Format
 
 
 def upgrade(connection: Connection, address: Address, to: int) -> Format:
-    """In one transaction, by one program at a time; the others find it done."""
+    """In one transaction, by one program at a time; the others find it done. Programs that write
+    meanwhile wait for its end; where it and they wait for each other, it begins anew."""
+    for _ in range(TRIES - 1):
+        with suppress(errors.DeadlockDetected):
+            return _upgrade(connection, address, to)
+    return _upgrade(connection, address, to)
+
+
+def _upgrade(connection: Connection, address: Address, to: int) -> Format:
     with connection.transaction():
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', true), "

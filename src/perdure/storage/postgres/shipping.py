@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from perdure.core import codec
 from perdure.model import MISSING, Message
 from perdure.storage.port import Appended, Shipment
+from perdure.storage.postgres import purging
 from perdure.storage.postgres.append import outcome_of, values_of
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
@@ -24,6 +25,8 @@ def ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, u
         _take_in(db, sql, shipment.messages)
         numbers = [message.no for message in shipment.messages]
         db.execute(sql["raise_numbers"], (max([shipment.number_min, *numbers]),))
+        for grave in shipment.graves:
+            purging.bury(db, sql, grave)
         _append(db, sql, shipment, now, url)
         _take_in(db, sql, shipment.messages)  # what the end of a run took away is there again
         for agent, incarnation, branch, epoch in shipment.epochs:

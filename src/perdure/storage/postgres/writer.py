@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.port import Append, Appended, Outcome, Refused
+from perdure.storage.postgres import plain
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.append import outcome_of, values_of_all
 from perdure.storage.postgres.connection import Connection
@@ -119,6 +120,10 @@ class Writer:
         now = self._now()
         if items[0].then:
             return [self._write_whole(connection, items[0], now)]
+        if len(items) == 1 and not connection.pooled and plain.is_plain(items[0]):
+            no = plain.write(connection, self._sql["append_plain"], items[0], durable)
+            if no is not None:
+                return [Appended(no)]
         cursor = connection.cursor(binary=True)
         rows = cursor.execute(self._sql["append"], values_of_all(items, durable, now)).fetchall()
         return [
@@ -209,7 +214,15 @@ class Writer:
             values = (
                 durable, text(item.agent), item.no, item.incarnation, item.seq, item.header
             )  # fmt: skip
-            found = connection.execute(self._sql["landed"], values).fetchone()
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            try:
+                connection.execute(self._sql["wait_for_branch"], (item.no, text(item.branch)))
+                found = connection.execute(self._sql["landed"], values).fetchone()
+            except BaseException:
+                if not connection.closed:
+                    connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
             connection.check_doubt()
         return None if found is None else found[0]
 

@@ -13,6 +13,7 @@ from perdure.storage.clocks import Clock
 from perdure.storage.port import Append, Appended, Outcome, Refused
 from perdure.storage.sqlite.closing import closed, find_closed
 from perdure.storage.sqlite.inbox import Put
+from perdure.storage.sqlite.purging import mark
 from perdure.storage.sqlite.rows import (
     do,
     find_ref,
@@ -176,3 +177,5 @@ def _append_extras(db: apsw.Connection, item: Append, no: int, at: int, clock: C
         do(db, "end_agent", (no,))
         do(db, "end_refs", (no,))
         do(db, "end_inbox", (item.agent,))
+        if item.purge:
+            mark(db, no)

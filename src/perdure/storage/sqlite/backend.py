@@ -32,14 +32,15 @@ from perdure.storage.port import (
     StoredCommit,
     StoredSnapshot,
 )  # fmt: skip
-from perdure.storage.sqlite import closing, inbox, shipping
+from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import RESTORE
-from perdure.storage.sqlite.feed import Feeder
+from perdure.storage.sqlite.feed import PURGED, Feeder
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
+    behind,
     find_ref,
     ids_json,
     place,
@@ -132,7 +133,8 @@ class SqliteBackend:
 
     def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
         with self._reading() as db:
-            return [_info(db, row) for row in run(db, "list_agents", (prefix, after, limit))]
+            rows = run(db, "list_agents", (prefix, after, limit, behind(prefix)))
+        return [AgentInfo(name, no, incarnation, False, seq) for no, name, incarnation, seq in rows]
 
     def ref(self, no: int, name: str) -> Ref | None:
         with self._reading() as db:
@@ -266,8 +268,17 @@ class SqliteBackend:
 
     # -- housekeeping ----------------------------------------------------------------------
 
+    def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:
+        with self._reading() as db:
+            found = purging.to_purge(db, after, limit)
+            return [_info(db, row) for no in found for row in run(db, "find_numbered", (no,))]
+
+    def purge(self, no: int, limit: int = 500) -> bool:
+        with self._writing() as db:
+            return purging.purge(db, no, limit)
+
     def maintain(
-        self, what: Literal["sizes", "check", "clean", "flush"], *, no: int | None = None
+        self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None
     ) -> Sizes:
         self._writer.check()
         match what:
@@ -278,6 +289,9 @@ class SqliteBackend:
             case "clean":
                 with self._writer.lock:
                     self._writer.tidy()
+            case "shrink":
+                with self._writer.lock:
+                    self._writer.shrink()
             case "flush":
                 self._writer.flush()
         return Sizes()
@@ -367,7 +381,8 @@ class _Reading:
 def _info(db: apsw.Connection, row: Any) -> AgentInfo:
     no, name, incarnation, deleted = row
     last = run(db, "last_place", span(no))
-    return AgentInfo(name, no, incarnation, bool(deleted), last[0][0] & SEQ_MAX if last else 0)
+    seq = last[0][0] & SEQ_MAX if last else 0
+    return AgentInfo(name, no, incarnation, bool(deleted), seq, deleted == PURGED)
 
 
 _open: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()

@@ -23,6 +23,11 @@ from perdure.storage.port import Fed, Feed, StoredCommit
 from perdure.storage.sqlite.rows import SEQ_MAX, each, place, run
 
 ID_BYTES = 8
+END_BYTES, OTHERS_BYTES = 9, 64
+"""Of a cursor before it is packed, at most: for each agent, and for all else."""
+
+PURGED = 2
+"""What `agents.deleted` is, where only the last commit is left."""
 
 
 class _Cursor(Struct, array_like=True, forbid_unknown_fields=True):
@@ -32,6 +37,9 @@ class _Cursor(Struct, array_like=True, forbid_unknown_fields=True):
     ends: list[int]
     latest: int
     check: bytes
+
+
+_cursor = msgspec.msgpack.Decoder(_Cursor).decode
 
 
 class Feeder:
@@ -50,7 +58,8 @@ class Feeder:
         version = db.pragma("data_version")  # before the look: what comes after shows next time
         if text and self._quiet.get(db) == (version, text):
             return Feed([], text)
-        cursor = _parse(text, self._url) if text else _Cursor([], 0, b"")
+        last = run(db, "last_agent")[0][0] or 0
+        cursor = _parse(text, self._url, last) if text else _Cursor([], 0, b"")
         if text:
             _check(db, self._url, cursor)
         entries: list[Fed] = []
@@ -90,6 +99,8 @@ def _take(db: apsw.Connection, row: Any, cursor: _Cursor, room: int, entries: li
 def _check(db: apsw.Connection, url: str, cursor: _Cursor) -> None:
     end = cursor.ends[cursor.latest - 1] if 0 < cursor.latest <= len(cursor.ends) else 0
     found = run(db, "find_header", (place(cursor.latest, end),))
+    if end and not found and run(db, "find_deleted", (cursor.latest,)) == [(PURGED,)]:
+        return  # that commit is gone on purpose
     if not found or chain.commit_id(found[0][0])[:ID_BYTES] != cursor.check:
         raise foreign_cursor(url)
 
@@ -99,9 +110,14 @@ def _format(cursor: _Cursor) -> str:
     return base64.urlsafe_b64encode(packed).decode()
 
 
-def _parse(text: str, url: str) -> _Cursor:
+def _parse(text: str, url: str, agents: int) -> _Cursor:
+    """`agents`: so many the store has, and so long, at most, is a cursor of its own."""
     try:
         packed = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
-        return msgspec.msgpack.decode(zlib.decompress(packed), type=_Cursor)
+        unpacked = zlib.decompressobj().decompress(packed, OTHERS_BYTES + END_BYTES * agents)
+        cursor = _cursor(unpacked)
     except (ValueError, zlib.error, msgspec.MsgspecError) as error:
         raise foreign_cursor(url) from error
+    if not 0 <= cursor.latest <= agents or not all(0 <= end <= SEQ_MAX for end in cursor.ends):
+        raise foreign_cursor(url)
+    return cursor

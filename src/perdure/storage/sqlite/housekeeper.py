@@ -18,6 +18,12 @@ import apsw
 CHECKPOINT_PAGES = 1000
 """Pages in the WAL (4 MB) from which on they are moved into the main file."""
 
+LONG_PAGES = 4 * CHECKPOINT_PAGES
+"""Pages in the WAL from which on the writers of other processes have to wait while it is moved."""
+
+KEPT_OUT_MAX_MS = 200
+"""How long it is tried to keep them out; and our own, too, where somebody reads for long."""
+
 COPIED_AT_ONCE = 1 << 20
 
 _log = logging.getLogger("perdure.sqlite")
@@ -110,12 +116,16 @@ class Housekeeper:
         """Move the WAL into the main file: most of it beside the writers, the last pages alone.
 
         A writer begins the WAL anew only if all of it was moved. Under steady load it never was:
-        the file grew without end, and each commit paid for making it longer.
+        the file grew without end, and each commit paid for making it longer. The writers of other
+        processes are kept out only where they made it long: they look for the lock again and again.
         """
-        self._connection = self._connection or self._connect()
-        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._connection = connection = self._connection or self._connect()
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         with self._no_writer():
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            pages, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if pages >= LONG_PAGES:  # what others add meanwhile is not in these
+                connection.set_busy_timeout(KEPT_OUT_MAX_MS)
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
 
     def stop(self) -> None:
         """Before a fork: finish what is under way, close the connection, and wait for `go_on`."""

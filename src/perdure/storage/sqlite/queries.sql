@@ -103,12 +103,61 @@ SELECT {run_columns} FROM runs WHERE agent = :agent AND {wanted_runs} ORDER BY p
 SELECT {run_columns} FROM runs WHERE agent = :agent AND {wanted_runs}
 ORDER BY place DESC LIMIT :limit;
 
--- name: list_unfinished
--- :direction is 1 or -1.
-SELECT {run_columns} FROM runs INDEXED BY runs_unfinished WHERE {unfinished} AND {wanted_runs}
-ORDER BY place * :direction LIMIT :limit;
+-- name: unfinished_runs
+-- A part: those that are narrowed to one status come out of the index in their order.
+runs INDEXED BY runs_unfinished
+        WHERE status IN ('pending', 'running', 'waiting', 'needs_attention')
+          AND place > :low AND place < :high AND (:function IS NULL OR function = :function)
+
+-- name: list_unfinished_up
+-- The first few must not cost what all cost: as many of each status that is wanted, put together.
+SELECT {run_columns} FROM runs WHERE place IN (
+    SELECT place FROM (
+        SELECT place FROM {unfinished_runs} AND status = 'pending' AND :pending
+        ORDER BY place LIMIT :limit
+    )
+    UNION ALL
+    SELECT place FROM (
+        SELECT place FROM {unfinished_runs} AND status = 'running' AND :running
+        ORDER BY place LIMIT :limit
+    )
+    UNION ALL
+    SELECT place FROM (
+        SELECT place FROM {unfinished_runs} AND status = 'waiting' AND :waiting
+        ORDER BY place LIMIT :limit
+    )
+    UNION ALL
+    SELECT place FROM (
+        SELECT place FROM {unfinished_runs} AND status = 'needs_attention' AND :needs_attention
+        ORDER BY place LIMIT :limit
+    )
+) ORDER BY place LIMIT :limit;
+
+-- name: list_unfinished_down
+SELECT {run_columns} FROM runs WHERE place IN (
+    SELECT place FROM (
+        SELECT place FROM {unfinished_runs} AND status = 'pending' AND :pending
+        ORDER BY place DESC LIMIT :limit
+    )
+    UNION ALL
+    SELECT place FROM (
+        SELECT place FROM {unfinished_runs} AND status = 'running' AND :running
+        ORDER BY place DESC LIMIT :limit
+    )
+    UNION ALL
+    SELECT place FROM (
+        SELECT place FROM {unfinished_runs} AND status = 'waiting' AND :waiting
+        ORDER BY place DESC LIMIT :limit
+    )
+    UNION ALL
+    SELECT place FROM (
+        SELECT place FROM {unfinished_runs} AND status = 'needs_attention' AND :needs_attention
+        ORDER BY place DESC LIMIT :limit
+    )
+) ORDER BY place DESC LIMIT :limit;
 
 -- name: list_agents_unfinished
+-- :direction is 1 or -1.
 SELECT {run_columns} FROM runs INDEXED BY runs_unfinished_by_agent
 WHERE agent = :agent AND {unfinished} AND {wanted_runs}
 ORDER BY place * :direction LIMIT :limit;
@@ -190,8 +239,12 @@ WHERE name = ?1 AND (?2 IS NULL OR incarnation = ?2)
 ORDER BY incarnation DESC LIMIT 1;
 
 -- name: list_agents
-SELECT no, name, incarnation, deleted FROM agents
-WHERE deleted = 0 AND name > ?2 AND name >= ?1 AND substr(name, 1, length(?1)) = ?1
+-- Those from the prefix, or where the last page ended, to the least text behind all that begin with
+-- the prefix. A log's end is the head of its latest branch: those lie close together.
+SELECT no, name, incarnation,
+       (SELECT max(seq) FROM refs WHERE agent_no = no AND kind = 'branch')
+FROM agents
+WHERE deleted = 0 AND name >= max(?1, ?2) AND name < ?4 AND +name > ?2
 ORDER BY name LIMIT ?3;
 
 -- name: list_incarnations
@@ -214,6 +267,10 @@ FROM commits c WHERE c.id BETWEEN ? AND ? ORDER BY c.id LIMIT ?;
 -- name: read_down
 SELECT c.id, c.header, c.payload, EXISTS (SELECT 1 FROM snapshots s WHERE s.id = c.id)
 FROM commits c WHERE c.id BETWEEN ? AND ? ORDER BY c.id DESC LIMIT ?;
+
+-- name: last_agent
+-- The highest number that was ever given to an incarnation; NULL where there is none.
+SELECT max(no) FROM agents;
 
 -- name: find_header
 SELECT header FROM commits WHERE id = ?;
@@ -362,3 +419,57 @@ DROP TRIGGER IF EXISTS closed_to_commits;
 DROP TRIGGER IF EXISTS closed_to_heads;
 DROP TRIGGER IF EXISTS closed_to_agents;
 DROP TRIGGER IF EXISTS closed_to_messages;
+
+-- name: list_to_purge
+SELECT no FROM (
+    SELECT CAST(substr(name, 7) AS INTEGER) AS no FROM marks
+    WHERE name > 'purge ' AND name < 'purge!'
+) WHERE no > ? ORDER BY no LIMIT ?;
+
+-- name: find_numbered
+SELECT no, name, incarnation, deleted FROM agents WHERE no = ?;
+
+-- name: find_deleted
+SELECT deleted FROM agents WHERE no = ?;
+
+-- name: note_purged
+UPDATE agents SET deleted = 2 WHERE no = ? AND deleted = 1;
+
+-- name: end_mark
+DELETE FROM marks WHERE name = ?;
+
+-- name: list_snapshots
+SELECT id, leaf_ids FROM snapshots WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?;
+
+-- name: measure_leaves
+-- length() of a blob does not read it.
+SELECT id, length(data) FROM leaves WHERE id IN (SELECT value FROM json_each(?)) LIMIT ?;
+
+-- name: purge_leaves
+DELETE FROM leaves WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: purge_snapshot
+DELETE FROM snapshots WHERE id = ?;
+
+-- name: measure_commits
+SELECT id, length(payload) FROM commits WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?;
+
+-- name: purge_commits
+DELETE FROM commits WHERE id BETWEEN ? AND ?;
+
+-- name: purge_keys
+DELETE FROM keys WHERE agent_no = ?1 AND key IN (
+    SELECT key FROM keys WHERE agent_no = ?1 LIMIT ?2
+);
+
+-- name: purge_refs
+DELETE FROM refs WHERE agent_no = ?1 AND name IN (
+    SELECT name FROM refs WHERE agent_no = ?1 LIMIT ?2
+);
+
+-- name: purge_runs
+-- By the name, which has an index.
+DELETE FROM runs WHERE place IN (
+    SELECT place FROM runs
+    WHERE agent = (SELECT name FROM agents WHERE no = ?1) AND agent_no = ?1 LIMIT ?2
+);

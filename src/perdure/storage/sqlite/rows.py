@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,8 +17,11 @@ from perdure.storage.sqlite.statements import statements
 
 SEQ_BITS = 36
 SEQ_MAX = (1 << SEQ_BITS) - 1
+SURROGATES = range(0xD800, 0xE000)
+"""What no text in a database has."""
 
 _sql = statements()
+_checkpoint = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
 def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
@@ -45,6 +49,17 @@ def span(no: int) -> tuple[int, int]:
     return place(no, 0), place(no, SEQ_MAX)
 
 
+def behind(prefix: str) -> str | bytes:
+    """The least value of a column of texts that comes behind all that begin with a prefix; where no
+    text does, a blob, which comes behind every text."""
+    while prefix:
+        last = ord(prefix[-1]) + 1
+        if last <= sys.maxunicode:
+            return prefix[:-1] + chr(last if last not in SURROGATES else SURROGATES.stop)
+        prefix = prefix[:-1]
+    return b""
+
+
 def pack_ids(ids: Any) -> bytes:
     return struct.pack(f">{len(ids)}q", *ids)
 
@@ -65,7 +80,7 @@ def find_ref(db: apsw.Connection, no: int, name: str) -> Ref | None:
 
 def to_ref(row: Any) -> Ref:
     name, kind, seq, deleted, epoch, held, holder, data = row
-    checkpoint = msgspec.msgpack.decode(data, type=Checkpoint) if data else None
+    checkpoint = _checkpoint(data) if data else None
     return Ref(name, kind, seq, bool(deleted), epoch, held, holder, checkpoint)
 
 

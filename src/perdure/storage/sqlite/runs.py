@@ -35,12 +35,14 @@ def list_runs(
         "agent": agent, "function": function, "low": low, "high": high,
         "status": json.dumps(list(status)) if status is not None else None,
         "limit": -1 if limit is None else limit, "direction": -1 if newest_first else 1,
+        **{one: status is not None and one in status for one in UNFINISHED},
     }  # fmt: skip
+    direction = "down" if newest_first else "up"
     whose = "" if agent is None else "agents_"
-    if few:
-        name = f"list_{whose}unfinished"
+    if not few:
+        name = f"list_{whose}runs_{direction}"
     else:
-        name = f"list_{whose}runs_{'down' if newest_first else 'up'}"
+        name = "list_agents_unfinished" if whose else f"list_unfinished_{direction}"
     return [to_run(row) for row in run(db, name, values)]
 
 

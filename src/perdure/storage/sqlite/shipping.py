@@ -13,6 +13,7 @@ from perdure.storage.clocks import Clock
 from perdure.storage.port import Append, Appended, Shipment
 from perdure.storage.sqlite import closing
 from perdure.storage.sqlite.append import append
+from perdure.storage.sqlite.purging import bury
 from perdure.storage.sqlite.rows import do, ids_json, run
 from perdure.storage.standing import no_such_agent, not_linked, number_taken
 
@@ -22,6 +23,8 @@ def ship(db: apsw.Connection, shipment: Shipment, clock: Clock) -> None:
     with closing.shipping(db):
         _take_in(db, shipment.messages)
         _raise_numbers(db, shipment.number_min)
+        for grave in shipment.graves:
+            bury(db, grave)
         numbers: dict[tuple[str, int], int] = {}
         for item in shipment.appends:
             no = None if item.seq == 1 else _number(db, numbers, item.agent, item.incarnation)

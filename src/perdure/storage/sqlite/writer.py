@@ -311,6 +311,15 @@ class Writer:
         except apsw.Error as error:
             raise self.translate(error) from error
 
+    def shrink(self) -> None:
+        """Give the free pages back: the file is written anew, and as much again goes through the
+        WAL. Meanwhile nobody else can write."""
+        try:
+            self.ready().execute("VACUUM")
+        except apsw.Error as error:
+            raise self.translate(error) from error
+        self.tidy()
+
     def rewrite(self) -> None:
         """Write every page anew, with its checksum. Nobody else may have the file open.
 

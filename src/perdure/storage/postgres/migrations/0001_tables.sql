@@ -21,8 +21,11 @@ CREATE TABLE {schema}.agents (
     name text COLLATE "C" NOT NULL,
     incarnation bigint NOT NULL,
     deleted boolean NOT NULL DEFAULT false,
+    to_purge boolean NOT NULL DEFAULT false,
+    purged boolean NOT NULL DEFAULT false,
     UNIQUE (name, incarnation)
 );
+CREATE INDEX agents_to_purge ON {schema}.agents (no) WHERE to_purge;
 
 -- tx: the highest transaction that this commit or one before it in its log was written by; see
 -- feed.py. It grows along each log.

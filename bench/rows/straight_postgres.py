@@ -1,0 +1,50 @@
+"""The least that a step of the format can cost in Python on PostgreSQL: see `straight`.
+
+The statement is the one that our own commits go out as, prepared, its values in binary form,
+through libpq as psycopg wraps it: no cursor, no pool, no deadline.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import ExecStatus, Format
+
+import perdure
+from bench.rows.straight import Line, step_by
+from bench.workplace import Ticket, open_ticket
+from perdure.storage.postgres.plain import TYPES
+from perdure.storage.postgres.statements import statements
+
+_NAME = b"straight"
+_FORMATS = [Format.BINARY] * len(TYPES)
+_number = struct.Struct("!q").pack
+
+
+@contextmanager
+def steps_in_a_straight_line(url: str, schema: str) -> Iterator[Callable[[int], str]]:
+    """Call steps and record what they give, each durably, and prove the log at the end."""
+    with perdure.open(url) as store:
+        agent = open_ticket(store, "a")
+        last = agent.commit(agent.seq)
+    with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+        server = connection.pgconn
+        server.prepare(_NAME, statements(schema)["append_plain"].encode(), TYPES)
+        no = _number(1)
+
+        def write(seq: int, previous: bytes, header: bytes, payload: bytes) -> None:
+            values: list[Any] = [
+                b"\1", no, _number(seq), _number(seq - 1), None, b"main", previous, header, payload
+            ]  # fmt: skip
+            done = server.exec_prepared(_NAME, values, _FORMATS, Format.BINARY)
+            if done.status != ExecStatus.TUPLES_OK or done.ntuples != 1:
+                raise AssertionError(f"somebody else moved the head: {done.error_message!r}")
+
+        line = Line(last, write)
+        yield step_by(line.append)
+    with perdure.open(url) as store:
+        line.prove(store.agent("a", Ticket))

@@ -1,0 +1,58 @@
+"""`purge`: the logs of deleted agents go, and the room that they took."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perdure.cli import plain
+from perdure.cli.progress import bar
+from perdure.cli.session import JsonOption, StoreOption, opened
+from perdure.cli.words import clean, count, stdout_console, text
+
+
+def purge(
+    ctx: typer.Context,
+    agent: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="AGENT", help="Only this deleted one. Default: all that were to be purged."
+        ),
+    ] = None,
+    shrink: Annotated[
+        bool,
+        typer.Option(
+            "--shrink", help="Give the room back to the system. Nobody else can write meanwhile."
+        ),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove, for good, what deleted agents left, but for the deletion itself.
+
+    Without AGENT, of those that were deleted to be purged, as LangGraph's threads are. What living
+    agents read, being copies, is kept. It may be killed at any moment: run it again. The room is
+    used again by the store.
+    """
+    with opened(ctx) as session:
+        with bar() as progress:
+            progress.begin("removing what deleted agents left")
+            done = session.store.purge(agent)
+            if shrink:
+                progress.begin("writing the store anew")
+                session.store.shrink()
+        if session.json:
+            plain.put({
+                "purged": [
+                    {"agent": one.name, "incarnation": one.incarnation} for one in done.agents
+                ],
+                "kept": [{"agent": one.name, "incarnation": one.incarnation} for one in done.kept],
+                "shrunk": shrink,
+            })  # fmt: skip
+            return
+        console = stdout_console()
+        words = f"{count(len(done.agents), 'log')} purged" if done.agents else "nothing to purge"
+        console.print(text(("✓ ", "bold green"), words))
+        for one in done.kept:
+            console.print(text(("  kept ", "yellow"), clean(one.name), ": a copy of it is read"))

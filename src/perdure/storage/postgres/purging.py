@@ -1,0 +1,52 @@
+"""Removing what deleted incarnations left, part by part (`Backend.purge`).
+
+What is removed is free for what is written next once the server has vacuumed, as it does by itself.
+A role that may only append cannot purge: the owner of the tables does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.errors import Conflict
+from perdure.storage.port import Append
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.postgres.rows import text
+
+TABLES = ("purge_leaves", "purge_snapshots", "purge_commits", "purge_keys", "purge_refs",
+          "purge_runs")  # fmt: skip
+"""Leaves before the snapshots that name them, and the rest in any order."""
+
+
+def to_purge(db: Connection, sql: Mapping[str, str], after: int, limit: int) -> list[Any]:
+    return db.cursor(binary=True).execute(sql["list_to_purge"], (after, limit)).fetchall()
+
+
+def purge(db: Connection, sql: Mapping[str, str], no: int, limit: int) -> bool:
+    """In one transaction; whether there may be more."""
+    with db.transaction():
+        if not db.execute(sql["begin_purge"], (no,)).rowcount:
+            raise Conflict("is not deleted", target=f"agent number {no}")
+        left = limit
+        for name in TABLES:
+            left -= db.execute(sql[name], {"no": no, "limit": left}).rowcount
+            if left <= 0:
+                return True
+        db.execute(sql["end_purge"], (no,))
+    return False
+
+
+def bury(db: Connection, sql: Mapping[str, str], item: Append) -> None:
+    """As `Shipment.graves`, in the transaction that is open."""
+    name = text(item.agent)
+    db.execute(sql["make_agent"], (name, item.incarnation))
+    row = db.execute(sql["lock_agent"], (name, item.incarnation)).fetchone()
+    assert row is not None
+    values = {
+        "no": row[0], "seq": item.seq, "header": item.header, "payload": item.payload, "agent": name
+    }  # fmt: skip
+    if not db.execute(sql["add_grave"], values, binary=True).rowcount:
+        return
+    for step in ("end_agent", "end_refs", "end_inbox", "end_runs"):
+        db.execute(sql[step], values)
