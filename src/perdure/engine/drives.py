@@ -336,6 +336,8 @@ class Drive:
         if isinstance(error, NeedsAttention):  # its own word for it, or that of a run inside it
             return self._stopped(execution, error, None)
         assert error is None or isinstance(error, Exception)
+        turn: Mapping[str, Any] | None = None
+        plain: Plain = None
         try:
             execution.check_finished(error)
             if error is not None:
@@ -343,29 +345,34 @@ class Drive:
             if isinstance(result, Again):
                 execution.news()  # a turn may hold no other boundary
                 execution.check_stop()
-                self._turn(execution, result)
-                return NextTurn()
-            plain = self._results.take(result)
+                turn = self._turn_record(result)
+            else:
+                plain = self._results.take(result)
         except RunInterrupted as interrupt:
             return self._stopped(execution, interrupt.reason, error)
         except Exception as raised:
             self._fail(execution, raised)
             raise
-        try:
+        try:  # I8: a store that is busy now is no failure of the function, which would be its end
+            if turn is not None:
+                self._turn(execution, turn)
+                return NextTurn()
             self._finish(execution, "done", plain)
         except Unstorable as too_big:
             self._fail(execution, too_big)
             raise
         return Finished(self._results.build(plain))
 
-    def _turn(self, execution: Execution[Any], again: Again) -> None:
+    def _turn_record(self, again: Again) -> Mapping[str, Any]:
         arguments = binding_of(self._function).bind(again.args, again.kwargs)
         given = parameters_of(self._function).take(again.args, again.kwargs)
-        record = {
+        return {
             "t": "run-turn", "run": self.id, "args": digests(arguments),
             "preview": preview(arguments), "input": list(given),
             **({"deadline_at": self._deadline} if self._deadline else {}),
         }  # fmt: skip
+
+    def _turn(self, execution: Execution[Any], record: Mapping[str, Any]) -> None:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
         self._commit(execution, "run-turn", record, row)
         self._row = replace(row, turn_at=self.working.seq)

@@ -1,0 +1,107 @@
+"""Puts the library's modules under a scheduler: their threads, clocks and chance are simulated."""
+
+from __future__ import annotations
+
+import concurrent.futures._base as futures
+import concurrent.futures.thread as pools
+import importlib
+import logging
+import pkgutil
+import queue
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+import perdure
+import perdure.core
+import perdure.engine
+import perdure.state
+from perdure.core import randomness
+from perdure.engine import run as run_module
+from perdure.engine import worker
+from perdure.storage import listeners, memory
+from tests.simulation.primitives import Queue, System, Threading, Time, future_number
+from tests.simulation.scheduler import Scheduler
+
+DEATH_S = 0.25
+"""How often idle workers look whether another one died: less often than they really do, or most of
+a simulation would be that."""
+
+
+@contextmanager
+def staged(scheduler: Scheduler) -> Iterator[None]:
+    """While it lasts, everything of the library belongs to the scheduler; nothing else runs."""
+    _import_all()
+    chance = Random(scheduler.random.getrandbits(64))
+    simulated: dict[int, Any] = {
+        id(threading): Threading(scheduler), id(queue): Queue(scheduler), id(time): Time(scheduler),
+        id(sys.modules["os"]): System(chance),
+    }  # fmt: skip
+    kept = random.getstate()
+    random.seed(chance.getrandbits(64))  # pauses between attempts, and `run.random`
+    randomness._drawn.clear()
+    disabled = logging.root.manager.disable
+    logging.disable()  # what is expected here would fill a log
+    with ExitStack() as patches:
+        for module in _modules():
+            for name, value in list(vars(module).items()):
+                replacement = simulated.get(id(value))
+                # One call at a time reaches the memory: no thread may be put back in there.
+                if replacement is not None and (module, name) != (memory, "threading"):
+                    patches.enter_context(patch.object(module, name, replacement))
+        _patch_names(patches, scheduler, chance)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
+            random.setstate(kept)
+            randomness._drawn.clear()
+
+
+def _patch_names(patches: ExitStack, scheduler: Scheduler, chance: Random) -> None:
+    """What modules have by its own name, or made when they were imported."""
+    simulated = Threading(scheduler)
+
+    def uuid4() -> UUID:
+        return UUID(int=chance.getrandbits(128), version=4)
+
+    for owner, name, value in (
+        (listeners, "SimpleQueue", Queue(scheduler).SimpleQueue),
+        (run_module, "uuid4", uuid4),
+        (worker, "DEATH_S", DEATH_S),
+        (pools, "threading", simulated), (pools, "queue", Queue(scheduler)),
+        (pools, "_global_shutdown_lock", simulated.RLock()),
+        (pools, "_threads_queues", {}),
+        (futures, "threading", simulated), (futures, "time", Time(scheduler)),
+    ):  # fmt: skip
+        patches.enter_context(patch.object(owner, name, value))
+    patches.enter_context(patch.object(futures, "id", future_number, create=True))
+
+
+_imported = False
+
+
+def _import_all() -> None:
+    """A module that is imported in the middle of a simulation would miss it."""
+    global _imported
+    if _imported:
+        return
+    for package in (perdure.core, perdure.engine, perdure.state):
+        for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+            importlib.import_module(found.name)
+    _imported = True
+
+
+def _modules() -> list[Any]:
+    left_out = ("perdure.storage.sqlite", "perdure.storage.postgres", "perdure.testing")
+    return [
+        module for name, module in sorted(sys.modules.items())
+        if name.startswith("perdure.") and not name.startswith(left_out)
+    ]  # fmt: skip
