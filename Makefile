@@ -13,7 +13,7 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos crash mutations check format bench bench-peers requirements clean
+.PHONY: help venv demo test chaos crash simulate soak fuzz mutations check format bench bench-peers bench-crash profile requirements clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -35,6 +35,15 @@ chaos: venv ## Kill agents 2,000 times at random moments, and look at what came 
 crash: venv ## Cut the power at every write of every workload, 50,000 times; ARGS="--images N --seed S"
 	@$(VENV) -m tests.powerloss $(ARGS)
 
+simulate: venv ## Simulate 1,000 seeds of executors, clients and trouble, each the same again; ARGS="--seeds N --seed S"
+	@$(VENV) -m tests.simulation $(ARGS)
+
+soak: venv ## Work for an hour under kill -9 and retention: is what it takes steady? ARGS="--minutes N --seed S"
+	@$(VENV) -m tests.soak $(ARGS)
+
+fuzz: venv ## Damage all that reads foreign bytes, for 20 minutes; ARGS="--seconds N --only NAME --seed S"
+	@$(VENV) -m tests.fuzz $(ARGS)
+
 mutations: venv ## Break the code on purpose, a line at a time, and see that the tests notice; ARGS="--only word"
 	@$(VENV) -m tests.mutations $(ARGS)
 
@@ -50,16 +59,28 @@ format: venv ## Format the code and fix what ruff can fix
 bench: venv ## Run the benchmarks
 	@$(VENV) -m bench $(ARGS)
 
-bench-peers: venv ## Set up DBOS in an environment of its own, look at it, and run the rows beside it
-	@PYTHON="$(PYTHON)" sh tools/venv --peer dbos
-	@$(VENV) -m bench.peers
-	@$(VENV) -m bench $(or $(ARGS),steps concurrent replay kill)
+# Each in an environment of its own; matplotlib draws the pictures.
+PEERS = langgraph dbos agents eventsourcing matplotlib
+
+bench-peers: venv ## Set others up, and measure them beside us; ARGS="--quick", "--readme" (see --help)
+	@for peer in $(PEERS); do PYTHON="$(PYTHON)" sh tools/venv --peer $$peer || exit 1; done
+	@$(VENV) -m bench.peers $(ARGS)
+
+bench-crash: venv ## Kill an agent that charges a card at each moment, under each contestant; ARGS="dbos restate --points 0"
+	@for peer in dbos restate; do PYTHON="$(PYTHON)" sh tools/venv --peer $$peer || exit 1; done
+	@$(VENV) -m bench.peers.restate_server || true  # without it the table says so
+	@$(VENV) -m bench.crash $(ARGS)
+
+profile: venv ## Where the time of a commit, a step and a rehydration goes; ARGS="--quick", "--write" into docs/performance.md
+	@PYTHON="$(PYTHON)" sh tools/venv --peer profile
+	@$(VENV) -m bench.profile $(ARGS)
 
 requirements: ## Pin requirements/*.txt anew after a change of *.in; UPGRADE=--upgrade takes newer versions
 	@PYTHON="$(PYTHON)" sh tools/venv --requirements
 	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=runtime.txt runtime.in
 	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=dev.txt dev.in
-	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=peers-dbos.txt peers-dbos.in
+	for peer in $(PEERS) restate profile; do (cd requirements && $(PIP_COMPILE) $(UPGRADE) \
+		--output-file=peers-$$peer.txt peers-$$peer.in) || exit 1; done
 	sed -i.old 's/^colorama==[^ ;]*/& ; sys_platform == "win32"/' requirements/runtime.txt requirements/dev.txt
 	rm -f requirements/*.txt.old
 

@@ -1,65 +1,121 @@
-"""`python -m bench.peers`: what DBOS says of itself, and how often it syncs, counted by strace.
+"""`python -m bench.peers`: the field side by side; see bench/peers/README.md.
 
-Shows that the comparison is fair: that each of its steps is as durable as ours, and no more.
+Exit status 0 whoever is faster. 2 where nobody but us is set up.
 """
 
 from __future__ import annotations
 
-import shutil
+import argparse
+import subprocess
 import sys
-import tempfile
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
-from bench.peers.process import NOT_SET_UP, dbos
+from bench.peers import digest, tables
+from bench.peers.beside import FULL, QUICK, Sizes
+from bench.peers.contestants import everybody
+from bench.peers.field import PARTS, measured
+from bench.peers.process import ROOT
+from bench.peers.results import Field, read
 
-STEPS = 50
-SIGNALS = 20
-WAYS = {"as shipped": (), "with WAL": ("--wal",)}
+PICTURES = ROOT / "docs" / "pictures"
+DRAWING = ROOT / ".venv-peers-matplotlib" / "bin" / "python"
 
 
-def main() -> int:
-    scratch = Path("build")
-    scratch.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=scratch, prefix="peers-") as root:
-        for way, options in WAYS.items():
-            if not _look(way, options, Path(root)):
-                print(NOT_SET_UP, file=sys.stderr)
-                return 2
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.readme or options.table:
+        found = read(options.json)
+    else:
+        known = {one.name: one for one in everybody()}
+        if unknown := [name for name in options.only if name not in known]:
+            print(f"no such contestant: {', '.join(unknown)}; there are: {'; '.join(known)}",
+                  file=sys.stderr)  # fmt: skip
+            return 2
+        chosen = [one for name, one in known.items() if not options.only or name in options.only]
+        earlier = read(options.json) if options.part and options.json.exists() else Field()
+        earlier.about["quick"] = options.quick
+        found = measured(
+            chosen, _sizes(options), options.scratch, lambda it: it.write(options.json),
+            options.part, earlier,
+        )  # fmt: skip
+    if options.readme:
+        return _publish(found, options.json)
+    print(tables.table(found))
+    drawn = draw(options.json, options.json.parent / "pictures")
+    print(f"\nWritten to {options.json}{', pictures beside it' if drawn else ''}.")
+    if found.about["absent"]:
+        print(f"Not set up: {', '.join(found.about['absent'])}; `make bench-peers` does it.")
     return 0
 
 
-def _look(way: str, options: tuple[str, ...], root: Path) -> bool:
-    folder, bytecode = root / way, root / "bytecode"
-    folder.mkdir()
-    trace = folder / "trace"
-    strace = shutil.which("strace")
-    under = [strace, "-f", "-qq", "-e", "trace=fsync,fdatasync", "-o", str(trace)] if strace else []
-    peer = dbos(folder, *options, bytecode=bytecode, under=under)
-    if peer is None:
+def _sizes(options: argparse.Namespace) -> Sizes:
+    sizes = QUICK if options.quick else FULL
+    return replace(
+        sizes, marks=tuple(options.marks or sizes.marks), grow_s=options.grow_s or sizes.grow_s
+    )
+
+
+def draw(source: Path, folder: Path) -> bool:
+    """The pictures of those results; False where what draws them is not set up."""
+    if not (DRAWING.parents[1] / "stamp").exists():
         return False
-    with peer:
-        print(f"{way}: {peer.hello}")
-        peer.ask("steps", count=1)  # what the first workflow does once
-        counts = []
-        for steps in (0, STEPS):
-            before = _syncs(trace)
-            peer.ask("steps", count=steps)
-            counts.append(_syncs(trace) - before)
-        if strace:
-            empty, full = counts
-            print(f"  syncs: {(full - empty) / STEPS:.2f} per step, {empty} per workflow")
-        seconds = sorted(peer.ask("signals", count=SIGNALS)["seconds"])
-        print(f"  send to recv: median {median(seconds) * 1000:.0f} ms, "
-              f"longest of {SIGNALS} {seconds[-1] * 1000:.0f} ms")  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        [str(DRAWING), str(ROOT / "bench" / "peers" / "pictures.py"), str(source), str(folder)],
+        check=True,
+    )
     return True
 
 
-def _syncs(trace: Path) -> int:
-    if not trace.exists():
-        return 0
-    calls = trace.read_text("utf-8", "replace").splitlines()
-    return sum("sync(" in call for call in calls)
+def _publish(found: Field, source: Path) -> int:
+    """The README's table, the page with all figures, and the pictures of both."""
+    if not draw(source, PICTURES):
+        print("pictures need .venv-peers-matplotlib: `make bench-peers` makes it", file=sys.stderr)
+        return 2
+    digest.publish(found, ROOT / "README.md")
+    tables.publish(found, ROOT / "docs" / "field.md")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes: some minutes")
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=(), help="only these")
+    parser.add_argument(
+        "--part",
+        nargs="+",
+        choices=list(PARTS),
+        default=(),
+        help="only these; the others stay as they are in the JSON",
+    )
+    parser.add_argument(
+        "--marks",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="lengths of the conversation, instead of the usual ones",
+    )
+    parser.add_argument(
+        "--grow-s",
+        type=float,
+        metavar="S",
+        help="seconds that a contestant has to grow from one length to the next",
+    )
+    parser.add_argument(
+        "--json", type=Path, default=Path("build/peers.json"), metavar="PATH",
+        help="where the results go, and are read from (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scratch", type=Path, default=Path("build"), metavar="FOLDER",
+        help="where temporary stores go: a disk, not memory (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--table", action="store_true", help="measure nothing: print the last run")
+    parser.add_argument(
+        "--readme", action="store_true",
+        help="measure nothing: the last run's figures and pictures into README.md and docs/",
+    )  # fmt: skip
+    return parser
 
 
 if __name__ == "__main__":

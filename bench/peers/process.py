@@ -23,6 +23,10 @@ OUR_PROGRAM = "bench.peers.perdure_program"
 NOT_SET_UP = "DBOS is not set up here: `make bench-peers` does it"
 
 
+class NothingOfTheKindError(Exception):
+    """The other process has nothing for what it was asked; with what it said."""
+
+
 class PeerError(Exception):
     """The other process could not do what it was asked; with what it said."""
 
@@ -71,6 +75,15 @@ class Peer:
             self._greeting = self._read()
         return self._greeting
 
+    @property
+    def pid(self) -> int:
+        """The process that works; with a tracer around it, the tracer's."""
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
     def tell(self, do: str, **arguments: Any) -> None:
         """Ask something without waiting for the answer, also before it is ready."""
         stdin = self._process.stdin
@@ -108,6 +121,8 @@ class Peer:
         if not line:
             raise PeerError(f"the process ended, with {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
+        if "missing" in answer:
+            raise NothingOfTheKindError(answer["missing"])
         if "error" in answer:
             raise PeerError(answer["error"])
         return answer

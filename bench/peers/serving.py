@@ -4,6 +4,7 @@ Used inside the environments of the peers, so it and what it imports need nothin
 
     → {"do": "steps", "count": 200}
     ← {"count": 200, "wall": 0.91, "cpu": 0.88}
+    ← {"missing": "it has no forks"}         where there is nothing of the kind
     ← {"error": "…the traceback…"}           where the command failed
 """
 
@@ -27,6 +28,10 @@ Answer = dict[str, Any]
 Command = Callable[..., Answer]
 
 
+class Missing(Exception):
+    """This contestant has nothing of the kind; with what it has instead, in a few words."""
+
+
 def result(number: int) -> str:
     """What the step of that number gives: 500 bytes."""
     return RESULTS[number % len(RESULTS)]
@@ -41,6 +46,8 @@ def serve(hello: Answer, commands: Mapping[str, Command]) -> None:
         asked = json.loads(line)
         try:
             answer = commands[asked.pop("do")](**asked)
+        except Missing as missing:
+            answer = {"missing": str(missing)}
         except Exception:
             answer = {"error": traceback.format_exc()}
         _say(answers, answer)

@@ -1,0 +1,184 @@
+"""DBOS in the field; runs inside its own environment: `FOLDER [--wal | URL]`.
+
+As shipped: nothing but its name, database and log level is configured; see `dbos_program`. Its
+conversation is the results of the steps of one workflow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+import threading
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import ClassVar
+
+from dbos import DBOS, SetWorkflowID  # type: ignore[import-not-found]
+
+from bench.peers.contest import LISTED, Contestant, Pace, contend, message, timed, token
+from bench.peers.serving import Answer, Missing, result
+
+NAME = "conversation"
+GOLDEN = 0.6180339887
+"""Multiples of it, modulo one, fill the interval evenly, however many they are."""
+
+pace = Pace()
+woken: list[float] = []
+listening = threading.Event()
+streamed: list[Answer] = []
+
+
+async def _answer_soon(number: int) -> str:
+    return result(number)
+
+
+def _speak(number: int) -> str:
+    pace.passed(number)
+    return message(number)
+
+
+answer = DBOS.step(name="answer")(result)
+answer_soon = DBOS.step(name="answer_soon")(_answer_soon)
+speak = DBOS.step(name="speak")(_speak)
+
+
+def _work(steps: int) -> None:
+    for number in range(steps):
+        answer(number)
+
+
+async def _work_soon(steps: int) -> None:
+    for number in range(steps):
+        await answer_soon(number)
+
+
+def _converse() -> None:
+    messages: list[str] = []
+    while True:
+        messages.append(speak(len(messages) + 1))
+
+
+def _stream(count: int) -> None:
+    texts = [token(number) for number in range(count)]
+    with timed() as clock:
+        for text in texts:
+            DBOS.write_stream("answer", text)
+    streamed.append(clock.answer(count))
+
+
+def _listen(signals: int) -> None:
+    for _ in range(signals):
+        listening.set()
+        DBOS.recv("go", timeout_seconds=3600)
+        woken.append(time.monotonic())
+
+
+work = DBOS.workflow(name="work")(_work)
+work_soon = DBOS.workflow(name="work_soon")(_work_soon)
+converse = DBOS.workflow(name="converse")(_converse)
+stream = DBOS.workflow(name="stream")(_stream)
+listen = DBOS.workflow(name="listen")(_listen)
+
+
+class Workflows(Contestant):
+    about: ClassVar[Answer] = {"version": version("dbos")}
+
+    def open(self) -> int:
+        path = Path(self.folder) / "dbos.sqlite"
+        url = next((option for option in self.options if "://" in option), f"sqlite:///{path}")
+        if "--wal" in self.options and not path.exists():
+            database = sqlite3.connect(path)
+            database.execute("PRAGMA journal_mode = WAL")
+            database.close()
+        DBOS(config={
+            "name": "field", "system_database_url": url, "log_level": "ERROR",
+            "application_version": "1", "executor_id": "local",
+        })  # fmt: skip
+        DBOS.launch()
+        if DBOS.get_workflow_status(NAME) is None:
+            with SetWorkflowID(NAME):
+                DBOS.start_workflow(converse)
+        return pace.arrived() - 1
+
+    def close(self) -> None:
+        DBOS.destroy()
+
+    def say(self, count: int) -> Answer:
+        return pace.go_on(count)
+
+    def steps(self, count: int) -> Answer:
+        with timed() as clock:
+            work(count)
+        return clock.answer(count)
+
+    def tools(self, count: int) -> Answer:
+        raise Missing("records outcomes only")
+
+    def concurrent(self, runs: int, count: int) -> Answer:
+        """Async workflows of async steps."""
+
+        async def together() -> Answer:
+            with timed() as clock:
+                handles = [await DBOS.start_workflow_async(work_soon, count) for _ in range(runs)]
+                for handle in handles:
+                    await handle.get_result()
+            return clock.answer(runs * count)
+
+        return asyncio.run(together())
+
+    def tokens(self, count: int) -> Answer:
+        """To a stream, from inside a workflow."""
+        stream(count)
+        return streamed.pop()
+
+    def fork(self, at: int) -> Answer:
+        """Asked for, and copied; the workflow is taken up by its queue later."""
+        with timed() as clock:
+            handle = DBOS.fork_workflow(NAME, at + 1)
+        DBOS.cancel_workflow(handle.workflow_id)
+        return clock.answer(1)
+
+    def recent(self) -> Answer:
+        """It lists from the first, so the last page is asked for by its offset."""
+        total = len(DBOS.list_workflow_steps(NAME, load_output=False))
+        with timed() as clock:
+            found = DBOS.list_workflow_steps(NAME, limit=LISTED, offset=max(total - LISTED, 0))
+        assert found
+        return clock.answer(1)
+
+    def delete(self) -> Answer:
+        """Cancelled before, as it runs."""
+        DBOS.cancel_workflow(NAME)
+        with timed() as clock:
+            DBOS.delete_workflow(NAME)
+        return clock.answer(1)
+
+    def signals(self, count: int) -> Answer:
+        woken.clear()
+        listening.clear()
+        handle = DBOS.start_workflow(listen, count)
+        seconds = []
+        for number in range(count):
+            listening.wait()
+            listening.clear()
+            # It looks once a second: signals spread evenly over that second are fair to it.
+            time.sleep(0.05 + number * GOLDEN % 1.0)
+            sent = time.monotonic()
+            DBOS.send(handle.workflow_id, "yes", "go")
+            while len(woken) <= number:
+                time.sleep(0.0005)
+            seconds.append(woken[number] - sent)
+        return {"seconds": seconds}
+
+    def idle(self) -> Answer:
+        listening.clear()
+        DBOS.start_workflow(listen, 1)
+        listening.wait()
+        return {}
+
+
+if __name__ == "__main__":
+    folder, *options = sys.argv[1:]
+    contend(Workflows(folder, *options))

@@ -1,0 +1,1 @@
+"""`python -m bench.profile`: where the time of a commit, a step and a rehydration goes."""
