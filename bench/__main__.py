@@ -27,10 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := [name for name in options.rows if name not in known]:
         print(f"no such row: {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
         return 2
-    chosen = [row for name, row in known.items() if not options.rows or name in options.rows]
+    chosen = [
+        row for name, row in known.items()
+        if name in options.rows or (not options.rows and (options.quick or not row.long))
+    ]  # fmt: skip
     root = scratch_root(options.scratch)
     try:
-        lines = _measure(chosen, Workplace(QUICK if options.quick else FULL, root))
+        workplace = Workplace(QUICK if options.quick else FULL, root, options.keep)
+        lines = _measure(chosen, workplace)
         about = {**report.machine(options.scratch.resolve()), "quick": options.quick}
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -62,6 +66,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scratch", type=Path, default=Path("build"), metavar="FOLDER",
         help="where temporary stores go: a disk, not memory (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER",
+        help="where stores that take long to fill are kept, and found again",
     )  # fmt: skip
     return parser
 

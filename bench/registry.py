@@ -21,6 +21,7 @@ MODULES = (
     "start",
     "fork",
     "past",
+    "scale",
     "engine",
     "langgraph",
     "langgraph_threads",
@@ -36,6 +37,8 @@ class Row:
 
     name: str
     measure: Measure
+    long: bool = False
+    """Measured only where it is named, or at small sizes."""
 
     @property
     def about(self) -> str:
@@ -45,11 +48,11 @@ class Row:
 _rows: dict[str, Row] = {}
 
 
-def row(name: str) -> Callable[[Measure], Measure]:
+def row(name: str, *, long: bool = False) -> Callable[[Measure], Measure]:
     """Register a function as the row of that name."""
 
     def register(measure: Measure) -> Measure:
-        _rows[name] = Row(name, measure)
+        _rows[name] = Row(name, measure, long)
         return measure
 
     return register

@@ -93,6 +93,8 @@ class Sizes:
     langgraph_graphs: int
     langgraph_graph_messages: int
     waiting_runs: int
+    scale_agents: tuple[int, ...]
+    scale_turns: int
 
 
 FULL = Sizes(
@@ -104,6 +106,7 @@ FULL = Sizes(
     signals=200, langgraph_messages=5000, langgraph_puts=60, langgraph_size_steps=(200, 400, 600),
     langgraph_reads=15, langgraph_forks=40, langgraph_listed_messages=1000, langgraph_lists=9,
     langgraph_nodes=100, langgraph_graphs=15, langgraph_graph_messages=200, waiting_runs=1_000_000,
+    scale_agents=(10_000, 100_000, 1_000_000), scale_turns=300,
 )  # fmt: skip
 QUICK = Sizes(
     commits=400, state_sizes=(10, 1000, 10_000), state_edits=100, writers=64, writer_commits=6,
@@ -114,6 +117,7 @@ QUICK = Sizes(
     signals=50, langgraph_messages=1000, langgraph_puts=15, langgraph_size_steps=(50, 100, 150),
     langgraph_reads=5, langgraph_forks=10, langgraph_listed_messages=200, langgraph_lists=3,
     langgraph_nodes=100, langgraph_graphs=2, langgraph_graph_messages=200, waiting_runs=100_000,
+    scale_agents=(10_000,), scale_turns=60,
 )  # fmt: skip
 TINY = Sizes(
     commits=6, state_sizes=(10, 20), state_edits=4, writers=3, writer_commits=2, rounds=1,
@@ -123,6 +127,7 @@ TINY = Sizes(
     signals=2, langgraph_messages=12, langgraph_puts=2, langgraph_size_steps=(2, 4, 6),
     langgraph_reads=1, langgraph_forks=2, langgraph_listed_messages=6, langgraph_lists=1,
     langgraph_nodes=3, langgraph_graphs=1, langgraph_graph_messages=3, waiting_runs=30,
+    scale_agents=(30, 60), scale_turns=2,
 )  # fmt: skip
 
 
@@ -142,6 +147,9 @@ class Workplace:
 
     sizes: Sizes
     root: Path
+    keep: Path | None = None
+    """Where stores that take long to fill are kept, and found again; None: they go with the run."""
+
     _long_log: LongLog | None = field(default=None, init=False)
 
     @property
