@@ -1,5 +1,6 @@
 """Messages under crashes: each test opens with its story."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -276,8 +277,7 @@ def test_every_statement_can_be_prepared(path: str) -> None:
 
 
 def _anything(text: str) -> Any:
-    if ":" in text:
-        names = "agent", "low", "high", "function", "status", "limit", "direction", "now", "run"
-        return dict.fromkeys((*names, "kind", "holders"))
+    if names := re.findall(r":([a-z_]+)", text):
+        return dict.fromkeys(names)
     numbered = [n for n in range(1, 9) if f"?{n}" in text]
     return (None,) * (max(numbered) if numbered else text.count("?"))

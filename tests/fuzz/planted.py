@@ -39,11 +39,12 @@ def _allocates(parts: Parts, looks: Looks) -> None:
 def _recurses(parts: Parts, looks: Looks) -> None:
     def depth(value: object) -> int:
         items = value if type(value) is list else []
+        items = list(value.values()) if type(value) is dict else items
         return 1 + max((depth(item) for item in items), default=0)
 
     value = _value(parts, looks)
     if value is not None:
-        depth(value.get("items"))
+        depth(value)
 
 
 def _dies(parts: Parts, looks: Looks) -> None:

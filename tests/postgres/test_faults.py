@@ -39,7 +39,8 @@ def schema_of(url: str) -> str:
 def guarded(server: Server) -> Iterator[Server]:
     """With a user who needs a password, and may do nothing."""
     if not server.sql("SELECT 1 FROM pg_roles WHERE rolname = 'guarded'"):
-        server.sql(f"CREATE ROLE guarded LOGIN PASSWORD '{SECRET}'")
+        server.sql("CREATE ROLE guarded LOGIN")
+    server.sql(f"ALTER ROLE guarded PASSWORD '{SECRET}'")  # others have it with theirs
     yield server
     print(server.last_words())  # why it refused somebody is said nowhere else
 

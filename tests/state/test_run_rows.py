@@ -94,14 +94,17 @@ def test_a_run_that_waits_and_turns(backend: Backend) -> None:
     log.commit({"t": "run-resumed"}, replace(log.row, status="running"))  # waits ends by itself
     assert (log.row.waits, log.row.wake_at, backend.next_wake()) == ("", 0, 0)
     log.verify()
-    log.commit({"t": "run-turn", "args": {"x": "1"}}, replace(log.row, turn=2, turn_at=HERE))
+    turn = {"t": "run-turn", "args": {"x": "1"}, "input": [[1], {}]}
+    log.commit(turn, replace(log.row, turn=2, turn_at=HERE))
     assert (log.row.turn, log.row.turn_at, log.row.status) == (2, 4, "running")
     log.verify()
+    timer = {"label": "time", "kind": "timer", "until": 5}
+    error = {"type": "ValueError", "text": "no"}
     for record in (
-        {"t": "wait-began", "place": "sleep#1", "kind": "sleep", "until": 5},
-        {"t": "wait-ended", "place": "sleep#1", "timed_out": True},
+        {"t": "wait-began", "place": "sleep#1", "branches": [timer]},
+        {"t": "wait-ended", "place": "sleep#1", "label": "time"},
         {"t": "progress", "place": "progress#1", "value": 0.5},
-        {"t": "attempt-failed", "place": "f#1", "attempt": 1, "error": {}, "again_at": 9},
+        {"t": "attempt-failed", "place": "f#1", "attempt": 1, "error": error, "again_at": 9},
         {"t": "patch", "place": "patch#1", "value": True},
     ):
         log.commit(record, None)

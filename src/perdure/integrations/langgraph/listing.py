@@ -22,7 +22,7 @@ from perdure.integrations.langgraph.reading import (
     pending_of,
     tuple_of,
 )  # fmt: skip
-from perdure.integrations.langgraph.record import record_of
+from perdure.integrations.langgraph.record import malformed, record_of
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Built, Coder
 from perdure.integrations.langgraph.view import (
@@ -96,6 +96,8 @@ def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
         if is_removed(removals, spot.view.log, spot.namespace, spot.commit.seq):
             continue
         record = record_of(spot.commit)
+        if not record:
+            raise malformed(spot.commit)
         metadata = metadata_of(coder, record)
         if not wanted.filter or _matches(metadata, wanted.filter):
             yield Entry(spot, record, metadata)

@@ -39,6 +39,7 @@ from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.feed import PURGED, Feeder
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
+    NO_MAX,
     SEQ_MAX,
     behind,
     find_ref,
@@ -132,8 +133,13 @@ class SqliteBackend:
             return _info(db, rows[0]) if rows else None
 
     def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
-        with self._reading() as db:
-            rows = run(db, "list_agents", (prefix, after, limit, behind(prefix)))
+        wanted = prefix, after, limit, behind(prefix)
+        try:
+            with self._reading() as db:
+                rows = run(db, "list_agents", wanted)
+        except Corrupt:  # of the names, maybe: each log tells its own end, if that is whole
+            with self._reading() as db:
+                return [_info(db, row) for row in run(db, "list_agents_alone", wanted)]
         return [AgentInfo(name, no, incarnation, False, seq) for no, name, incarnation, seq in rows]
 
     def ref(self, no: int, name: str) -> Ref | None:
@@ -380,6 +386,8 @@ class _Reading:
 
 def _info(db: apsw.Connection, row: Any) -> AgentInfo:
     no, name, incarnation, deleted = row
+    if not 0 < no <= NO_MAX:
+        raise Corrupt(f"an agent has the number {no}", target=f"agent {name!r}", hint=RESTORE)
     last = run(db, "last_place", span(no))
     seq = last[0][0] & SEQ_MAX if last else 0
     return AgentInfo(name, no, incarnation, bool(deleted), seq, deleted == PURGED)

@@ -238,14 +238,21 @@ SELECT no, name, incarnation, deleted FROM agents
 WHERE name = ?1 AND (?2 IS NULL OR incarnation = ?2)
 ORDER BY incarnation DESC LIMIT 1;
 
--- name: list_agents
--- Those from the prefix, or where the last page ended, to the least text behind all that begin with
--- the prefix. A log's end is the head of its latest branch: those lie close together.
-SELECT no, name, incarnation,
-       (SELECT max(seq) FROM refs WHERE agent_no = no AND kind = 'branch')
+-- name: wanted_agents
+-- A part: those from the prefix, or where the last page ended, to the least text behind all that begin
+-- with the prefix.
 FROM agents
 WHERE deleted = 0 AND name >= max(?1, ?2) AND name < ?4 AND +name > ?2
 ORDER BY name LIMIT ?3;
+
+-- name: list_agents
+-- A log's end is the head of its latest branch: those lie close together.
+SELECT no, name, incarnation,
+       (SELECT max(seq) FROM refs WHERE agent_no = no AND kind = 'branch')
+{wanted_agents}
+
+-- name: list_agents_alone
+SELECT no, name, incarnation, deleted {wanted_agents}
 
 -- name: list_incarnations
 SELECT no, name, incarnation, deleted FROM agents ORDER BY no;

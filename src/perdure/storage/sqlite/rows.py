@@ -17,6 +17,7 @@ from perdure.storage.sqlite.statements import statements
 
 SEQ_BITS = 36
 SEQ_MAX = (1 << SEQ_BITS) - 1
+NO_MAX = (1 << 63 - SEQ_BITS) - 1
 SURROGATES = range(0xD800, 0xE000)
 """What no text in a database has."""
 
