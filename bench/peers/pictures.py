@@ -110,7 +110,7 @@ def draw(
         ends.append((f"{name} (stopped)" if stopped else name, found[name][-1], colour, ours))
     _axes(axes, found, unit, colours)
     axes.set_title(title, loc="left", color=colours["ink"], fontsize=13, fontweight="bold", pad=12)
-    figure.subplots_adjust(left=0.085, right=0.73, top=0.9, bottom=0.13)
+    figure.subplots_adjust(left=0.085, right=0.69, top=0.9, bottom=0.13)
     _names(axes, ends)
     figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
     plot.close(figure)
