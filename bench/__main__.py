@@ -14,7 +14,7 @@ from time import perf_counter
 from bench import report
 from bench.registry import Row, rows
 from bench.report import Line
-from bench.workplace import FULL, QUICK, Workplace, scratch_root
+from bench.workplace import FULL, QUICK, Workplace, add_places, scratch_root
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,14 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="only these rows (see --list)")
     parser.add_argument("--list", action="store_true", help="say what the rows are")
     parser.add_argument("--quick", action="store_true", help="small sizes: less than a minute")
-    parser.add_argument(
-        "--json", type=Path, default=Path("build/bench.json"), metavar="PATH",
-        help="where the results go (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--scratch", type=Path, default=Path("build"), metavar="FOLDER",
-        help="where temporary stores go: a disk, not memory (default: %(default)s)",
-    )  # fmt: skip
+    add_places(parser, "build/bench.json")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER",
         help="where stores that take long to fill are kept, and found again",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import tempfile
 from collections.abc import Iterable
@@ -183,6 +184,20 @@ def slide(agent: Agent[Ticket], message: Message) -> None:
 
 def _cycle(items: list[Message], count: int) -> Iterable[Message]:
     return (items[number % len(items)] for number in range(count))
+
+
+def add_places(
+    parser: argparse.ArgumentParser, results: str, what: str = "where the results go"
+) -> None:
+    """The options of where results and temporary files go: `json` and `scratch`."""
+    parser.add_argument(
+        "--json", type=Path, default=Path(results), metavar="PATH",
+        help=f"{what} (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scratch", type=Path, default=Path("build"), metavar="FOLDER",
+        help="where temporary files go: a disk, not memory (default: %(default)s)",
+    )  # fmt: skip
 
 
 def scratch_root(where: Path) -> Path:

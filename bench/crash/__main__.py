@@ -20,7 +20,7 @@ from bench.crash.contestants import CONTESTANTS, Contestant, versions
 from bench.crash.trial import Kill, Outcome, Place, Trial
 from bench.peers.restate_server import RestateServer, free_port
 from bench.report import machine
-from bench.workplace import scratch_root
+from bench.workplace import add_places, scratch_root
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -109,14 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         "--jobs", type=int, default=2, metavar="N",
         help="so many contestants at a time (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument(
-        "--json", type=Path, default=Path("build/crash.json"), metavar="PATH",
-        help="where the outcomes go (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--scratch", type=Path, default=Path("build"), metavar="FOLDER",
-        help="where temporary files go: a disk, not memory (default: %(default)s)",
-    )  # fmt: skip
+    add_places(parser, "build/crash.json", "where the outcomes go")
     return parser
 
 

@@ -17,6 +17,7 @@ from bench.peers.contestants import everybody
 from bench.peers.field import PARTS, measured
 from bench.peers.process import ROOT
 from bench.peers.results import Field, read
+from bench.workplace import add_places
 
 PICTURES = ROOT / "docs" / "pictures"
 DRAWING = ROOT / ".venv-peers-matplotlib" / "bin" / "python"
@@ -102,14 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="seconds that a contestant has to grow from one length to the next",
     )
-    parser.add_argument(
-        "--json", type=Path, default=Path("build/peers.json"), metavar="PATH",
-        help="where the results go, and are read from (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--scratch", type=Path, default=Path("build"), metavar="FOLDER",
-        help="where temporary stores go: a disk, not memory (default: %(default)s)",
-    )  # fmt: skip
+    add_places(parser, "build/peers.json", "where the results go, and are read from")
     parser.add_argument("--table", action="store_true", help="measure nothing: print the last run")
     parser.add_argument(
         "--readme", action="store_true",

@@ -9,24 +9,19 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
-import threading
-import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
 
 from dbos import DBOS, SetWorkflowID  # type: ignore[import-not-found]
 
+from bench.peers import dbos_signals
 from bench.peers.contest import LISTED, Contestant, Pace, contend, message, timed, token
 from bench.peers.serving import Answer, Missing, result
 
 NAME = "conversation"
-GOLDEN = 0.6180339887
-"""Multiples of it, modulo one, fill the interval evenly, however many they are."""
 
 pace = Pace()
-woken: list[float] = []
-listening = threading.Event()
 streamed: list[Answer] = []
 
 
@@ -68,18 +63,10 @@ def _stream(count: int) -> None:
     streamed.append(clock.answer(count))
 
 
-def _listen(signals: int) -> None:
-    for _ in range(signals):
-        listening.set()
-        DBOS.recv("go", timeout_seconds=3600)
-        woken.append(time.monotonic())
-
-
 work = DBOS.workflow(name="work")(_work)
 work_soon = DBOS.workflow(name="work_soon")(_work_soon)
 converse = DBOS.workflow(name="converse")(_converse)
 stream = DBOS.workflow(name="stream")(_stream)
-listen = DBOS.workflow(name="listen")(_listen)
 
 
 class Workflows(Contestant):
@@ -156,26 +143,10 @@ class Workflows(Contestant):
         return clock.answer(1)
 
     def signals(self, count: int) -> Answer:
-        woken.clear()
-        listening.clear()
-        handle = DBOS.start_workflow(listen, count)
-        seconds = []
-        for number in range(count):
-            listening.wait()
-            listening.clear()
-            # It looks once a second: signals spread evenly over that second are fair to it.
-            time.sleep(0.05 + number * GOLDEN % 1.0)
-            sent = time.monotonic()
-            DBOS.send(handle.workflow_id, "yes", "go")
-            while len(woken) <= number:
-                time.sleep(0.0005)
-            seconds.append(woken[number] - sent)
-        return {"seconds": seconds}
+        return dbos_signals.signals(count)
 
     def idle(self) -> Answer:
-        listening.clear()
-        DBOS.start_workflow(listen, 1)
-        listening.wait()
+        dbos_signals.wait_for_one()
         return {}
 
 

@@ -14,7 +14,6 @@ import os
 import platform
 import sqlite3
 import sys
-import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -23,15 +22,11 @@ from typing import Any
 import sqlalchemy  # type: ignore[import-not-found]
 from dbos import DBOS, SetWorkflowID  # type: ignore[import-not-found]
 
+from bench.peers.dbos_signals import signals
 from bench.peers.serving import Answer, Gate, result, serve, spent
-
-GOLDEN = 0.6180339887
-"""Multiples of it, modulo one, fill the interval evenly, however many they are."""
 
 gate = Gate()
 entered: dict[str, float] = {}
-woken: list[float] = []
-listening = threading.Event()
 
 
 def _answer(number: int) -> str:
@@ -59,16 +54,8 @@ async def _work_soon(steps: int) -> int:
     return total
 
 
-def _listen(signals: int) -> None:
-    for _ in range(signals):
-        listening.set()
-        DBOS.recv("go")
-        woken.append(time.monotonic())
-
-
 work = DBOS.workflow(name="work")(_work)
 work_soon = DBOS.workflow(name="work_soon")(_work_soon)
-listen = DBOS.workflow(name="listen")(_listen)
 
 
 def steps(count: int) -> Answer:
@@ -118,26 +105,6 @@ def replay(name: str, count: int) -> Answer:
     if first["number"] != count:
         raise AssertionError(f"step {first['number']} was called, not only the last, {count}")
     return {"s": first["at"] - entered[handle.workflow_id]}
-
-
-def signals(count: int) -> Answer:
-    """Seconds from `send` to the line behind `recv`, signal by signal; a waiting workflow."""
-    woken.clear()
-    listening.clear()
-    handle = DBOS.start_workflow(listen, count)
-    seconds = []
-    for number in range(count):
-        listening.wait()
-        listening.clear()
-        # DBOS looks once a second: signals spread evenly over that second are fair to it.
-        time.sleep(0.05 + number * GOLDEN % 1.0)
-        sent = time.monotonic()
-        DBOS.send(handle.workflow_id, "yes", "go")
-        while len(woken) <= number:
-            time.sleep(0.0005)
-        seconds.append(woken[number] - sent)
-    handle.get_result()
-    return {"seconds": seconds}
 
 
 def _pragmas(instance: Any) -> Answer:

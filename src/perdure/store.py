@@ -35,8 +35,6 @@ from perdure.model import (
 )
 from perdure.state.context import Context
 from perdure.state.family import cancelled_to_parents, to_children
-from perdure.state.foreign import COPIED as COPIED
-from perdure.state.foreign import COPIES as COPIES
 from perdure.state.foreign import ForeignLog as ForeignLog
 from perdure.state.foreign import ForeignLogs as ForeignLogs
 from perdure.state.foreign import Held as Held
@@ -46,6 +44,8 @@ from perdure.state.policy import SnapshotPolicy
 from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
 from perdure.state.portable import read_file as read_file
 from perdure.state.projections import DELETED
+from perdure.state.purging import COPIED as COPIED
+from perdure.state.purging import COPIES as COPIES
 from perdure.state.purging import Purged, purge_name, sweep
 from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log

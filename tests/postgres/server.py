@@ -281,6 +281,12 @@ class Server:
         """The URL of a store that is not there yet, in a schema of its own."""
         return self.url(f"s{os.getpid()}_{next(_schemas)}", **options)  # type: ignore[arg-type]
 
+    def guard(self, password: str) -> None:
+        """Have the user "guarded", who may do nothing and needs this password from now on."""
+        if not self.sql("SELECT 1 FROM pg_roles WHERE rolname = 'guarded'"):
+            self.sql("CREATE ROLE guarded LOGIN")
+        self.sql(f"ALTER ROLE guarded PASSWORD '{password}'")
+
     def sql(self, statement: str, *values: object, user: str = USER) -> list[Any]:
         """Execute one statement as the owner of all; its rows."""
         with psycopg.connect(

@@ -38,9 +38,7 @@ def schema_of(url: str) -> str:
 @pytest.fixture
 def guarded(server: Server) -> Iterator[Server]:
     """With a user who needs a password, and may do nothing."""
-    if not server.sql("SELECT 1 FROM pg_roles WHERE rolname = 'guarded'"):
-        server.sql("CREATE ROLE guarded LOGIN")
-    server.sql(f"ALTER ROLE guarded PASSWORD '{SECRET}'")  # others have it with theirs
+    server.guard(SECRET)
     yield server
     print(server.last_words())  # why it refused somebody is said nowhere else
 

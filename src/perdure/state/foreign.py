@@ -20,8 +20,6 @@ from perdure.core.values import Plain
 from perdure.errors import StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Cause, Commit
 from perdure.state.context import Context
-from perdure.state.purging import COPIED as COPIED
-from perdure.state.purging import COPIES as COPIES
 from perdure.state.purging import Purged, sweep
 from perdure.state.snapshotting import SinceSnapshot
 from perdure.storage.proposals import Extras, Proposal

@@ -361,9 +361,7 @@ def test_threads_are_listed_without_reading_large_values(original: Theirs) -> No
 @pytest.fixture
 def guarded(theirs: Theirs) -> Theirs:
     """With a user who needs a password, and may see nothing."""
-    if not theirs.sql("SELECT 1 FROM pg_roles WHERE rolname = 'guarded'"):
-        theirs.sql("CREATE ROLE guarded LOGIN")
-    theirs.sql(f"ALTER ROLE guarded PASSWORD '{SECRET}'")
+    theirs.server.guard(SECRET)
     return theirs
 
 
