@@ -119,4 +119,11 @@ MUTATIONS = (
         "        pass\n",
         ("tests/contract/test_backends.py", "-k", "a_message_goes_with_its_commit"),
     ),
+    Mutation(
+        "a run ends over a signal that nobody read",
+        "src/perdure/state/remaining.py",
+        "return {self.run: self.last_no}",
+        "return {}",
+        ("tests/engine/test_late_signals.py",),
+    ),
 )

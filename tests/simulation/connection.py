@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from perdure.core import chain
 from perdure.errors import StoreUnavailable
-from perdure.model import FINISHED, Lease
+from perdure.model import Lease
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Appended, Outcome, Ref
 from tests.simulation import logs
@@ -45,8 +45,6 @@ class Connection:
         self._weather = weather
         self._tape = tape
         self._closed = False
-        self._looked: dict[str, int] = {}
-        """When it last looked for a run's signals."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.backend, name)
@@ -64,8 +62,6 @@ class Connection:
         self._arrive(name, self._random.random() < self._weather.read_yields)
         answer = method(*args, **more)
         self._tape.count("reads")
-        if name == "inbox" and args and more.get("kind") == "signal":
-            self._looked[args[0]] = self._scheduler.now
         return answer
 
     def read(self, no: int, first: int, last: int, **more: Any) -> Any:
@@ -119,13 +115,8 @@ class Connection:
     def _append(self, batch: Sequence[Append]) -> list[Outcome]:
         outcomes = self.backend.append(batch)
         for item, outcome in zip(batch, outcomes, strict=True):
-            if not isinstance(outcome, Appended):
-                continue
-            self._tape.agents[outcome.no] = f"{item.agent} {item.incarnation}"
-            for row in item.runs:
-                if row.status in FINISHED:
-                    looked = self._looked.get(row.id, self._scheduler.now)
-                    self._tape.ends[row.id] = looked, self._scheduler.now
+            if isinstance(outcome, Appended):
+                self._tape.agents[outcome.no] = f"{item.agent} {item.incarnation}"
         return outcomes
 
     def lease(

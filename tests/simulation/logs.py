@@ -204,7 +204,7 @@ def answer_of(outcome: Outcome) -> Any:
     match outcome:
         case Appended():
             return "in"
-        case Refused("consumed"):
+        case Refused("consumed") | Refused("unread"):
             return NOTHING  # the inbox is no part of this model
         case Refused():
             return outcome.why

@@ -263,10 +263,7 @@ class Audit:
             if times > 1:
                 yield f"signal {key} came to run {run} {times} times"
             if sent.known and not times:
-                if self._came_at_the_end(came.get((run, key))):
-                    self._simulation.tape.count("signals at the very end")
-                else:
-                    yield f"signal {key} to run {run} is lost"
+                yield f"signal {key} to run {run} is lost"
         for run, key in there:
             if key.startswith("signal-"):
                 yield f"signal {key} came to run {run}, and nobody sent it there"
@@ -293,14 +290,6 @@ class Audit:
 
     def _mail(self) -> list[Message]:
         return self._backend.mail(limit=100_000).messages
-
-    def _came_at_the_end(self, message: Message | None) -> bool:
-        """Whether it came after who ended its run had looked for signals, and before that was
-        recorded. Such a one is in no log: docs/reliability.md says so."""
-        if message is None:
-            return False
-        looked, recorded = self._simulation.tape.ends.get(message.run, (1, 0))
-        return looked <= message.at <= recorded
 
     def _of_edits(self) -> Iterator[str]:
         """What clients were told is in, is in, once (I1); what they were not told, once at most."""

@@ -21,8 +21,6 @@ class Tape(Struct):
     """Every lease that was given: agent's number, branch, epoch, executor."""
     agents: dict[int, str] = field(default_factory=dict)
     """Name and incarnation by the number that the store has for them."""
-    ends: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By the run: when who ended it last looked for signals, and when its end was recorded."""
     _open: dict[int, tuple[str, Call]] = field(default_factory=dict)
     clock: int = 0
     """Numbers the moments at which calls begin and end."""

@@ -18,7 +18,6 @@ from perdure.engine.liveness import Claim, Liveness
 from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order
 from perdure.engine.playing import Played
-from perdure.engine.remaining import left_over
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, digests, is_async, parameters_of, preview, results_of
 from perdure.engine.waiting import Suspended
@@ -37,8 +36,11 @@ from perdure.state.context import Context
 from perdure.state.family import cancelled_to_parents, to_children, to_parent
 from perdure.state.following import MOVES
 from perdure.state.projections import FINISHED, row_problem, row_text
+from perdure.state.remaining import Unused, left_over
 from perdure.state.working import WorkingCopy
+from perdure.storage.looks import Look
 from perdure.storage.proposals import HERE, Extras
+from perdure.storage.refusals import UnreadError
 
 
 class FinishedMeanwhileError(Exception):
@@ -384,10 +386,7 @@ class Drive:
     def _finish(
         self, execution: Execution[Any], status: Any, value: Plain, problem: str | None = None
     ) -> None:
-        record = {
-            "t": "run-finished", "run": self.id, "status": status, "value": value,
-            **left_over(execution.mail.left(), beside=value),
-        }  # fmt: skip
+        record = {"t": "run-finished", "run": self.id, "status": status, "value": value}
         row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
         end = {"status": status, "value": value}
         self._commit(
@@ -444,10 +443,8 @@ class Drive:
 
     def _cancel(self, why: str, execution: Execution[Any] | None = None) -> None:
         """Record that it was cancelled, and tell the runs that are to end with it."""
-        backend = self._means.context.backend
-        inbox = backend.inbox(self.id, kind="cancel")
-        left = backend.inbox(self.id, kind="signal") if execution is None else execution.mail.left()
-        record = {"t": "run-cancelled", "run": self.id, "why": why, **left_over(left)}
+        inbox = self._means.context.backend.inbox(self.id, kind="cancel")
+        record = {"t": "run-cancelled", "run": self.id, "why": why}
         row = replace(
             self._row, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
         )
@@ -467,7 +464,8 @@ class Drive:
         row: RunInfo, *, sync: bool = False, release: bool = False, sends: Sequence[Message] = (),
         consumed: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """The last commit of an execution, with all that waited for one."""
+        """The last commit of an execution, with all that waited for one. One that ends the run
+        notes the signals that nobody took."""
         records, taken = execution.writer.take_waiting() if execution else ([], [])
         if execution is not None:
             execution.catch_up()
@@ -475,7 +473,20 @@ class Drive:
             records=[*records, record], runs=[row], sync=sync, release=release, sends=sends,
             consumed=[*taken, *consumed],
         )  # fmt: skip
-        self.working.commit_delta([], self._cause(kind), extras)
+        while True:
+            if row.status in FINISHED:
+                backend = self._means.context.backend
+                unused = execution.mail.unused() if execution else Unused.read(backend, self.id)
+                noted = {**record, **left_over(unused.signals, beside=record.get("value"))}
+                extras = replace(extras, records=[*records, noted], read_to=unused.read_to)
+            try:
+                self.working.commit_delta([], self._cause(kind), extras)
+                break
+            except UnreadError:
+                continue
+        if release and self._claim is not None:
+            self._means.liveness.released(self._claim)
+            self._claim = None
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._order.function, run=self.id)

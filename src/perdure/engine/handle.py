@@ -18,7 +18,6 @@ from perdure.engine.journal import Journal
 from perdure.engine.ledger import EffectInfo, effect_of
 from perdure.engine.lookup import check_answer, find_run, take_any
 from perdure.engine.made import Again, Origins, path_of
-from perdure.engine.remaining import left_over
 from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
 from perdure.engine.retrying import seconds
 from perdure.engine.values import results_of
@@ -28,10 +27,12 @@ from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.family import CHILD, cancelled_to_parents, to_children
 from perdure.state.projections import FINISHED, row_text
+from perdure.state.remaining import Unused, left_over
 from perdure.state.working import WorkingCopy
 from perdure.storage.port import Refused
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import SEQ_END, LogReader
+from perdure.storage.refusals import UnreadError
 
 if TYPE_CHECKING:
     from perdure.engine.report import RunReport
@@ -404,14 +405,19 @@ class RunHandle(Generic[R]):
             self._context, reader.name, schema, self.info.branch, incarnation=reader.incarnation
         )
         with working.lock:
-            working.refresh()
-            row = replace(
-                row_after(self.info), wake_at=0, waits=""
-            )  # as of this head: the commit is refused if it moves
-            extras = Extras(records=[record], runs=[row], sync=True)
-            if row.status == "cancelled":
-                extras = self._with_cancelled(extras, row, reader)
-            commit = reader.commit(working.commit_delta([], cause, extras).seq)
+            while True:
+                working.refresh()
+                row = replace(
+                    row_after(self.info), wake_at=0, waits=""
+                )  # as of this head: the commit is refused if it moves
+                extras = Extras(records=[record], runs=[row], sync=True)
+                if row.status == "cancelled":
+                    extras = self._with_cancelled(extras, row, reader)
+                try:
+                    commit = reader.commit(working.commit_delta([], cause, extras).seq)
+                    break
+                except UnreadError:
+                    continue
         for message in extras.sends:
             self._wakeups.tell(message.run)
         return commit
@@ -420,10 +426,11 @@ class RunHandle(Generic[R]):
         """Those that started it, or that it started, hear of it in the same commit."""
         sends = cancelled_to_parents([row]) + to_children(reader.commits(row.started), self._id)
         asked = self._context.backend.inbox(self._id, kind="cancel")
-        left = left_over(self._context.backend.inbox(self._id, kind="signal"))
+        unused = Unused.read(self._context.backend, self._id)
+        left = left_over(unused.signals)
         return replace(
             extras, sends=sends, consumed=[message.no for message in asked],
-            records=[{**record, **left} for record in extras.records],
+            read_to=unused.read_to, records=[{**record, **left} for record in extras.records],
         )  # fmt: skip
 
     def _reader(self) -> LogReader:

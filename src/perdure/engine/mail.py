@@ -10,6 +10,7 @@ from perdure.core.values import Plain
 from perdure.engine.effects import Await, Branch, Came, first_timer
 from perdure.model import FINISHED, Message
 from perdure.state.family import CHILD
+from perdure.state.remaining import Unused
 from perdure.storage.port import Backend
 
 LOOK_AGAIN_S = 30.0
@@ -44,11 +45,10 @@ class Mail:
             if message.no not in self._taken:
                 self._unread[message.no] = message
 
-    def left(self) -> list[Message]:
+    def unused(self) -> Unused:
         """The signals that are there now, and that nobody took."""
-        signals = self._backend.inbox(self._run, kind="signal")
         with self._lock:
-            return [message for message in signals if message.no not in self._taken]
+            return Unused.read(self._backend, self._run, self._taken)
 
     def take(self, numbers: Iterable[int]) -> None:
         """These are consumed, or will be by the run's next commit."""

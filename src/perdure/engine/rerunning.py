@@ -18,11 +18,11 @@ from perdure.core.names import check_label
 from perdure.core.schema import Schema
 from perdure.engine.made import Again, Origins, path_of
 from perdure.engine.orders import run_id
-from perdure.engine.remaining import base_key, renewed, signals_left
 from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.family import CHILD
+from perdure.state.remaining import base_key, renewed, signals_left
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader

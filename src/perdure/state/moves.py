@@ -15,8 +15,10 @@ from perdure.model import Cause, Commit, RunInfo
 from perdure.state.family import cancelled_to_parents
 from perdure.state.flow import Flow
 from perdure.state.projections import MOVED
+from perdure.state.remaining import Unused, left_over
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
+from perdure.storage.refusals import UnreadError
 
 
 class Moved(Struct, frozen=True):
@@ -45,11 +47,15 @@ def moving(
         cancelled = _cancelled(working, cancel_run)
         kept = {commit.seq for commit in reader.ancestors(seq)}
         left = (commit for commit in reader.ancestors(working.seq) if commit.seq not in kept)
-        return seq, _extras(cancelled), _tool_calls(left)
+        return seq, _extras(working, cancelled), _tool_calls(left)
 
-    seq, extras, calls = yield plan
-    made = yield from working.committing_move(seq, cause(seq), extras)
-    return Moved(made.read(), calls)
+    while True:
+        seq, extras, calls = yield plan
+        try:
+            made = yield from working.committing_move(seq, cause(seq), extras)
+        except UnreadError:
+            continue
+        return Moved(made.read(), calls)
 
 
 def undoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[Moved]:
@@ -81,18 +87,21 @@ def _going_back(
                 hint="roll back to before them, or make the change by hand in an edit",
             )
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
-        return plan, _extras(cancelled), _tool_calls(undone)
+        return plan, _extras(working, cancelled), _tool_calls(undone)
 
-    try:
-        plan, extras, calls = yield prepare
-        cause = Cause(kind, refers=tuple(plan.seqs))
-        made = yield from working.committing_delta(plan.ops, cause, extras)
-    except OpError as error:  # e.g. a log whose undo says that it took back what it did not
-        raise Corrupt(
-            f"what its log says of undos does not fit its state: {error}",
-            target=_target(working), hint=chain.HINT,
-        ) from error  # fmt: skip
-    return Moved(made.read(), calls)
+    while True:
+        try:
+            plan, extras, calls = yield prepare
+            cause = Cause(kind, refers=tuple(plan.seqs))
+            made = yield from working.committing_delta(plan.ops, cause, extras)
+        except UnreadError:
+            continue
+        except OpError as error:  # e.g. a log whose undo says that it took back what it did not
+            raise Corrupt(
+                f"what its log says of undos does not fit its state: {error}",
+                target=_target(working), hint=chain.HINT,
+            ) from error  # fmt: skip
+        return Moved(made.read(), calls)
 
 
 def _path(working: WorkingCopy[Any]) -> Iterator[Commit]:
@@ -133,9 +142,15 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
     ]
 
 
-def _extras(cancelled: Sequence[RunInfo]) -> Extras:
-    records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
-    return Extras(records=records, runs=cancelled, sends=cancelled_to_parents(cancelled))
+def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
+    unused = [Unused.read(working.context.backend, run.id) for run in cancelled]
+    return Extras(
+        records=[
+            {"t": "run-cancelled", "run": one.run, **left_over(one.signals)} for one in unused
+        ],
+        runs=cancelled, sends=cancelled_to_parents(cancelled),
+        read_to={run: no for one in unused for run, no in one.read_to.items()},
+    )  # fmt: skip
 
 
 def _tool_calls(commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:

@@ -84,6 +84,8 @@ class Append(Struct):
             all of them are in along with it, or none is. For imports.
         consumed: numbers of the messages that it takes out of the inbox (I2). Each is taken out by
             one commit only.
+        read_to: by run that it ends: the number of the last signal to it that its maker has read,
+            or 0. A later one refuses the commit: ``unread``.
         sends: messages that are put into inboxes along with it, as by `send`; one that was put in
             before, or whose run is finished or unknown, is left out.
         purge: with `delete_agent`: from then on `to_purge` names it.
@@ -112,6 +114,7 @@ class Append(Struct):
     consumed: Sequence[int] = ()
     sends: Sequence[Message] = ()
     purge: bool = False
+    read_to: Mapping[str, int] = {}
 
 
 class Appended(Struct, frozen=True):
@@ -129,11 +132,12 @@ class Refused(Struct, frozen=True):
             ``held``: another executor holds the branch; ``fenced``: the epoch is not current;
             ``gone``: the agent, incarnation or branch is deleted or was never there;
             ``key``: the idempotency key is used, `seq` says where and `asked` for what;
-            ``consumed``: a message was taken out by another commit, or ended with its agent.
+            ``consumed``: a message was taken out by another commit, or ended with its agent;
+            ``unread``: a signal came to a run that it ends, and its maker has not read that.
         ref: the branch as it is, where there is one.
     """
 
-    why: Literal["stale", "moved", "exists", "held", "fenced", "gone", "key", "consumed"]
+    why: Literal["stale", "moved", "exists", "held", "fenced", "gone", "key", "consumed", "unread"]
     ref: Ref | None = None
     seq: int = 0
     asked: bytes = b""

@@ -36,6 +36,7 @@ class Extras(Struct, frozen=True):
     release: bool = False
     sync: bool = False
     purge: bool = False
+    read_to: Mapping[str, int] = {}
 
 
 NOTHING = Extras()
@@ -111,7 +112,7 @@ class Proposal:
             _at(extras.checkpoint, seq), extras.drop_branch, extras.delete_agent,
             [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
             extras.release, extras.sync, prev=tail.id, consumed=extras.consumed,
-            sends=extras.sends, purge=extras.purge,
+            sends=extras.sends, purge=extras.purge, read_to=extras.read_to,
         )  # fmt: skip
         return self.linked
 

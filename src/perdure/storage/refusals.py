@@ -33,6 +33,10 @@ class ConsumedError(Conflict):
     """Another commit took the message out of the inbox, or its agent was deleted."""
 
 
+class UnreadError(Conflict):
+    """A signal came to a run that the commit ends, after its maker had read the inbox."""
+
+
 def explain(proposal: Proposal, refused: Refused) -> PerdureError:
     """The error that a refusal is for the caller."""
     draft = proposal.draft
@@ -77,6 +81,11 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         return ConsumedError(
             "a message that this commit takes out of the inbox is not there any more",
             target=target, hint="read the inbox again and decide anew",
+        )  # fmt: skip
+    if refused.why == "unread":
+        return UnreadError(
+            "a signal came to a run that this commit ends", target=target,
+            hint="read the inbox again, and say with the end what was not taken",
         )  # fmt: skip
     gone = proposal.extras.drop_branch or draft.branch
     return NotFound(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -142,6 +142,12 @@ class RunTable(Struct):
 
     def has_all(self, numbers: Sequence[int]) -> bool:
         return len(set(numbers)) == len(numbers) and all(no in self.waiting for no in numbers)
+
+    def has_unread(self, read_to: Mapping[str, int]) -> bool:
+        return any(
+            message.kind == "signal" and message.no > read_to.get(message.run, message.no)
+            for message in self.waiting.values()
+        )
 
     def consume(self, no: int) -> None:
         del self.waiting[no]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ def put(backend: Backend, message: Message) -> Message:
     sent = backend.send(message)
     assert isinstance(sent, Sent) and sent.fresh, sent
     return sent.message
+
+
+def _send_at(gate: threading.Barrier, backend: Backend, message: Message) -> Sent | Refused:
+    gate.wait()
+    return backend.send(message)
 
 
 class InboxContract(Contract):
@@ -169,6 +175,53 @@ class InboxContract(Contract):
         assert refused(backend.append([whole])[0]) == "consumed"
         assert backend.inbox() == [message]
         assert backend.runs() == []
+
+    def test_i8_a_run_does_not_end_over_a_signal_that_was_not_read(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """It came after who ends the run had read the inbox, and was lost with the run's end,
+        although its sender had been told that it is there."""
+        pen.write(runs=[a_run("r"), a_run("other")])
+        first, answer = put(backend, signal()), put(backend, Message("r", "a", "answer", "x", "1"))
+        put(backend, signal("other"))
+        for read_to in (0, first.no - 1):
+            late, _ = pen.make(runs=[a_run("r", status="done")], read_to={"r": read_to})
+            assert backend.append([late])[0] == Refused("unread")
+        assert [row.status for row in backend.runs(run_id="r")] == ["running"]
+        second = put(backend, signal(key="2"))
+        late, _ = pen.make(runs=[a_run("r", status="done")], read_to={"r": first.no})
+        assert backend.append([late])[0] == Refused("unread")
+        assert backend.inbox("r") == [first, answer, second]
+        pen.write(runs=[a_run("r", status="done")], read_to={"r": second.no})
+        assert backend.inbox("r") == []
+        assert len(backend.inbox("other")) == 1
+
+    def test_i8_signals_that_its_end_takes_out_are_read(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("r")])
+        taken = put(backend, signal())
+        pen.write(consumed=[taken.no])
+        last = put(backend, signal(key="2"))
+        pen.write(runs=[a_run("r", status="done")], consumed=[last.no], read_to={"r": last.no})
+        pen.write(runs=[a_run("q")])
+        pen.write(runs=[a_run("q", status="done")], read_to={"q": 0})
+        assert backend.inbox() == []
+
+    def test_i8_a_signal_races_the_end_of_its_run(self, backend: Backend, pen: Pen) -> None:
+        """Of a signal and a commit that ends its run over an empty inbox, one is refused."""
+        for run in map("r{}".format, range(20)):
+            pen.write(runs=[a_run(run)])
+            end, tail = pen.make(runs=[a_run(run, status="done")], read_to={run: 0})
+            gate = threading.Barrier(2)
+            with ThreadPoolExecutor() as sender:
+                sending = sender.submit(_send_at, gate, backend, signal(run))
+                gate.wait()
+                outcome = backend.append([end])[0]
+            if isinstance(outcome, Appended):
+                pen.accept(end, tail, outcome)
+                assert sending.result() == Refused("gone")
+            else:
+                assert outcome == Refused("unread")
+                assert [message.run for message in backend.inbox(run)] == [run]
 
     def test_what_is_left_goes_with_the_end_of_the_run(self, backend: Backend, pen: Pen) -> None:
         pen.write(runs=[a_run("r"), a_run("other")])

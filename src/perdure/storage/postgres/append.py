@@ -75,6 +75,8 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         more["drop_branch"] = text(item.drop_branch)
     if item.consumed:
         more["consumed"] = list(item.consumed)
+    if item.read_to:
+        more["read_to"] = {text(run): no for run, no in item.read_to.items()}
     if item.runs:
         more["runs"] = [
             {**from_run(row), "result": extra.add(codec.encode(row.result))} for row in item.runs

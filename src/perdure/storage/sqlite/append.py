@@ -106,6 +106,8 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     """What can be told before anything is written; the rest, the insert itself refuses."""
     if item.consumed and not _are_there(db, item.consumed):
         return Refused("consumed")
+    if any(run(db, "find_unread", of_run) for of_run in item.read_to.items()):
+        return Refused("unread")
     if item.no is None:
         found = run(db, "find_agent", (item.agent, None))
         if found and not (found[0][3] and found[0][2] < item.incarnation):

@@ -227,6 +227,10 @@ SELECT count(*) FROM inbox WHERE consumed = 0 AND no IN (SELECT value FROM json_
 -- name: consume_messages
 UPDATE inbox SET consumed = 1, value = NULL WHERE no IN (SELECT value FROM json_each(?));
 
+-- name: find_unread
+SELECT 1 FROM inbox INDEXED BY inbox_by_run
+    WHERE run = ? AND no > ? AND consumed = 0 AND kind = 'signal' LIMIT 1;
+
 -- name: close_inbox
 UPDATE inbox SET consumed = 1, value = NULL WHERE run = ? AND consumed = 0;
 

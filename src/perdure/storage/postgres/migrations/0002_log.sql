@@ -202,6 +202,18 @@ BEGIN
             RETURN v_found;
         END IF;
     END IF;
+    IF p_more ? 'read_to' THEN
+        -- Locked first: a signal that is just being put in is seen by the next statement.
+        PERFORM 1 FROM {schema}.runs r
+            WHERE r.id IN (SELECT jsonb_object_keys(p_more -> 'read_to'))
+            ORDER BY r.id FOR NO KEY UPDATE;
+        PERFORM 1 FROM jsonb_each_text(p_more -> 'read_to') t JOIN {schema}.inbox m
+            ON m.run = t.key AND NOT m.consumed AND m.no > t.value::bigint
+            WHERE m.kind = 'signal';
+        IF FOUND THEN
+            RETURN '{"why": "unread"}';
+        END IF;
+    END IF;
     SELECT r.* INTO v_ref FROM {schema}.refs r WHERE r.agent_no = p_agent_no
         AND r.name = CASE WHEN p_expected IS NULL THEN p_branch
                      ELSE p_more -> 'checkpoint' ->> 0 END;

@@ -3,22 +3,49 @@
 The commit that ends a run takes out what is left in its inbox, for nobody reads it any more. It is
 kept in the log, so that a run that is set back gets it again, as it gets what it took since then.
 Who sent a signal under a key need not, and cannot, send it anew.
+
+One may come after who ends the run has read the inbox, and before its commit is in. Its sender was
+told that it is there, so it must not be lost: the storage refuses the commit, and its maker reads
+again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.core import codec, envelope
 from perdure.core.values import Plain
 from perdure.model import Commit, Message
 from perdure.state.family import CHILD
+from perdure.storage.port import Backend
 
 _RENEWED = re.compile("↺[0-9]+$")
 _LEFT_MAX = envelope.SEALED_MAX // 4
 """Bytes of signals that a run's last commit has room for, beside its result and what waited."""
+
+
+class Unused(Struct, frozen=True):
+    """The signals to a run that is to end, but for those that its last commit takes."""
+
+    run: str
+    signals: Sequence[Message]
+    last_no: int
+    """Of all signals that were read, those that are taken too; 0: there was none."""
+
+    @staticmethod
+    def read(backend: Backend, run: str, taken: Container[int] = ()) -> Unused:
+        found = backend.inbox(run, kind="signal")
+        left = [message for message in found if message.no not in taken]
+        return Unused(run, left, found[-1].no if found else 0)
+
+    @property
+    def read_to(self) -> Mapping[str, int]:
+        """For `Extras`: refuses the commit where another one has come since."""
+        return {self.run: self.last_no}
 
 
 def base_key(key: str) -> str:
