@@ -21,7 +21,9 @@ from perdure.errors import StoreUnavailable
 from perdure.storage.port import Appended, Backend, Outcome, Refused
 from perdure.storage.proposals import Committed, Proposal
 
-TAILS_KEPT = 100_000
+TAILS_KEPT = 4096
+"""Logs whose ends are remembered, for some 400 bytes each; another one's is one look away."""
+
 ROUNDS_MAX = 1000
 """Relinks of one commit before giving up. Each means that somebody else's commit got in."""
 
@@ -219,18 +221,20 @@ class Committer:
             last = self._backend.read(proposal.no, 0, 2**40, newest_first=True, limit=1)
             target = f"agent {proposal.draft.agent!r}"
             tail = chain.tail_of(last[0].header, target) if last else START
-            if len(self._tails) >= TAILS_KEPT:
-                self._tails.clear()
-            self._tails[log] = tail
+            self._remember(log, tail)
         return tail
+
+    def _remember(self, log: tuple[str, int], tail: Tail) -> None:
+        if len(self._tails) >= TAILS_KEPT and log not in self._tails:
+            self._tails.clear()
+        self._tails[log] = tail
 
     def _settle(self, proposal: Proposal, outcome: Outcome) -> bool:
         """Note an outcome; False where the proposal must be linked and tried again."""
         log = (proposal.draft.agent, proposal.draft.incarnation)
         match outcome:
             case Appended(no):
-                tail = proposal.tail
-                self._tails[log] = tail
+                self._remember(log, proposal.tail)
                 proposal.landed(no)
             case Refused("stale"):
                 self._tails.pop(log, None)
