@@ -32,7 +32,7 @@ test: venv ## Run the tests; ARGS="tests/unit -k name" chooses
 chaos: venv ## Kill agents 2,000 times at random moments, and look at what came of them; ARGS="--kills N --seed S --store postgres"
 	@$(VENV) -m tests.chaos $(ARGS)
 
-crash: venv ## Cut the power at every write of every workload, 50,000 times; ARGS="--images N --seed S"
+crash: venv ## Cut the power at every write of every workload, 50,000 times, and of PostgreSQL servers, 100 times; ARGS="--images N --postgres N --seed S"
 	@$(VENV) -m tests.powerloss $(ARGS)
 
 simulate: venv ## Simulate 1,000 seeds of executors, clients and trouble, each the same again; ARGS="--seeds N --seed S"
@@ -63,7 +63,8 @@ bench: venv ## Run the benchmarks
 PEERS = langgraph dbos agents eventsourcing matplotlib
 
 bench-peers: venv ## Set others up, and measure them beside us; ARGS="--quick", "--readme" (see --help)
-	@for peer in $(PEERS); do PYTHON="$(PYTHON)" sh tools/venv --peer $$peer || exit 1; done
+	@for peer in $(PEERS) restate; do PYTHON="$(PYTHON)" sh tools/venv --peer $$peer || exit 1; done
+	@$(VENV) -m bench.peers.restate_server || true  # without it the table says so
 	@$(VENV) -m bench.peers $(ARGS)
 
 bench-crash: venv ## Kill an agent that charges a card at each moment, under each contestant; ARGS="dbos restate --points 0"

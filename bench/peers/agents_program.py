@@ -9,7 +9,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +25,7 @@ def item(text: str) -> Any:
 class Sessions(Contestant):
     """The SDK's own."""
 
-    about: ClassVar[Answer] = {"version": version("openai-agents")}
+    package: ClassVar[str] = "openai-agents"
     file = "session.db"
 
     def __init__(self, folder: str, *options: str) -> None:

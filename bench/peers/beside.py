@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.peers.contenders import Contender, Ground, attempting, contending, rounds
+from bench.peers.contenders import Contender, attempting, contending, failed, rounds
 from bench.peers.contestants import Contestant
-from bench.peers.machine import STRACE, Tracer, cpu_s
+from bench.peers.machine import STRACE, Tracer
+from bench.peers.places import Ground
 from bench.peers.process import NothingOfTheKindError
+from bench.peers.restate_server import NotSetUp
 from bench.peers.results import Field
 
 
@@ -39,9 +41,11 @@ class Sizes:
     grow_s: float
 
 
-FULL = Sizes(rounds=7, steps=60, runs=32, run_steps=10, messages=500, kills=5, signals=20,
-             idle_s=10.0, synced=50, marks=(10, 100, 300, 1000, 3000, 10_000), said=20,
-             resumes=3, grow_s=60.0)  # fmt: skip
+FULL = Sizes(rounds=5, steps=60, runs=32, run_steps=10, messages=300, kills=3, signals=12,
+             idle_s=10.0, synced=30, marks=(10, 100, 1000, 3000, 10_000), said=20, resumes=2,
+             grow_s=30.0)  # fmt: skip
+"""So that all contestants take less than half an hour on two quiet processors."""
+
 QUICK = Sizes(rounds=3, steps=20, runs=16, run_steps=4, messages=100, kills=1, signals=5,
               idle_s=3.0, synced=20, marks=(10, 100, 1000), said=10, resumes=1,
               grow_s=10.0)  # fmt: skip
@@ -67,8 +71,8 @@ def beside(
     """All of them, each contestant in a place of its own, with a conversation of `messages`."""
     with contending(contestants, ground) as contenders:
         for one in contenders:
-            if one.peer is not None:
-                found.contestants[one.name] = one.peer.hello
+            if not one.gone:
+                found.contestants[one.name] = one.ask("about")
         _turns(found, contenders, sizes)
         yield
         for contender in contenders:
@@ -149,11 +153,11 @@ def _idle(found: Field, contenders: list[Contender], sizes: Sizes) -> None:
     work = found.work("idle", "CPU of a second of waiting for a signal")
     rounds(contenders, 1, attempting(work, _begin_to_wait))
     waiting = [one for one in contenders if work.cell(one.name).values]
-    before = {one.name: cpu_s(one.pid) for one in waiting}
+    before = {one.name: one.cpu_s for one in waiting}
     began = time.perf_counter()
     time.sleep(sizes.idle_s)
     for one in waiting:
-        spent = cpu_s(one.pid) - before[one.name]
+        spent = one.cpu_s - before[one.name]
         work.cell(one.name).values[:] = [spent / (time.perf_counter() - began)]
 
 
@@ -174,16 +178,19 @@ def synced(
             cell.missing = "strace is not installed"
             yield
             continue
-        contender = Contender(contestant, ground.place(contestant), ground)
-        contender.attempt(cell, lambda one: _syncs_of(one, sizes.synced))
-        contender.end()
+        try:
+            with ground.place(contestant.server) as place:
+                contender = Contender(contestant, place, ground)
+                contender.attempt(cell, lambda one: _syncs_of(one, sizes.synced))
+                contender.end()
+        except NotSetUp as error:
+            cell.missing = failed(error)
         yield
 
 
 def _syncs_of(contender: Contender, count: int) -> float:
     tracer = Tracer(contender.place.folder)
-    server = contender.ground.server_pid if contender.contestant.server else None
-    with tracer.attached(server):
+    with tracer.attached(contender.ground.server_to_trace(contender.place)):
         contender.start(tracer.under)
         contender.open()
         contender.ask("say", count=count)

@@ -2,62 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from bench.peers.contestants import Contestant, Place
-from bench.peers.machine import family, resident_bytes, written_bytes
+from bench.peers.contestants import Contestant
+from bench.peers.machine import cpu_s, resident_bytes, written_bytes
+from bench.peers.places import Ground, Place
 from bench.peers.process import NothingOfTheKindError, Peer, PeerError
+from bench.peers.restate_server import NotSetUp
 from bench.peers.results import Cell, Work
-from tests.postgres.server import Server
 
-SERVER = {"fsync": "on", "full_page_writes": "on"}
-
-
-class Ground:
-    """Where a comparison takes place: a folder, and a PostgreSQL server that syncs, with its own
-    settings else. `bytecode` is where compiled modules are kept, from one run to the next."""
-
-    def __init__(self, root: Path, bytecode: Path) -> None:
-        self.root = root
-        self.bytecode = bytecode
-        self.server: Server | None = None
-        self._places = 0
-
-    def begin(self) -> None:
-        self.server = Server(SERVER).start()
-
-    def end(self) -> None:
-        if self.server is not None:
-            self.server.remove()
-
-    def place(self, contestant: Contestant) -> Place:
-        """A new one, with nothing in it."""
-        self._places += 1
-        folder = self.root / f"place-{self._places}"
-        folder.mkdir()
-        if not contestant.server:
-            return Place(folder)
-        assert self.server is not None
-        database = f"place_{self._places}"
-        self.server.sql(f"CREATE DATABASE {database}")
-        return Place(folder, self.server.url(database=database), database)
-
-    def stored_bytes(self, place: Place) -> int:
-        """Of the files, closed; or of the database, which does not count the server's own log."""
-        if not place.database or self.server is None:
-            return place.files_bytes
-        return int(self.server.sql("SELECT pg_database_size(%s)", place.database)[0][0])
-
-    @property
-    def server_pid(self) -> int | None:
-        if self.server is None:
-            return None
-        return int((self.server.data / "postmaster.pid").read_text().split()[0])
+ANSWER_S = 120.0
+"""Nothing that is asked takes nearly as long."""
 
 
 @dataclass(slots=True)
@@ -89,8 +49,22 @@ class Contender:
         return opened
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Ask, and wait; whoever does not answer in time is ended, so that nobody waits for ever.
+
+        Raises:
+            PeerError: it failed, or was ended.
+        """
         assert self.peer is not None
-        return self.peer.ask(do, **arguments)
+        late = threading.Timer(ANSWER_S, self.peer.end)
+        late.start()
+        try:
+            return self.peer.ask(do, **arguments)
+        except PeerError:
+            if late.finished.is_set():
+                raise PeerError(f"it did not answer within {ANSWER_S:g} s") from None
+            raise
+        finally:
+            late.cancel()
 
     def say(self, count: int) -> dict[str, Any]:
         """Have it add messages."""
@@ -123,15 +97,18 @@ class Contender:
 
     @property
     def resident_bytes(self) -> int:
-        return resident_bytes(self.pid)
+        """Of its process, and of a server that is its own."""
+        return resident_bytes(self.pid) + self.ground.server_resident_bytes(self.place)
 
     @property
     def written_bytes(self) -> int:
-        """By its process, and by the server where it uses one: nobody else does meanwhile."""
-        pids = [self.pid]
-        if self.contestant.server:
-            pids += family(self.ground.server_pid or 0)
-        return written_bytes(pids)
+        """By its process, and by the server where it uses one."""
+        return written_bytes([self.pid]) + self.ground.server_written_bytes(self.place)
+
+    @property
+    def cpu_s(self) -> float:
+        """Of its process, and what a server has spent on it."""
+        return cpu_s(self.pid) + self.ground.server_cpu_s(self.place)
 
     def attempt(self, cell: Cell, take: Callable[[Contender], float]) -> None:
         """Add one round's value to the cell, or why there is none."""
@@ -142,13 +119,13 @@ class Contender:
             cell.values.append(take(self))
         except NothingOfTheKindError as nothing:
             cell.missing = str(nothing)
-        except PeerError as error:
+        except (PeerError, OSError) as error:  # OSError: the kernel knows it no more
             cell.missing = failed(error)
             if self.peer is None or not self.peer.runs:
                 self.gone = cell.missing
 
 
-def failed(error: PeerError) -> str:
+def failed(error: Exception) -> str:
     return f"failed: {str(error).strip().splitlines()[-1]}"
 
 
@@ -174,17 +151,16 @@ def rounds(contenders: Sequence[Contender], count: int, turn: Callable[[Contende
 @contextmanager
 def contending(contestants: Sequence[Contestant], ground: Ground) -> Iterator[list[Contender]]:
     """All of them started and opened, each in a new place; ended at last."""
-    found: list[Contender] = []
-    try:
+    with ExitStack() as places:
+        found: list[Contender] = []
         for contestant in contestants:
-            contender = Contender(contestant, ground.place(contestant), ground)
+            contender = Contender(contestant, Place(ground.root), ground)
             found.append(contender)
             try:
+                contender.place = places.enter_context(ground.place(contestant.server))
+                places.callback(contender.end)
                 contender.start()
                 contender.open()
-            except PeerError as error:
+            except (PeerError, NotSetUp) as error:
                 contender.gone = failed(error)
         yield found
-    finally:
-        for contender in found:
-            contender.end()

@@ -9,12 +9,11 @@ imports need nothing but Python.
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache, lru_cache
 from itertools import count
 from typing import ClassVar
 
@@ -25,16 +24,23 @@ TEXT_SIZE = 500
 LISTED = 50
 """How many of the newest steps a list shows."""
 
-TOKENS = texts(1, 5000, seed=9)[0].split()
+MADE_BEFORE = 512
+"""Messages that a process keeps, so that none is made while a step is timed."""
 
 
+@lru_cache(MADE_BEFORE)
 def message(number: int) -> str:
     """The text of that message, from 1: 500 bytes, and no two alike."""
     return texts(1, TEXT_SIZE, seed=number)[0]
 
 
 def token(number: int) -> str:
-    return TOKENS[number % len(TOKENS)] + " "
+    return _tokens()[number % len(_tokens())] + " "
+
+
+@cache
+def _tokens() -> list[str]:
+    return texts(1, 5000, seed=9)[0].split()
 
 
 def answer_of(count: int, wall: float, cpu: float) -> Answer:
@@ -48,7 +54,8 @@ class Contestant:
     that they took together. Inputs are made before the clock starts.
     """
 
-    about: ClassVar[Answer]
+    package: ClassVar[str] = ""
+    """Whose version is told."""
 
     def __init__(self, folder: str, *options: str) -> None:
         self.folder = folder
@@ -58,6 +65,13 @@ class Contestant:
     def new_name(self) -> str:
         """One that no process before had, either."""
         return f"n{os.getpid()}-{next(self._names)}"
+
+    def about(self) -> Answer:
+        """What this is; asked for apart, as looking it up takes time that no start needs."""
+        import platform
+        from importlib.metadata import version
+
+        return {"version": version(self.package), "python": platform.python_version()}
 
     def open(self) -> int:
         """Take the conversation up to where its next step can begin: how many messages it has."""
@@ -124,11 +138,10 @@ def contend(contestant: Contestant) -> None:
         contestant.close()
         return {}
 
-    names = ("say", "steps", "tools", "concurrent", "tokens", "fork", "past", "recent", "delete",
-             "signals", "idle")  # fmt: skip
+    names = ("about", "say", "steps", "tools", "concurrent", "tokens", "fork", "past", "recent",
+             "delete", "signals", "idle")  # fmt: skip
     commands = {name: getattr(contestant, name) for name in names}
-    hello = {**contestant.about, "python": platform.python_version()}
-    serve(hello, {**commands, "open": opened, "close": closed})
+    serve({}, {**commands, "open": opened, "close": closed})
     os._exit(0)  # what waits for its end would keep the process
 
 
@@ -177,16 +190,23 @@ class Pace:
         """Wait until some step is called; its number."""
         with self._changed:
             while not self._called:
+                if self.leaving:
+                    raise RuntimeError("the conversation has ended")
                 self._changed.wait()
             return self._called
 
     def go_on(self, count: int) -> Answer:
         """Let so many steps pass, from the one that waits, until the next one waits."""
-        last = self.arrived() + count
+        first = self.arrived()
+        last = first + count
+        for number in range(max(first, last - MADE_BEFORE), last):
+            message(number)
         with timed() as clock, self._changed:
             self._allowed = last - 1
             self._changed.notify_all()
             while self._called < last:
+                if self.leaving:
+                    raise RuntimeError("the conversation has ended")
                 self._changed.wait()
         return clock.answer(count)
 
@@ -202,6 +222,8 @@ def in_threads(works: Sequence[Callable[[], object]]) -> None:
     Raises:
         what the first of them raised that did.
     """
+    from concurrent.futures import ThreadPoolExecutor  # what no start needs
+
     with ThreadPoolExecutor(len(works)) as pool:
         begun = [pool.submit(work) for work in works]
     for one in begun:

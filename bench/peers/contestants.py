@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.peers import restate_server
+from bench.peers.places import Place, ServerKind
 from bench.peers.process import ROOT, Peer
 
 PERDURE = "Perdure"
+ON_POSTGRES = "Perdure, PostgreSQL"
 LIMITS = ("append + fdatasync", "a bare INSERT")
+
+PROGRAMS = {
+    "perdure_contestant": "Perdure", "langgraph_program": "LangGraph",
+    "agents_program": "OpenAI Agents", "dbos_contestant": "DBOS",
+    "restate_contestant": "Restate's SDK", "eventsourcing_program": "eventsourcing",
+    "plain_program": "SQLite of the bare INSERT",
+}  # fmt: skip
+"""What each measures, for the list of versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +30,7 @@ class Contestant:
 
     Attributes:
         environment: of `requirements/peers-….txt`; empty: ours.
-        server: whether it is given a database on PostgreSQL.
+        server: what it is given: a database on PostgreSQL, or a server of Restate of its own.
         ours: whether it is Perdure, under any face.
     """
 
@@ -28,7 +38,7 @@ class Contestant:
     program: str
     options: tuple[str, ...] = ()
     environment: str = ""
-    server: bool = False
+    server: ServerKind = ""
     ours: bool = False
 
     @property
@@ -39,30 +49,14 @@ class Contestant:
 
     @property
     def is_set_up(self) -> bool:
+        if self.server == "restate":
+            return not restate_server.missing()
         return not self.environment or (self.python.parents[1] / "stamp").exists()
 
     def start(self, place: Place, bytecode: Path, under: Sequence[str] = ()) -> Peer:
         """Its program in a new process; it is not waited for."""
-        url = (place.url,) if self.server else ()
-        return Peer(self.python, f"bench.peers.{self.program}", place.folder, *self.options, *url,
-                    bytecode=bytecode, under=under)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one contestant keeps its conversation: a folder, or a database."""
-
-    folder: Path
-    url: str = ""
-    database: str = ""
-
-    @property
-    def files_bytes(self) -> int:
-        return sum(
-            os.path.getsize(Path(folder) / name)
-            for folder, _, names in os.walk(self.folder)
-            for name in names
-        )
+        return Peer(self.python, f"bench.peers.{self.program}", place.folder, *self.options,
+                    *place.given, bytecode=bytecode, under=under)  # fmt: skip
 
 
 def _ours() -> list[Contestant]:
@@ -74,7 +68,7 @@ def _ours() -> list[Contestant]:
         Contestant("PerdureSaver, DeltaChannel", "langgraph_program", ("perdure", "--delta"),
                    ours=True),
         Contestant("PerdureSession", "agents_program", ("perdure",), ours=True),
-        Contestant("Perdure, PostgreSQL", program, ("edit",), server=True, ours=True),
+        Contestant(ON_POSTGRES, program, ("edit",), server="postgres", ours=True),
     ]  # fmt: skip
 
 
@@ -85,7 +79,7 @@ def _langgraph() -> list[Contestant]:
         for suffix, more in (("", ()), (", DeltaChannel", ("--delta",))):
             found.append(Contestant(
                 name + suffix, "langgraph_program", (kind, *more), "langgraph",
-                server=kind == "postgres",
+                server="postgres" if kind == "postgres" else "",
             ))  # fmt: skip
     return [*found, Contestant("LangGraph, no saver", "langgraph_program", ("none",), "langgraph")]
 
@@ -97,9 +91,21 @@ def everybody() -> list[Contestant]:
         *_langgraph(),
         Contestant("DBOS", "dbos_contestant", environment="dbos"),
         Contestant("DBOS, WAL", "dbos_contestant", ("--wal",), "dbos"),
-        Contestant("DBOS, PostgreSQL", "dbos_contestant", environment="dbos", server=True),
+        Contestant("DBOS, PostgreSQL", "dbos_contestant", environment="dbos", server="postgres"),
+        Contestant("Restate", "restate_contestant", environment="restate", server="restate"),
         Contestant("SQLiteSession", "agents_program", ("sqlite",), "agents"),
         Contestant("eventsourcing", "eventsourcing_program", environment="eventsourcing"),
         Contestant(LIMITS[0], "plain_program", ("append",)),
         Contestant(LIMITS[1], "plain_program", ("insert",)),
     ]
+
+
+DELTAS = frozenset(one.name for one in everybody() if "--delta" in one.options)
+SAVERS = frozenset(one.name for one in everybody() if one.environment == "langgraph")
+OURS = frozenset(one.name for one in everybody() if one.ours)
+_BESIDE = {one.name: ON_POSTGRES for one in everybody() if one.server == "postgres"}
+
+
+def compared_with(name: str) -> str:
+    """Whose figures a contestant's are divided by: ours on PostgreSQL, where it is there, too."""
+    return PERDURE if name == ON_POSTGRES else _BESIDE.get(name, PERDURE)

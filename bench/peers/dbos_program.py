@@ -135,6 +135,7 @@ def main(folder: str, *options: str) -> None:
         "sqlite": sqlite3.sqlite_version, **_pragmas(instance),
         "launched_s": time.monotonic() - began,
     }  # fmt: skip
+    result(0)  # makes them all
     serve(hello, {
         "steps": steps, "concurrent": concurrent, "stop_at": stop_at, "first": gate.first,
         "keep": keep, "replay": replay, "signals": signals,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.peers.contestants import LIMITS, PERDURE
+from bench.peers.contestants import LIMITS, ON_POSTGRES, PERDURE, compared_with
 from bench.peers.reasons import reason
 from bench.peers.results import Field, Work
 from bench.peers.tables import machine
@@ -15,16 +15,27 @@ BEGIN = "<!-- the field: from here to its end made by `python -m bench.peers --r
 END = "<!-- the end of the field -->"
 
 COLUMNS = (
-    PERDURE, "SqliteSaver", "SqliteSaver, DeltaChannel", "DBOS, WAL", "SQLiteSession",
-    "eventsourcing", LIMITS[1],
+    PERDURE, "SqliteSaver", "SqliteSaver, DeltaChannel", "DBOS, WAL", "Restate",
+    "SQLiteSession", "eventsourcing", LIMITS[1],
+)  # fmt: skip
+COLUMNS_ON_POSTGRES = (
+    ON_POSTGRES, "PostgresSaver", "PostgresSaver, DeltaChannel", "DBOS, PostgreSQL",
 )  # fmt: skip
 HEADINGS = {
     "SqliteSaver": "LangGraph SqliteSaver", "SqliteSaver, DeltaChannel": "the same, DeltaChannel",
     "SQLiteSession": "OpenAI Agents SQLiteSession", LIMITS[1]: "*limit: a bare INSERT*",
+    "PostgresSaver": "LangGraph PostgresSaver",
+    "PostgresSaver, DeltaChannel": "the same, DeltaChannel",
 }  # fmt: skip
 GROWING = ("step", "written", "files", "resume")
 BESIDE = ("syncs", "steps", "tools", "concurrent", "tokens", "kill", "signals", "recent", "past",
           "fork", "delete", "start", "memory", "idle")  # fmt: skip
+BRIEFLY = ("steps", "tools", "concurrent", "step", "files", "resume", "kill", "signals", "recent",
+           "past")  # fmt: skip
+"""What the table of those on PostgreSQL has of all this."""
+
+SHOWN = (1000, 10_000)
+"""Lengths of the conversation: one that all reach, and one that is long."""
 
 PICTURE = """<picture>
   <source media="(prefers-color-scheme: dark)" srcset="docs/pictures/{name}-dark.svg">
@@ -52,54 +63,64 @@ def publish(found: Field, path: Path) -> None:
 
 def digest(found: Field) -> str:
     pictures = "\n".join(PICTURE.format(name=name, alt=alt) for name, alt in PICTURES.items())
-    heads = [HEADINGS.get(name, name) for name in COLUMNS]
     lines = [
         pictures, "",
         "Same payloads, same durability, taking turns on one machine: medians, and in brackets how "
         "many times Perdure's. `make bench-peers` measures it anew, [all figures]"
         "(docs/field.md) has all that were measured, with the spread. –: it has nothing of the "
-        "kind.",
-        "", f"| | {' | '.join(heads)} |", "|" + " --- |" * (len(heads) + 1),
+        "kind. Restate's memory is its server's as well.",
+        "", *_table(found, COLUMNS, tuple(_works(found))), "",
     ]  # fmt: skip
-    for work in _works(found):
-        lines.append(f"| {work.what} | {' | '.join(_cells(work))} |")
-    return "\n".join([*lines, "", *_losses(found), machine(found)])
+    if ON_POSTGRES in found.contestants:
+        brief = tuple(work for work in _works(found) if work.key.partition(" at ")[0] in BRIEFLY)
+        lines += ["The same on one PostgreSQL server:", "",
+                  *_table(found, COLUMNS_ON_POSTGRES, brief), ""]  # fmt: skip
+    return "\n".join([*lines, *_losses(found), machine(found)])
+
+
+def _table(found: Field, columns: Sequence[str], works: Sequence[Work]) -> Iterator[str]:
+    heads = [HEADINGS.get(name, name) for name in columns]
+    yield f"| | {' | '.join(heads)} |"
+    yield "|" + " --- |" * (len(heads) + 1)
+    for work in works:
+        yield f"| {work.what} | {' | '.join(_cells(work, columns))} |"
 
 
 def _works(found: Field) -> Iterator[Work]:
     lengths = sorted(
         int(key.rpartition(" ")[2]) for key in found.works if key.startswith("step at")
     )
+    shown = [length for length in lengths if length in SHOWN] or lengths[-1:]
     for key in BESIDE:
         if key in found.works:
             yield found.works[key]
         if key == "concurrent":
             for what in GROWING:
-                for length in lengths[-1:]:
+                for length in shown:
                     yield found.works[f"{what} at {length}"]
 
 
-def _cells(work: Work) -> Iterator[str]:
+def _cells(work: Work, columns: Sequence[str]) -> Iterator[str]:
     medians = {
         name: work.cells[name].median
-        for name in COLUMNS if name in work.cells and work.cells[name].values
+        for name in columns if name in work.cells and work.cells[name].values
     }  # fmt: skip
     best = min((value for name, value in medians.items() if name not in LIMITS), default=None)
-    for name in COLUMNS:
+    for name in columns:
         if name not in medians:
             yield _nothing(work, name)
             continue
         value = medians[name]
         text = readable(value, work.unit)
-        ratio = work.ratio(name, PERDURE)
+        ratio = None if name == columns[0] else work.ratio(name, compared_with(name))
         if value == best:
             text = f"**{text}**"
-        yield text if name == PERDURE or ratio is None else f"{text} ({digits(ratio)})"
+        yield text if ratio is None else f"{text} ({digits(ratio)})"
 
 
 def _nothing(work: Work, name: str) -> str:
-    why = work.cells[name].missing if name in work.cells else ""
-    if why.startswith("failed"):
+    why = work.cells[name].missing if name in work.cells else "not measured"
+    if why.startswith(("failed", "not measured")):
         return "not measured"
     return "stopped before" if why.startswith("stopped") else "–"
 
@@ -109,11 +130,11 @@ def _losses(found: Field) -> Iterator[str]:
     lost: dict[str, list[str]] = {}
     for work in _works(found):
         by_reason: dict[str, list[str]] = {}
-        for name in COLUMNS:
+        for name in dict.fromkeys((*COLUMNS, *COLUMNS_ON_POSTGRES)):
             if name not in LIMITS and (why := reason(work, name)):
                 by_reason.setdefault(why, []).append(name)
         for why, names in by_reason.items():
-            lost.setdefault(why, []).append(f"{work.what} ({', '.join(names)})")
+            lost.setdefault(why, []).append(f"{work.what} ({'; '.join(names)})")
     if lost:
         yield from ("Where we lose:", "")
         yield from (f"- {why}: {'; '.join(rows)}." for why, rows in lost.items())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -38,7 +37,7 @@ class Conversation(Aggregate):  # type: ignore[misc]
 
 
 class Events(Contestant):
-    about: ClassVar[Answer] = {"version": version("eventsourcing")}
+    package: ClassVar[str] = "eventsourcing"
 
     def open(self) -> int:
         path = Path(self.folder) / "events.db"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bench import report
 from bench.peers.beside import Sizes, beside, synced
-from bench.peers.contenders import Ground
 from bench.peers.contestants import Contestant
 from bench.peers.growing import grown
+from bench.peers.places import Ground
 from bench.peers.results import Field
 
 Part = Callable[[Field, Sequence[Contestant], Ground, Sizes], Iterator[None]]
@@ -42,7 +42,7 @@ def measured(
     root = Path(tempfile.mkdtemp(prefix=f"peers-{os.getpid()}-", dir=scratch)).resolve()
     ground = Ground(root, scratch.resolve() / "peers-bytecode")
     try:
-        if any(one.server for one in here):
+        if any(one.server == "postgres" for one in here):
             ground.begin()
         for name in parts or PARTS:
             start = time.perf_counter()

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bench.peers.beside import Sizes
-from bench.peers.contenders import Contender, Ground, attempting, contending, failed, rounds
+from bench.peers.contenders import Contender, attempting, contending, failed, rounds
 from bench.peers.contestants import Contestant
+from bench.peers.places import Ground
 from bench.peers.process import NothingOfTheKindError, PeerError
 from bench.peers.results import Field
 

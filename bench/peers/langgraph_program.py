@@ -15,7 +15,6 @@ from bisect import bisect_left
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,7 +33,7 @@ POOL = 8
 class Graphs(Contestant):
     """The synchronous savers."""
 
-    about: ClassVar[Answer] = {"version": version("langgraph")}
+    package: ClassVar[str] = "langgraph"
 
     def __init__(self, folder: str, kind: str, *options: str) -> None:
         super().__init__(folder, *options)

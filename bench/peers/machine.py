@@ -60,7 +60,7 @@ class Tracer:
     def under(self) -> list[str]:
         """What to put before a command."""
         assert STRACE is not None
-        return [STRACE, *SYNCS, "-o", str(self._files[0])]
+        return [STRACE, *SYNCS, "--seccomp-bpf", "-o", str(self._files[0])]
 
     @contextmanager
     def attached(self, pid: int | None) -> Iterator[None]:

@@ -6,7 +6,6 @@ keeps it as the results of the steps of a run, as workflow engines do. All else 
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import time
@@ -14,6 +13,8 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
+
+from pydantic import BaseModel
 
 import perdure
 from bench.peers.contest import (
@@ -25,18 +26,31 @@ from bench.peers.contest import (
     timed,
     token,
 )
-from bench.peers.serving import Answer, result
-from bench.workplace import Message, Ticket
+from bench.peers.serving import Answer, Missing, result
 
 NAME = "conversation"
 CREATED = 1
 """The commit before the first message: the agent's creation."""
+
+LATE = ("perdure.store", "zstandard", "pydantic.type_adapter")
+"""What opening would import; with others that is done as they start."""
 
 PAUSE_S = 0.02
 """Between two signals, so that the run has gone back to waiting."""
 
 pace = Pace()
 woken: list[float] = []
+
+
+class Message(BaseModel):
+    role: str
+    content: str
+
+
+class Ticket(BaseModel):
+    customer: str
+    status: str = "pending"
+    messages: list[Message] = []
 
 
 class Leaving(BaseException):
@@ -101,14 +115,15 @@ def listening(run: perdure.Run[dict[str, object]], signals: int) -> int:
 class Ours(Contestant):
     """What both ways do alike."""
 
-    about: ClassVar[Answer] = {"version": perdure.__version__}
+    package: ClassVar[str] = "perdure"
 
     def __init__(self, folder: str, *options: str) -> None:
         super().__init__(folder, *options)
         self.url = options[0] if options else str(Path(folder) / "ours.db")
         self._workers: list[perdure.Worker] = []
         backend = "postgres" if options else "sqlite"
-        import_module(f"perdure.storage.{backend}.backend")  # `open` would import it
+        for name in (f"perdure.storage.{backend}.backend", *LATE):
+            import_module(name)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -134,6 +149,8 @@ class Ours(Contestant):
 
     def concurrent(self, runs: int, count: int) -> Answer:
         """Async runs of async steps."""
+        import asyncio  # what its other commands do without
+
         names = [self.new_name() for _ in range(runs)]
 
         async def together() -> Answer:
@@ -237,9 +254,14 @@ class Ran(Ours):
             self.store.run(conversing, NAME)
         except Leaving:
             return
+        finally:
+            pace.leave()
 
     def say(self, count: int) -> Answer:
         return pace.go_on(count)
+
+    def delete(self) -> Answer:
+        raise Missing("a run that is under way is not deleted")
 
     def close(self) -> None:
         pace.leave()

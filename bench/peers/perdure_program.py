@@ -75,6 +75,7 @@ def main(folder: str, url: str = "") -> None:
         return answer
 
     writing: list[Any] = []
+    result(0)  # makes them all
     serve({"name": "Perdure"}, {
         "prepare": prepare, "write": write, "stop_at": stop_at, "go_on": go_on, "first": gate.first,
         "listen": listening, "woken": waked,

@@ -35,15 +35,15 @@ Style = tuple[str, str, str]
 STYLES: dict[str, Style] = {
     "SqliteSaver": ("#d1242f", "#ff7b72", "-"),
     "SqliteSaver, DeltaChannel": ("#d1242f", "#ff7b72", "--"),
-    "PostgresSaver": ("#bc4c00", "#ffa657", "-"),
-    "PostgresSaver, DeltaChannel": ("#bc4c00", "#ffa657", "--"),
     "DBOS, WAL": ("#8250df", "#d2a8ff", "-"),
+    "Restate": ("#bf3989", "#ff9bce", "-"),
     "SQLiteSession": ("#1a7f37", "#7ee787", "-"),
     "eventsourcing": ("#9a6700", "#e3b341", "-"),
     "PerdureSaver": ("ours", "ours", "--"),
     "a bare INSERT": ("soft", "soft", ":"),
 }
-"""The lines besides ours: their colours on light and on dark, and how they are drawn."""
+"""The lines besides ours, of those without a server of PostgreSQL: their colours on light and
+on dark, and how they are drawn."""
 
 PICTURES = {
     "step": ("Time to add one message", "s"),

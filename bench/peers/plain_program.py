@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from bench.peers.contest import LISTED, Contestant, contend, in_threads, message, timed, token
 from bench.peers.serving import Answer, result
@@ -69,7 +68,8 @@ class Plain(Contestant):
 class Appended(Plain):
     """A file for each name."""
 
-    about: ClassVar[Answer] = {"version": ""}
+    def about(self) -> Answer:
+        return {"version": ""}
 
     def _path(self, name: str) -> Path:
         return Path(self.folder) / f"{name}.txt"
@@ -98,7 +98,8 @@ class Appended(Plain):
 class Inserted(Plain):
     """A table for all names, and one connection, which its threads take in turns."""
 
-    about: ClassVar[Answer] = {"version": sqlite3.sqlite_version}
+    def about(self) -> Answer:
+        return {"version": sqlite3.sqlite_version}
 
     def open(self) -> int:
         path = Path(self.folder) / "plain.db"

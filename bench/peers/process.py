@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -85,11 +86,18 @@ class Peer:
         return self._process.poll() is None
 
     def tell(self, do: str, **arguments: Any) -> None:
-        """Ask something without waiting for the answer, also before it is ready."""
+        """Ask something without waiting for the answer, also before it is ready.
+
+        Raises:
+            PeerError: the process ended.
+        """
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        stdin.flush()
+        try:
+            stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            stdin.flush()
+        except BrokenPipeError:
+            raise PeerError(self._ended()) from None
 
     def answer(self) -> dict[str, Any]:
         """The answer to what was asked longest ago.
@@ -119,13 +127,20 @@ class Peer:
         assert stdout is not None
         line = stdout.readline()
         if not line:
-            raise PeerError(f"the process ended, with {self._process.wait()}")
+            raise PeerError(self._ended())
         answer: dict[str, Any] = json.loads(line)
         if "missing" in answer:
             raise NothingOfTheKindError(answer["missing"])
         if "error" in answer:
             raise PeerError(answer["error"])
         return answer
+
+    def _ended(self) -> str:
+        return f"the process ended, with {self._process.wait()}"
+
+    def end(self) -> None:
+        """End it, from any thread: whoever waits for its answer hears of that."""
+        self._process.kill()
 
     def kill(self) -> float:
         """End it as `kill -9` does; the moment before that, of the clock all processes share."""
@@ -134,7 +149,8 @@ class Peer:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what it was told last may lie there unread
+                    pipe.close()
         return at
 
 

@@ -38,8 +38,8 @@ class NotSetUp(Exception):
 def missing() -> str:
     """Why there is no Restate here; "" if there is."""
     if not (ENVIRONMENT / "stamp").exists():  # it is written when all is installed
-        return "its SDK is not set up here: `make bench-crash` does it"
-    return "" if BINARY.exists() else "its server is not set up here: `make bench-crash` does it"
+        return "its SDK is not set up here: `make bench-peers` does it"
+    return "" if BINARY.exists() else "its server is not set up here: `make bench-peers` does it"
 
 
 def pin() -> tuple[str, str, str]:
@@ -142,6 +142,10 @@ class RestateServer:
                 self.kill()
                 raise NotSetUp(f"the server does not come up; see {self._folder / 'restate.log'}")
             time.sleep(LOOK_S)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def __enter__(self) -> RestateServer:
         return self

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.peers.contestants import PERDURE
+from bench.peers.contestants import PERDURE, PROGRAMS, compared_with, everybody
 from bench.peers.reasons import reason
 from bench.peers.results import Field, Work
 from bench.report import digits, readable
@@ -33,7 +33,7 @@ def _lines(work: Work) -> Iterator[tuple[str, ...]]:
         spread = (
             f"{readable(min(cell.values), work.unit)} … {readable(max(cell.values), work.unit)}"
         )
-        ratio = work.ratio(name, PERDURE)
+        ratio = work.ratio(name, compared_with(name))
         times = "" if ratio is None or name == PERDURE else digits(ratio)
         yield (
             what, f"**{name}**" if name == PERDURE else name, readable(cell.median, work.unit),
@@ -59,10 +59,11 @@ def machine(found: Field) -> str:
     about = found.about
     load = ", ".join(f"{value:.1f}" for value in about.get("load") or [])
     end = ", ".join(f"{value:.1f}" for value in about.get("load_at_end") or [])
-    versions = "; ".join(
-        f"{name} {hello['version']}" for name, hello in found.contestants.items()
+    programs = {one.name: PROGRAMS[one.program] for one in everybody()}
+    versions = "; ".join(dict.fromkeys(
+        f"{programs[name]} {hello['version']}" for name, hello in found.contestants.items()
         if hello.get("version")
-    )  # fmt: skip
+    ))  # fmt: skip
     return (
         f"Measured at {about['at']} on {about['processors']} processors, {about['platform']}, "
         f"Python {about['python']}; load {load} at the beginning, {end} at the end.{_busy(about)} "
@@ -88,6 +89,9 @@ makes this page, the README's table and the pictures from the JSON of the last r
 written by hand. How each is asked for the same work: [bench/peers](../bench/peers/README.md).
 
 Each line is the median of its rounds. Times are the machine's; the ratio is the median of the
-rounds' own ratios, theirs over Perdure's: **more than 1 is slower, or more, than Perdure**. Where
-somebody is better than we are, the line says why.
+rounds' own ratios, theirs over Perdure's: **more than 1 is slower, or more, than Perdure**. Who is
+on PostgreSQL is compared with Perdure on PostgreSQL. Memory is that of the contestant's process,
+and of Restate's server with it; bytes written, syncs and the CPU of waiting are of process and
+server with everybody. What PostgreSQL writes is counted by how much its log grew, and what it
+stores without its log. Where somebody is better than we are, the line says why.
 """

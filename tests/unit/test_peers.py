@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import digest, tables
+from bench.peers import contenders, digest, tables
 from bench.peers.__main__ import main
 from bench.peers.beside import TINY
 from bench.peers.contest import Pace, message
-from bench.peers.contestants import LIMITS, PERDURE, everybody
+from bench.peers.contestants import LIMITS, ON_POSTGRES, OURS, PERDURE, compared_with, everybody
 from bench.peers.field import measured
 from bench.peers.machine import Tracer
+from bench.peers.places import Ground
+from bench.peers.process import PeerError
 from bench.peers.reasons import CLOSE, NOT_LOOKED_AT, WHY, reason
 from bench.peers.results import Field, Work, read
 from bench.report import Unit
@@ -82,6 +84,54 @@ def test_a_loss_says_why_or_that_nobody_knows() -> None:
         ("step", "SQLiteSession"), WHY.get(("step", ""), NOT_LOOKED_AT)
     )
     assert 0 < CLOSE < 1
+
+
+def test_all_losses_of_a_whole_run_have_a_reason() -> None:
+    """A table once said "why was not looked at" of half of the lost rows."""
+    found = Field()
+    others = [one.name for one in everybody() if not one.ours and one.name not in LIMITS]
+    for key in ("concurrent", "tokens", "past", "fork", "delete", "recent", "idle",
+                "files at 9", "written at 9", "resume at 9", "step at 9"):  # fmt: skip
+        work = found.work(key, key)
+        for name in (*OURS, *others):
+            work.cell(name).values = [2.0 if name in OURS else 1.0]
+        for name in others:
+            assert reason(work, name) not in ("", NOT_LOOKED_AT), (key, name)
+        assert not any(reason(work, name) for name in OURS)
+
+
+def test_who_is_on_postgresql_is_compared_with_us_there() -> None:
+    assert compared_with("SqliteSaver") == compared_with(ON_POSTGRES) == PERDURE
+    assert compared_with("DBOS, PostgreSQL") == compared_with("PostgresSaver") == ON_POSTGRES
+    found = example()
+    for name, seconds in ((ON_POSTGRES, 4.0), ("PostgresSaver", 12.0)):
+        found.contestants[name] = {"version": "1"}
+        found.works["step at 100"].cell(name).values = [seconds]
+    text = digest.digest(found)
+    assert "| step at 100 | **4 s** | 12 s (3) | not measured | not measured |" in text
+    assert "| PostgresSaver | 12 s |  | 3 |" in tables.table(found)
+
+
+def test_nobody_is_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contestant's thread had died of an error: it never answered, and the comparison hung."""
+    monkeypatch.setattr(contenders, "ANSWER_S", 0.2)
+    chosen = [one for one in everybody() if one.name == LIMITS[1]]
+    ground = Ground(tmp_path, tmp_path / "bytecode")
+    with contenders.contending(chosen, ground) as (contender,):
+        with pytest.raises(PeerError, match=r"did not answer within 0\.2 s"):
+            contender.ask("steps", count=10**8)
+        contender.ask_quietly("steps", count=1)
+        work = Work("steps", "steps")
+        contender.attempt(work.cell(contender.name), lambda one: float(one.ask("steps")["wall"]))
+        assert "the process ended" in work.cell(contender.name).missing
+        assert contender.gone
+
+
+def test_a_conversation_that_has_ended_is_not_waited_for() -> None:
+    pace = Pace()
+    pace.leave()
+    with pytest.raises(RuntimeError, match="ended"):
+        pace.arrived()
 
 
 def test_the_readme_takes_the_results_between_its_marks(tmp_path: Path) -> None:
