@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 from langchain_core import messages
-from langchain_core.messages import AIMessage, BaseMessage, BaseMessageChunk, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    BaseMessageChunk,
+    HumanMessage,
+    ToolMessage,
+)
 from pydantic import BaseModel, ConfigDict
 
 from perdure.integrations.langgraph.kinds import BUILT_IN, TAG, ModelKind
@@ -167,3 +173,15 @@ def test_extra_fields_count_as_set() -> None:
     message = ToolMessage("a", tool_call_id="1", status="error", strange=1)
     there: Any = coder.decode(coder.encode(message, ("v",), "state"), "state.v")
     assert inside(there) == inside(message)
+
+
+def test_maps_that_are_no_message_leave_nothing_in_memory() -> None:
+    """A quick way is kept for each set of fields that a message has: of those that somebody's data
+    may have there is no end."""
+    kind = BUILT_IN.by_tag["HumanMessage"]
+    assert isinstance(kind, ModelKind)
+    assert kind.quick({TAG: "HumanMessage", "content": "Hi"}) == HumanMessage("Hi")
+    before = len(kind._shapes)
+    for number in range(100):
+        assert kind.quick({TAG: "HumanMessage", "content": "Hi", f"more-{number}": 1}) is None
+    assert len(kind._shapes) == before

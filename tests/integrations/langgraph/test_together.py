@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -228,30 +229,140 @@ def test_who_calls_one_after_the_other_never_waits(
     assert waits == []
 
 
-def test_patience_begins_with_an_overlap_and_ends_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued, "PATIENCE_S", 0.001)
-    queue = Queue()
-    request = Request("", "x", Write("task", "", []))
+class Clockless:
+    """Requests of a queue whose waits are counted, and last as long as a test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rounds = 0
+        self.meanwhile: dict[int, Callable[[], None]] = {}
+        monkeypatch.setattr(Request, "wait", lambda request, seconds: self.wait())
+
+    def wait(self) -> None:
+        self.rounds += 1
+        self.meanwhile.get(self.rounds, lambda: None)()
+
+
+def asked(queue: Queue, checkpoint_id: str, *, patient: bool = True) -> Request:
+    request = Request("", checkpoint_id, Write("task", "", []), patient=patient)
     queue.ask(request)
-    queue.note_checkpoint("", "y")
-    assert not queue._pays
-    queue.note_checkpoint("", "x")
-    assert queue._pays
-    queue.checkpoint_done()
-    rounds: list[float] = []
+    return request
 
-    def wait(self: Request, seconds: float) -> None:
-        rounds.append(seconds)
-        if len(rounds) == 3:
-            queue.checkpoint_done()
 
-    monkeypatch.setattr(Request, "wait", wait)
-    queue.wait(request)  # while one is being written, and then in vain
-    assert len(rounds) == 3
-    assert not queue._pays
+def elsewhere(fn: Callable[[], None]) -> None:
+    """On another thread."""
+    other = threading.Thread(target=fn)
+    other.start()
+    other.join()
+
+
+def checkpoint_came(queue: Queue, parent: str, namespace: str = "") -> None:
+    queue.note_checkpoint(namespace, parent)
+    queue.checkpoint_done(namespace)
+
+
+def test_patience_begins_with_an_overlap_and_ends_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, queue = Clockless(monkeypatch), Queue()
+    request = asked(queue, "x")
+    queue.wait(request)
+    checkpoint_came(queue, "y")
+    queue.wait(request)
+    assert waits.rounds == 0
+    queue.note_checkpoint("", "x")  # theirs; and it is being written for three rounds
+    waits.meanwhile = {3: lambda: queue.checkpoint_done("")}
+    queue.wait(request)
+    assert waits.rounds == 3
     queue.close(request)
-    queue.note_checkpoint("", "x")
-    assert not queue._pays
+    checkpoint_came(queue, "x")  # on the same thread: it could not have been in time
+    queue.wait(asked(queue, "z"))
+    assert waits.rounds == 3
+
+
+def test_writes_wait_on_while_checkpoints_before_theirs_get_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine LangGraph's steps ran ahead of their checkpoints. Writes waited in vain for
+    5 ms, and from then on each step of that graph was two commits instead of one."""
+    waits, queue = Clockless(monkeypatch), Queue()
+    mine = asked(queue, "x")
+    checkpoint_came(queue, "x")
+    for number in range(1, 10):
+        waits.meanwhile[number] = lambda: checkpoint_came(queue, "earlier")
+    waits.meanwhile[10] = lambda: mine.settle(None)
+    queue.wait(mine)
+    assert waits.rounds == 10
+    other = asked(queue, "y")
+    for number in range(11, 30):  # those of subgraphs are none that theirs come behind
+        waits.meanwhile[number] = lambda: checkpoint_came(queue, "earlier", "subgraph:1")
+    queue.wait(other)
+    assert waits.rounds == 11
+
+
+def test_a_checkpoint_that_comes_just_too_late_is_waited_for_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queued, "MISSED_S", 1e9)  # however slow the machine is
+    waits, queue = Clockless(monkeypatch), Queue()
+
+    def step(name: str) -> int:
+        """Its writes, and then, on another thread, its checkpoint; how long they waited."""
+        before = waits.rounds
+        request = asked(queue, name)
+        queue.wait(request)
+        queue.close(request)
+        elsewhere(lambda: checkpoint_came(queue, name))
+        return waits.rounds - before
+
+    # Each time in vain it takes longer until it is tried again.
+    assert [step(str(number)) for number in range(12)] == [0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_writes_that_say_why_a_task_stopped_do_not_wait(
+    saver: PerdureSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checkpoint follows an interrupt: `invoke` would only return later."""
+    waits = Clockless(monkeypatch)
+    at = put(saver, {"n": 0})
+    saver._thread("t").queue._pays = True
+    saver.put_writes(at, [("__interrupt__", ["sure?"])], "task")
+    assert waits.rounds == 0
+    saver.put_writes(at, [("out", 1)], "another task")
+    assert waits.rounds == 1
+
+
+def test_of_many_parallel_tasks_the_writes_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, queue = Clockless(monkeypatch), Queue()
+    queue._pays = True
+    found = [asked(queue, "x") for _ in range(queued.TOGETHER_MAX + 1)]
+    queue.wait(found[-1])
+    assert waits.rounds == 0
+    assert len(queue.take("", "x")) == len(found)
+
+
+def test_coroutines_leave_threads_for_the_checkpoints() -> None:
+    """The store has few threads for them. Were all of them held by writes that wait, the
+    checkpoints that these wait for would find none."""
+    shared = queued.Shared()
+    held = threading.Barrier(queued.SHARED_WAITING_MAX + 1)
+    waiting: list[bool] = []
+
+    def wait() -> None:
+        waiting.append(shared.may_wait())
+        held.wait(20)
+        held.wait(20)
+
+    calls = [
+        threading.Thread(target=shared.call, args=(wait,)) for _ in range(held.parties - 1)
+    ]  # fmt: skip
+    for call in calls:
+        call.start()
+    held.wait(20)
+    shared.call(lambda: waiting.append(shared.may_wait()))
+    held.wait(20)
+    for call in calls:
+        call.join()
+    shared.call(lambda: waiting.append(shared.may_wait()))
+    assert waiting == [*[True] * (held.parties - 1), False, True]
+    assert shared.may_wait()
 
 
 # -- small records -----------------------------------------------------------------------------

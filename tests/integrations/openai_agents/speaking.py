@@ -8,6 +8,8 @@ from typing import Any
 
 from agents import Agent, Model, ModelResponse, RunConfig, Usage, function_tool
 from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
@@ -62,8 +64,13 @@ class Scripted(Model):
         output = list(self.turns.pop(0))
         return ModelResponse(output=output, usage=Usage(requests=1), response_id="resp-1")
 
-    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        raise NotImplementedError
+    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        whole = await self.get_response(*args, **kwargs)
+        said = Response(
+            id="resp-1", created_at=0, model="scripted", object="response", output=whole.output,
+            tool_choice="auto", tools=[], parallel_tool_calls=True,
+        )  # fmt: skip
+        yield ResponseCompletedEvent(type="response.completed", sequence_number=0, response=said)
 
 
 refunded: list[int] = []

@@ -9,6 +9,7 @@ import pytest
 from agents import Agent, RunConfig, Runner, SessionSettings, function_tool
 from agents.memory import Session
 
+import perdure
 from tests.integrations.openai_agents.speaking import (
     QUIET,
     Scripted,
@@ -104,6 +105,13 @@ def test_limits(make):
             assert len(await session.get_items()) == 5
 
     asyncio.run(main())
+
+
+def test_settings_that_there_are_not_are_refused(make):
+    """A misspelled ``limit`` in a dict was ignored, and all of the history went to the model; the
+    SDK's own sessions refuse it."""
+    with pytest.raises(TypeError, match="Unknown session settings: limitt; there are: limit"):
+        make(session_settings={"limitt": 1})
 
 
 def test_looking_makes_nothing(make):
@@ -236,6 +244,53 @@ def test_run_sync_and_the_limit_of_a_run(make):
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_lists_of_input_and_callbacks_on_the_history(make, streamed):
+    """What a callback repeats of the history is for the model, and is not added again."""
+    model = Scripted([says("1")], [says("2")], [says("3")])
+    agent = Agent("counter", model=model)
+
+    def first_again(history: list[Any], new: list[Any]) -> list[Any]:
+        return [*history, history[0], *new]
+
+    repeating = RunConfig(tracing_disabled=True, session_input_callback=first_again)
+
+    async def ask(session: Any, text: str) -> None:
+        given: Any = [user(text)]
+        if not streamed:
+            await Runner.run(agent, given, session=session, run_config=repeating)
+            return
+        result = Runner.run_streamed(agent, given, session=session, run_config=repeating)
+        async for _ in result.stream_events():
+            pass
+
+    async def main():
+        async with make() as session:
+            await session.add_items([user("0")])
+            for number in range(1, 4):
+                await ask(session, f"question {number}")
+            kept = [item for item in await session.get_items() if item.get("role") == "user"]
+            assert texts(kept) == ["0", "question 1", "question 2", "question 3"]
+            assert len(await session.get_items()) == 7
+        assert [item.get("content") for item in model.heard[0]] == ["0", "0", "question 1"]
+
+    asyncio.run(main())
+
+
+def test_a_stream_ends_with_the_error_of_a_session_that_cannot_be_written(make):
+    agent = Agent("talker", model=Scripted([says("never heard")]))
+
+    async def main():
+        session = make()
+        await session.close()
+        result = Runner.run_streamed(agent, "hello", session=session, run_config=QUIET)
+        with pytest.raises(perdure.StoreUnavailable, match="closed"):
+            async for _ in result.stream_events():
+                pass
+
+    asyncio.run(main())
 
 
 def test_a_run_that_fails_leaves_what_was_said(make):

@@ -224,14 +224,15 @@ def _advance_versions(
 
 def _advance_seen(coder: Coder, old: Plain, new: Mapping[str, Any], ops: list[Op]) -> Plain:
     """Versions by node."""
-    if old == new:
+    gone = () if old.keys() <= new.keys() else old.keys() - new.keys()
+    changed = list(compress(new, map(ne, map(old.get, new), new.values())))
+    if not gone and not changed:
         return old
     made = dict(old)
-    if not old.keys() <= new.keys():
-        for node in old.keys() - new.keys():
-            ops.append(Delete((SEEN, node)))
-            del made[node]
-    for node in compress(new, map(ne, map(old.get, new), new.values())):
+    for node in gone:
+        ops.append(Delete((SEEN, node)))
+        del made[node]
+    for node in changed:
         versions = new[node]
         if node not in made:
             made[node] = coder.encode_items(versions, (node,), "versions_seen")

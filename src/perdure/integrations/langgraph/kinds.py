@@ -99,7 +99,7 @@ class ModelKind(Kind):
             if terse and default in EMPTY:
                 self._omit[name] = default
         self._fixed = self._template.get("type") if terse else None
-        self._shapes: dict[tuple[str, ...], tuple[list[Any], set[str]]] = {}
+        self._shapes: dict[tuple[str, ...], Callable[[dict[str, Any]], Any]] = {}
 
     def fields(self, value: Any) -> dict[str, Any]:
         own, names = value.__dict__, self._names  # what is cached beside fields is made anew
@@ -134,27 +134,37 @@ class ModelKind(Kind):
 
         The way of most messages: long threads have thousands, and somebody waits for them.
         """
-        for item in plain.values():
-            if type(item) not in _IMMUTABLE:
+        if not _are_scalars(map(type, plain.values())):
+            return None
+        build = self._shapes.get(shape := tuple(plain))
+        if build is None:
+            build = self._builder(plain)
+            if build is None:  # not kept: of those that data may have there is no end
                 return None
-        shape = self._shapes.get(tuple(plain))
-        if shape is None:
-            given = plain.keys() - {TAG}
-            if not self._terse or not self._required <= given <= self._names or self._private:
-                return None
-            made = [(name, make) for name, make in self._made if name not in given]
-            shape = self._shapes[tuple(plain)] = made, set(given)
-        own = self._template.copy()
-        own.update(plain)
-        del own[TAG]
-        for name, make in shape[0]:
-            own[name] = make()
-        made_one = _new(self.model)
-        _set_dict(made_one, own)
-        _set_extra(made_one, {} if self._keeps_extra else None)
-        _set_names(made_one, shape[1].copy())
-        _set_private(made_one, None)
-        return made_one
+            self._shapes[shape] = build
+        return build(plain)
+
+    def _builder(self, plain: dict[str, Any]) -> Callable[[dict[str, Any]], Any] | None:
+        """What builds an instance from a map with such keys; None: it takes more than that."""
+        given = plain.keys() - {TAG}
+        if not self._terse or not self._required <= given <= self._names or self._private:
+            return None
+        made = [(name, make) for name, make in self._made if name not in given]
+        template, model, keeps_extra = self._template, self.model, self._keeps_extra
+
+        def build(plain: dict[str, Any]) -> Any:
+            own = template | plain
+            del own[TAG]
+            for name, make in made:
+                own[name] = make()
+            made_one = _new(model)
+            _set_dict(made_one, own)
+            _set_extra(made_one, {} if keeps_extra else None)
+            _set_names(made_one, set(given))
+            _set_private(made_one, None)
+            return made_one
+
+        return build
 
     def build(self, fields: dict[str, Any]) -> Any:
         unset, private = fields.pop("@unset", ()), fields.pop("@private", None)
@@ -193,6 +203,7 @@ _set_dict, _set_names, _set_extra, _set_private = (
     )
 )  # fmt: skip
 _IMMUTABLE = frozenset({type(None), bool, int, float, str, bytes})
+_are_scalars = _IMMUTABLE.issuperset
 
 
 def _maker(field: Any) -> Callable[[], Any]:

@@ -7,6 +7,7 @@ for tracing. They are none of a checkpoint's business.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
@@ -20,7 +21,7 @@ _SCALARS = (str, int, float, bool)
 
 def metadata_to_store(
     config: Mapping[str, Any], metadata: Mapping[str, Any], *, keep: Collection[str],
-    secrets: Collection[str],
+    secrets: tuple[str, ...],
 ) -> dict[str, Any]:  # fmt: skip
     """The metadata that belongs to a checkpoint.
 
@@ -40,7 +41,7 @@ def metadata_to_store(
     return stored
 
 
-def _may_add(key: str, value: Any, stored: Mapping[str, Any], secrets: Collection[str]) -> bool:
+def _may_add(key: str, value: Any, stored: Mapping[str, Any], secrets: tuple[str, ...]) -> bool:
     return (
         key not in stored
         and key not in EXCLUDED_METADATA_KEYS
@@ -50,8 +51,14 @@ def _may_add(key: str, value: Any, stored: Mapping[str, Any], secrets: Collectio
     )
 
 
-def is_secret(key: str, value: Any, secrets: Collection[str]) -> bool:
+def is_secret(key: str, value: Any, secrets: tuple[str, ...]) -> bool:
+    if not _sounds_secret(key, secrets):
+        return False
+    return not (key.lower().endswith("tokens") and type(value) in (int, float))  # what a model took
+
+
+@lru_cache(maxsize=1024)
+def _sounds_secret(key: str, secrets: tuple[str, ...]) -> bool:
+    """Of few keys, which each checkpoint has anew."""
     name = key.lower().replace("-", "_")
-    if name.endswith("tokens") and type(value) in (int, float):
-        return False  # how many a model took
     return any(secret in name for secret in secrets)

@@ -91,7 +91,8 @@ def made_at(checkpoint_id: str) -> float | None:
 
 def _configurable(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
     found = (config or {}).get("configurable")
-    return found if isinstance(found, Mapping) else {}
+    # By its type first: an `isinstance` of an abstract class takes longer than all else here.
+    return found if type(found) is dict or isinstance(found, Mapping) else {}
 
 
 def thread_id_of(config: Mapping[str, Any] | None) -> str:

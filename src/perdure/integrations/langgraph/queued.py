@@ -3,29 +3,60 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec
 
 from perdure.integrations.langgraph.view import Write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PATIENCE_S = 0.005
-"""How long writes wait for the checkpoint that follows them, where one may come along."""
+P = ParamSpec("P")
 
-ROUNDS_MAX = 20
-"""How often they wait anew, because checkpoints before theirs got in: at most 0.1 s in all."""
+PATIENCE_S = 0.020
+"""How long writes wait for the checkpoint that follows them, where one may come along: four times
+as long as a thread of Python's may keep the others from running."""
+
+ROUNDS_MAX = 50
+"""How often they wait anew, because checkpoints before theirs get in: at most a second in all."""
+
+MISSED_S = 0.25
+"""A checkpoint that comes so soon behind its writes just missed them."""
+
+MISSED_MAX = 16
+"""So many misses are reason enough to wait again, however often that was in vain."""
+
+TOGETHER_MAX = 4
+"""Of so many tasks of one step the writes wait for each other; more of them are in no hurry to
+end together, and each holds a thread."""
+
+CLOSED_KEPT = 16
+"""Writes that were under way until now."""
+
+SHARED_WAITING_MAX = 3
+"""So many wait on threads that they share with the checkpoints they wait for; the store has 8."""
 
 
 class Request:
-    """Writes for a checkpoint, and what became of them."""
+    """Writes for a checkpoint, and what became of them.
 
-    __slots__ = ("_gate", "done", "error", "id", "namespace", "write")
+    Attributes:
+        patient: they may wait for the checkpoint behind.
+        near: a checkpoint of their namespace came while they waited.
+    """
 
-    def __init__(self, namespace: str, checkpoint_id: str, write: Write) -> None:
+    __slots__ = ("_gate", "done", "error", "id", "namespace", "near", "patient", "write")
+
+    def __init__(
+        self, namespace: str, checkpoint_id: str, write: Write, *, patient: bool = True
+    ) -> None:
         self.namespace = namespace
         self.id = checkpoint_id
         self.write = write
+        self.patient = patient
+        self.near = False
         self.done = False
         self.error: BaseException | None = None
         self._gate = threading.Lock()
@@ -44,11 +75,14 @@ class Queue:
     """The writes of one thread that are asked for and not settled. Safe to share between threads.
 
     LangGraph hands over the writes of a step's last task and, a moment later, the checkpoint that
-    follows, each on a thread of its own, and waits for the checkpoint alone. Two commits, two
-    fsyncs, where one would do. So once a checkpoint came while writes for its parent were under
-    way, later writes wait a moment for theirs, and are in the same commit. While a checkpoint is
-    being written they wait on: theirs comes behind it. Writes that waited in vain end that: who
-    calls one after the other never waits.
+    follows, each on a thread of its own, and waits for the checkpoint alone, or for none. Two
+    commits, two fsyncs, where one would do. So once a checkpoint came while writes for its parent
+    were under way, or had just been, later writes wait a moment for theirs, and are in the same
+    commit. As long as checkpoints before it get in they wait on.
+
+    Writes that waited in vain end that, until checkpoints have come just too late for them, the
+    more often the more waits were in vain. So who calls one after the other never waits, or hardly
+    ever where each call is on another thread; nor do writes that say why a task stopped.
     """
 
     def __init__(self) -> None:
@@ -56,8 +90,10 @@ class Queue:
         self._waiting: list[Request] = []
         self._open: list[Request] = []
         self._pays = False
-        self._came = 0
-        self._under_way = 0
+        self._in_vain = 0
+        self._missed = 0
+        self._closed: deque[tuple[str, str, int, float]] = deque(maxlen=CLOSED_KEPT)
+        self._under_way: list[str] = []
 
     def ask(self, request: Request) -> None:
         """Queue writes; a checkpoint takes in first what was queued before it."""
@@ -67,16 +103,22 @@ class Queue:
 
     def wait(self, request: Request) -> None:
         """Give the checkpoint behind the chance to take them along."""
-        if not self._pays:
+        if not (self._pays and request.patient) or self._are_many(request):
             return
         for _ in range(ROUNDS_MAX):
-            before = self._came
+            request.near = False
             request.wait(PATIENCE_S)
             if request.done:
+                self._in_vain = 0
                 return
-            if self._came == before and not self._under_way:
+            if not request.near and request.namespace not in self._under_way:
                 break
-        self._pays = False
+        self._pays, self._missed = False, 0
+        self._in_vain += 1
+
+    def _are_many(self, request: Request) -> bool:
+        alike = [one for one in self._waiting if _is_for(one, request.namespace, request.id)]
+        return len(alike) > TOGETHER_MAX
 
     def close(self, request: Request) -> None:
         """Its caller goes away."""
@@ -84,19 +126,37 @@ class Queue:
             self._open.remove(request)
             if request in self._waiting:  # it was interrupted, and told that nothing was done
                 self._waiting.remove(request)
+            at = time.monotonic()
+            self._closed.append((request.namespace, request.id, threading.get_ident(), at))
 
     def note_checkpoint(self, namespace: str, parent: str | None) -> None:
-        """A checkpoint comes: see whether writes for its parent are under way."""
+        """A checkpoint comes: see whether writes for its parent are under way, or were."""
+        overlaps = False
         with self._mutex:
-            self._came += 1
-            self._under_way += 1
-        if any(one.id == parent and one.namespace == namespace for one in self._open):
+            self._under_way.append(namespace)
+            for one in self._open:
+                if one.namespace == namespace:
+                    one.near = True
+                    overlaps = overlaps or one.id == parent
+        if overlaps:
             self._pays = True
+        elif not self._pays and self._just_missed(namespace, parent):
+            self._missed += 1
+            self._pays = self._missed >= min(2**self._in_vain, MISSED_MAX)
 
-    def checkpoint_done(self) -> None:
+    def _just_missed(self, namespace: str, parent: str | None) -> bool:
+        """Whether writes would have been in time for a checkpoint, had they waited. They were on
+        another thread: who calls one after the other on one would have waited in vain."""
+        here, now = threading.get_ident(), time.monotonic()
+        return any(
+            (space, id) == (namespace, parent) and thread != here and now - at < MISSED_S
+            for space, id, thread, at in list(self._closed)
+        )
+
+    def checkpoint_done(self, namespace: str) -> None:
         """One that came is in, or was refused."""
         with self._mutex:
-            self._under_way -= 1
+            self._under_way.remove(namespace)
 
     def holds(self, namespace: str, checkpoint_id: str | None) -> bool:
         return any(_is_for(one, namespace, checkpoint_id) for one in self._waiting)
@@ -113,6 +173,29 @@ class Queue:
         """In front: they were refused, and are to be tried anew."""
         with self._mutex:
             self._waiting[:0] = requests
+
+
+class Shared:
+    """Threads that calls of coroutines share. If all of them held writes that wait for their
+    checkpoints, these would find none: so few may wait."""
+
+    def __init__(self) -> None:
+        self._slots = threading.Semaphore(SHARED_WAITING_MAX)
+        self._here = threading.local()
+
+    def call(self, fn: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call it on this thread, which is one of them."""
+        self._here.patient = self._slots.acquire(blocking=False)
+        try:
+            fn(*args, **kwargs)
+        finally:
+            if self._here.patient:
+                self._slots.release()
+            del self._here.patient
+
+    def may_wait(self) -> bool:
+        """Whether the call under way on this thread may; also where it is no shared one."""
+        return getattr(self._here, "patient", True)
 
 
 def _is_for(request: Request, namespace: str, checkpoint_id: str | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -57,10 +57,12 @@ def packed_time(text: Any) -> Any:
     """A time as LangGraph writes it, as microseconds since 1970; what it would not be again from
     those stays as it is."""
     try:
-        micros = to_micros(datetime.fromisoformat(text))
+        moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return text
-    return micros if unpacked_time(micros) == text else text
+    if moment.tzinfo is not UTC or moment.isoformat() != text:
+        return text  # it would come back in other words
+    return to_micros(moment)
 
 
 def unpacked_time(packed: Any) -> Any:

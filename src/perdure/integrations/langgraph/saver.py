@@ -36,7 +36,7 @@ from perdure.integrations.langgraph.history import delta_history
 from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
 from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store
-from perdure.integrations.langgraph.queued import Request
+from perdure.integrations.langgraph.queued import Request, Shared
 from perdure.integrations.langgraph.reading import (
     checkpoint_of,
     metadata_of,
@@ -115,6 +115,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._remover = Remover(store, self._logs, keep=keep_deleted)
         self._asked = Asked()
+        self._shared = Shared()
         self._mutex = threading.Lock()
 
     @classmethod
@@ -202,12 +203,8 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         """
         thread = self._thread(names.thread_id_of(config))
         namespace = names.namespace_of(config)
-        checkpoint_id = names.checkpoint_id_of(
-            {"configurable": {"checkpoint_id": checkpoint["id"]}}
-        )
-        if checkpoint_id is None:
-            raise ValueError("the checkpoint has no id")
         given = cast(Mapping[str, Any], checkpoint)
+        checkpoint_id = names.text_of(checkpoint["id"] or "", "checkpoint_id")
         rest = {name: value for name, value in given.items() if name not in _STATE}
         rest["ts"] = packed_time(rest.get("ts"))
         stored = metadata_to_store(
@@ -224,7 +221,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             with thread.lock:
                 thread.put(self._coder, put, self._on_race)
         finally:
-            thread.queue.checkpoint_done()
+            thread.queue.checkpoint_done(namespace)
         return cast(RunnableConfig, names.config_of(thread.name, namespace, checkpoint_id))
 
     def put_writes(
@@ -255,8 +252,10 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             for index, (channel, value) in enumerate(writes)
         ]  # fmt: skip
         namespace = names.namespace_of(config)
-        request = Request(namespace, checkpoint_id, Write(str(task_id), task_path, encoded))
-        thread.settle(request)
+        # No checkpoint follows an error or an interrupt, whose indexes are negative.
+        patient = encoded[0][0] >= 0 and self._shared.may_wait()
+        write = Write(str(task_id), task_path, encoded)
+        thread.settle(Request(namespace, checkpoint_id, write, patient=patient))
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -421,7 +420,9 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:  # fmt: skip
         """As `put_writes`."""
-        await self._logs.in_thread(self.put_writes, config, writes, task_id, task_path)
+        await self._logs.in_thread(
+            self._shared.call, self.put_writes, config, writes, task_id, task_path
+        )
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""

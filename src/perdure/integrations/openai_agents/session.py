@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -24,6 +24,22 @@ if TYPE_CHECKING:
     from perdure import AsyncRun
 
 R = TypeVar("R")
+
+
+def settings_of(given: SessionSettings | Mapping[str, Any] | None) -> SessionSettings:
+    """Settings that may be given as a mapping.
+
+    Raises:
+        TypeError: a name in it is none of a setting; the SDK's class would ignore it.
+    """
+    if given is None or isinstance(given, SessionSettings):
+        return given or SessionSettings()
+    known = {one.name for one in fields(SessionSettings)}
+    if unknown := sorted(map(str, given.keys() - known)):
+        raise TypeError(
+            f"Unknown session settings: {', '.join(unknown)}; there are: {', '.join(sorted(known))}"
+        )
+    return SessionSettings(**given)
 
 
 @dataclass(frozen=True)
@@ -183,13 +199,11 @@ class PerdureSession(Items):
 
         Raises:
             ValueError: an id that cannot name an agent.
-            TypeError: neither or both of `url` and `store`.
+            TypeError: neither or both of `url` and `store`; or settings that there are not.
         """
         check_name(session_id, "a session")
-        if isinstance(session_settings, dict):
-            session_settings = SessionSettings(**session_settings)
         self.session_id = session_id
-        self.session_settings = session_settings or SessionSettings()
+        self.session_settings = settings_of(session_settings)
         self.branch = branch
         self._source = Source(f"session {session_id!r}", url, store)
         self._places: dict[asyncio.AbstractEventLoop, Place] = {}
