@@ -40,6 +40,7 @@ from perdure.state.foreign import ForeignLogs as ForeignLogs
 from perdure.state.foreign import Held as Held
 from perdure.state.foreign import KeyUsedError as KeyUsedError
 from perdure.state.foreign import moved as moved
+from perdure.state.notes import note
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
 from perdure.state.portable import read_file as read_file
@@ -218,34 +219,34 @@ class Store:
         info = self._context.backend.agent(name)
         if info is None or info.deleted:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
-        working = self._working(info, self._any_branch(info))
-        with working.lock:
-            runs = self._context.backend.runs(agent=name, unfinished=True)
-            cancelled = [
-                replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
-                for run in runs if run.agent_no == info.no
-            ]  # fmt: skip
-            records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
-            asked = [
-                replace(asked_for(message), status="cancelled", problem=DELETED)
-                for message in self._context.backend.inbox(kind="start") if message.agent == name
-            ]  # fmt: skip
-            deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
-            extras = Extras(
-                [*records, deleted], runs=cancelled, delete_agent=True, purge=purge,
-                sends=self._told_of_end(working, cancelled, asked),
-            )  # fmt: skip
-            working.commit_delta([], Cause("delete"), extras)
+        reader, branch = LogReader(self._context.backend, info), self._any_branch(info)
+        head = reader.commit(reader.ref(branch).seq)
+        runs = self._context.backend.runs(agent=name, unfinished=True)
+        cancelled = [
+            replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
+            for run in runs if run.agent_no == info.no
+        ]  # fmt: skip
+        records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
+        asked = [
+            replace(asked_for(message), status="cancelled", problem=DELETED)
+            for message in self._context.backend.inbox(kind="start") if message.agent == name
+        ]  # fmt: skip
+        deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
+        extras = Extras(
+            [*records, deleted], runs=cancelled, delete_agent=True, purge=purge,
+            sends=self._told_of_end(reader, cancelled, asked),
+        )  # fmt: skip
+        note(self._context, reader, branch, head, Cause("delete"), extras)
         for message in extras.sends:
             self._runner.wakeups.tell(message.run)
 
     def _told_of_end(
-        self, working: WorkingCopy[Any], cancelled: Sequence[RunInfo], asked: Sequence[RunInfo]
+        self, reader: LogReader, cancelled: Sequence[RunInfo], asked: Sequence[RunInfo]
     ) -> list[Message]:
         """What tells those that started these runs, and those that they started."""
         sends = cancelled_to_parents([*cancelled, *asked])
         for run in cancelled:
-            sends += to_children(working.reader.commits(run.started), run.id)
+            sends += to_children(reader.commits(run.started), run.id)
         return sends
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
@@ -353,7 +354,7 @@ class Store:
             ValueError: the key is empty, longer than 200 characters, or no text.
         """
         check_name(key, "a run's key")
-        return Options(self._runner, key, queue, deadline, self.handle)
+        return Options(self._runner, key, queue, deadline)
 
     def runs(
         self, agent: str | None = None, *, unfinished: bool = False,
@@ -386,8 +387,8 @@ class Store:
         Raises:
             NotFound: there is none.
         """
-        find_run(self._context.backend, run_id)
-        return RunHandle(self._context, self._runner.wakeups, run_id)
+        agent = find_run(self._context.backend, run_id).agent
+        return RunHandle(self._context, self._runner.wakeups, run_id, agent=agent)
 
     def alive(self, executor: str) -> bool:
         """Whether an executor, e.g. a branch's `holder`, may still be running. In doubt, the
@@ -447,14 +448,12 @@ class Options:
     """How runs are to be made; from `Store.options`."""
 
     def __init__(
-        self, runner: Runner, key: str, queue: str, deadline: float | timedelta | None,
-        handle: Callable[[str], RunHandle[Any]],
-    ) -> None:  # fmt: skip
+        self, runner: Runner, key: str, queue: str, deadline: float | timedelta | None
+    ) -> None:
         self._runner = runner
         self._key = key
         self._queue = queue
         self._deadline = deadline
-        self._handle = handle
 
     @property
     def runner(self) -> Runner:
@@ -487,7 +486,8 @@ class Options:
     ) -> RunHandle[Any]:
         """As `Store.start`."""
         run = self._runner.start(self.order(function, agent, args, kwargs, storable=True))
-        return self._handle(run).typed(function)
+        handle: RunHandle[Any] = RunHandle(self._runner.context, self._runner.wakeups, run)
+        return handle.typed(function)
 
     def order(
         self, function: Callable[..., Any], agent: str, args: tuple[Any, ...],

@@ -53,7 +53,9 @@ def test_a_claim_costs_what_it_returns(
     assert [row.id for row in crowded.ready(100, 5)] == ["r1", "r2", "r5001", "r5002", "r10001"]
     explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + statements(name)["list_ready"]
     with psycopg.connect(server.url()) as connection:
-        row = connection.execute(explain.encode(), {"now": 100, "limit": 10}).fetchone()
+        row = connection.execute(
+            explain.encode(), {"at": 100, "limit": 10, "now": None, "ours": []}
+        ).fetchone()
     assert row is not None
     plan = row[0] if isinstance(row[0], list) else json.loads(row[0])
     assert rows_read(plan) < 100

@@ -97,20 +97,20 @@ class Drive:
 
     execution_type: type[Execution[Any]] = Execution
 
-    def __init__(self, means: Means, command: Command) -> None:
+    def __init__(self, means: Means, command: Command, look: Look | None = None) -> None:
         self._means = means
         self._command = command
         self._order = command.order
         self._function = command.function
         self._args, self._kwargs = command.args, command.kwargs
-        self.id = command.order.run_id(means.context.backend)
-        begun = means.context.backend.runs(run_id=self.id)
+        self.look = look or command.order.look(means.context.backend)
+        """What was there when this was made, and then when it took the lease."""
+        self.id = self.look.run = command.order.run_id(self.look)
+        begun = self.find()
         self.working: WorkingCopy[Any] = WorkingCopy(
             means.context, command.order.agent, command.spec.schema,
-            begun[0].branch if begun else MAIN,
+            begun.branch if begun else MAIN, reads=self.look,
         )  # fmt: skip
-        self._begun: list[RunInfo] | None = begun
-        """As it was when this was made, for the first look."""
         self.going: Callable[[Execution[Any]], None] = lambda _: None
         """Told of each execution before the function is called."""
         self.wanted: Callable[[RunInfo | None], bool] = lambda _: True
@@ -125,16 +125,13 @@ class Drive:
 
     def find(self) -> RunInfo | None:
         """The run's row; None: it has not begun."""
-        found, self._begun = self._begun, None
-        if found is None:
-            found = self._means.context.backend.runs(run_id=self.id)
-        return found[0] if found else None
+        return self.look.run_row()
 
     def refuse_other_arguments(self, info: RunInfo | None) -> None:
         """Raises Conflict: the run was begun, or asked for, with others."""
         asked = info.args if info is not None else None
         if info is None:
-            for message in self._means.context.backend.inbox(self.id, kind="start"):
+            for message in self.look.inbox("start"):
                 asked = Order.from_plain(message.agent, message.value).args
         if asked is not None and asked != self._order.args:
             raise Conflict(
@@ -153,8 +150,7 @@ class Drive:
         reader = self.working.reader_if_created()
         if reader is None:
             return
-        runs = self._means.context.backend.runs(agent=self.working.name, unfinished=True)
-        for run in runs:
+        for run in self.look.unfinished():
             ours = (
                 run.id == self.id or run.branch != self.working.branch or run.agent_no != reader.no
             )
@@ -218,40 +214,45 @@ class Drive:
         working = self.working
         self._create()
         self._claim = Claim(working.reader.no, working.branch)
-        working.epoch = self._means.liveness.take(self._claim)
+        working.epoch = self._means.liveness.take(self._claim, self.look)
         working.refresh()
-        self._begun = None  # what was read before the lease may be old
         info = self.find()
         if (info is not None and info.status in FINISHED) or not self.wanted(info):
             raise FinishedMeanwhileError
         self.refuse_other_arguments(info)
         self.refuse_while_another_is_unfinished(info)
         row = self._row = info if info is not None else self._start()
-        asked = self._means.context.backend.inbox(self.id, kind="cancel")
+        asked = self.look.inbox("cancel")
         if asked:
             self._cancel(str(asked[0].value or ""))
             raise FinishedMeanwhileError
         if row.status != "running":  # it was stopped, or waited, and does not any more
             row = replace(row, status="running", problem=None, waits="", wake_at=0)
             extras = Extras(records=[{"t": "run-resumed", "run": self.id}], runs=[row])
-            working.commit_delta([], self._cause("run-resumed"), extras)
+            made = working.commit_delta([], self._cause("run-resumed"), extras)
+            self.look.note(made.no, made.linked)
         self._row = row
         self._choose_function(row)
-        return self._next_execution()
+        execution = self._next_execution()
+        self.look.forget()
+        return execution
 
     def _create(self) -> None:
-        working = self.working
-        working.load()
+        working, reader = self.working, self.working.reader_if_created()
+        if reader is not None:
+            reader.ref(working.branch)  # or there is nothing to take; its state is read then
+            return
         try:
             working.create()
         except Conflict:  # by another process, which was asked for the same at the same moment
+            self.look.forget()
             working.reopen_if_created_meanwhile()
             working.load()
 
     def _start(self) -> RunInfo:
         """Record that the run begins, taking out the messages that asked for it."""
         order, working = self._order, self.working
-        asked = self._means.context.backend.inbox(self.id, kind="start")
+        asked = self.look.inbox("start")
         if asked:  # who asked for it said more than a call does: its parent, queue and deadline
             order = Order.from_plain(working.name, asked[0].value)
         record = {"t": "run-started", "run": self.id, **order.to_plain()}
@@ -263,10 +264,9 @@ class Drive:
         extras = Extras(
             records=[record], runs=[row], consumed=[message.no for message in asked]
         )  # fmt: skip
-        working.commit_delta([], self._cause("run-started"), extras)
-        found = self.find()
-        assert found is not None
-        return found
+        made = working.commit_delta([], self._cause("run-started"), extras)
+        self.look.note(made.no, made.linked)
+        return replace(made.linked.runs[0], agent_no=made.no)
 
     def _choose_function(self, row: RunInfo) -> None:
         """A run goes on with the function of the version that it began under, if that is here."""
@@ -473,20 +473,20 @@ class Drive:
             records=[*records, record], runs=[row], sync=sync, release=release, sends=sends,
             consumed=[*taken, *consumed],
         )  # fmt: skip
+        anew = False  # most runs have no signals left, and need not ask for that
         while True:
             if row.status in FINISHED:
-                backend = self._means.context.backend
-                unused = execution.mail.unused() if execution else Unused.read(backend, self.id)
+                backend, mail = self._means.context.backend, execution and execution.mail
+                unused = mail.unused(anew=anew) if mail else Unused.read(backend, self.id)
                 noted = {**record, **left_over(unused.signals, beside=record.get("value"))}
                 extras = replace(extras, records=[*records, noted], read_to=unused.read_to)
             try:
                 self.working.commit_delta([], self._cause(kind), extras)
                 break
             except UnreadError:
-                continue
+                anew = True
         if release and self._claim is not None:
             self._means.liveness.released(self._claim)
-            self._claim = None
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._order.function, run=self.id)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
 from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Journal
@@ -26,9 +25,9 @@ from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedO
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.family import CHILD, cancelled_to_parents, to_children
+from perdure.state.notes import note
 from perdure.state.projections import FINISHED, row_text
 from perdure.state.remaining import Unused, left_over
-from perdure.state.working import WorkingCopy
 from perdure.storage.port import Refused
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import SEQ_END, LogReader
@@ -70,11 +69,12 @@ class RunHandle(Generic[R]):
 
     def __init__(
         self, context: Context, wakeups: Wakeups, run: str,
-        build: Callable[[Plain], Any] = lambda plain: plain,
+        build: Callable[[Plain], Any] = lambda plain: plain, agent: str = "",
     ) -> None:  # fmt: skip
         self._context = context
         self._wakeups = wakeups
         self._id = run
+        self._agent = agent
         self._build = build
 
     @property
@@ -209,8 +209,8 @@ class RunHandle(Generic[R]):
             raise Conflict("was answered already", target=f"{target}, {asked[0].place}")
 
     def _send(self, kind: Any, name: str, key: str, value: Plain, by: str) -> bool:
-        info = self.info
-        sent = self._context.backend.send(Message(self._id, info.agent, kind, name, key, value, by))
+        agent = self._agent = self._agent or self.info.agent
+        sent = self._context.backend.send(Message(self._id, agent, kind, name, key, value, by))
         if isinstance(sent, Refused):
             raise Conflict(f"is {self.info.status} already", target=f"run {self._id}")
         self._wakeups.tell(self._id)
@@ -399,28 +399,21 @@ class RunHandle(Generic[R]):
     ) -> Commit:
         """Commit a record along with the run's new row; nothing can come in between."""
         reader = self._reader()
-        last = reader.commit(reader.last_seq())
-        schema: Schema[Any] = Schema(dict, id=last.schema_id, version=last.schema_version)
-        working = WorkingCopy(
-            self._context, reader.name, schema, self.info.branch, incarnation=reader.incarnation
-        )
-        with working.lock:
-            while True:
-                working.refresh()
-                row = replace(
-                    row_after(self.info), wake_at=0, waits=""
-                )  # as of this head: the commit is refused if it moves
-                extras = Extras(records=[record], runs=[row], sync=True)
-                if row.status == "cancelled":
-                    extras = self._with_cancelled(extras, row, reader)
-                try:
-                    commit = reader.commit(working.commit_delta([], cause, extras).seq)
-                    break
-                except UnreadError:
-                    continue
+        while True:
+            branch = self.info.branch
+            head = reader.commit(reader.ref(branch).seq)
+            row = replace(row_after(self.info), wake_at=0, waits="")  # as of this head
+            extras = Extras(records=[record], runs=[row], sync=True)
+            if row.status == "cancelled":
+                extras = self._with_cancelled(extras, row, reader)
+            try:
+                made = note(self._context, reader, branch, head, cause, extras)
+                break
+            except UnreadError:
+                continue
         for message in extras.sends:
             self._wakeups.tell(message.run)
-        return commit
+        return made.read()
 
     def _with_cancelled(self, extras: Extras, row: RunInfo, reader: LogReader) -> Extras:
         """Those that started it, or that it started, hear of it in the same commit."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 from perdure.errors import PerdureError
 from perdure.model import Lease
 from perdure.state.context import Context
+from perdure.storage.looks import Look
 from perdure.storage.port import Ref
 from perdure.storage.refusals import HeldError
 
@@ -20,11 +21,13 @@ LEASE_TTL = timedelta(seconds=10)
 
 
 class Claim(Struct, eq=False):
-    """What one execution has, or is about to take. `epoch`: None until it is taken."""
+    """What one execution has, or is about to take. `epoch`: None until it is taken. `released`: it
+    is given back already."""
 
     no: int
     branch: str
     epoch: int | None = None
+    released: bool = False
 
 
 class Liveness:
@@ -115,9 +118,12 @@ class Liveness:
                 ttl_ms = self._ttl_ms + more_ms
                 self._context.backend.heartbeat(self._executor, ttl_ms, self._serves)
 
-    def take(self, claim: Claim) -> int:
+    def take(self, claim: Claim, look: Look) -> int:
         """Take the lease; from a dead owner if need be, and from this process where it leaked:
         where it was left in the middle of taking it, nobody here knows of it.
+
+        Args:
+            look: sees what there is under it.
 
         Returns:
             The epoch.
@@ -127,13 +133,11 @@ class Liveness:
         """
         with self._claims_lock:
             try:
-                lease = self._context.take_lease(claim.no, claim.branch)
+                lease = self._context.take_lease(claim.no, claim.branch, look)
             except HeldError as held:
                 if held.holder != self._context.executor or self._claimed(claim, held.held):
                     raise
-                answer = self._context.backend.lease(
-                    claim.no, claim.branch, held.holder, over=held.held
-                )
+                answer = look.lease(claim.no, claim.branch, held.holder, over=held.held)
                 if not isinstance(answer, Lease):
                     raise
                 lease = answer
@@ -155,10 +159,17 @@ class Liveness:
     def release(self, claim: Claim) -> None:
         """Give a lease back, now or as soon as the store takes it: while this process lives nobody
         else could have the branch. Also one of which it is not known whether it was taken."""
+        if claim.released:
+            return
         with self._owed_lock:
             self._owed.append(claim)
         self._claims.discard(claim)
         self.settle()
+
+    def released(self, claim: Claim) -> None:
+        """A commit gave the lease back, along with what it wrote."""
+        claim.released = True
+        self._claims.discard(claim)
 
     def settle(self) -> None:
         """Give back what could not be given back before."""

@@ -203,6 +203,8 @@ def _made(place: str, key: str, record: Mapping[str, Any], seq: int) -> Made:
 def path_of(reader: LogReader, head: int, turn_at: int) -> list[Commit]:
     """The commits of a run's turn that lead to a head, the last first."""
     path: list[Commit] = []
+    if head == turn_at:
+        return path
     for commit in reader.ancestors(head):
         if commit.seq <= turn_at:
             break

@@ -45,10 +45,13 @@ class Mail:
             if message.no not in self._taken:
                 self._unread[message.no] = message
 
-    def unused(self) -> Unused:
-        """The signals that are there now, and that nobody took."""
+    def unused(self, *, anew: bool) -> Unused:
+        """The signals that were read, now if it is to be `anew`, and that nobody took."""
         with self._lock:
-            return Unused.read(self._backend, self._run, self._taken)
+            if anew:
+                self._look()
+            left = [message for message in self._unread.values() if message.kind == "signal"]
+            return Unused(self._run, left, self.seen)
 
     def take(self, numbers: Iterable[int]) -> None:
         """These are consumed, or will be by the run's next commit."""

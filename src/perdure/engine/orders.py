@@ -14,6 +14,7 @@ from perdure.engine.functions import spec_of
 from perdure.engine.retrying import Seconds, seconds
 from perdure.engine.values import binding_of, digests, fitting, parameters_of, preview
 from perdure.errors import PerdureError
+from perdure.storage.looks import Look, Reads
 from perdure.storage.port import Backend
 
 
@@ -90,7 +91,11 @@ class Order(Struct, frozen=True):
         """One digest of all arguments."""
         return args_digest(self.digests)
 
-    def run_id(self, backend: Backend) -> str:
+    def look(self, backend: Backend) -> Look:
+        """A look at the agent, and at this run, if it is of the agent's first incarnation."""
+        return Look(backend, self.agent, run_id(self.agent, self.function, self.key, 1)).again()
+
+    def run_id(self, backend: Reads) -> str:
         """The id of this run, of the agent that is there or of the next one of its name."""
         info = backend.agent(self.agent)
         incarnation = 1 if info is None else info.incarnation + bool(info.deleted)

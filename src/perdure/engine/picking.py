@@ -19,6 +19,7 @@ from perdure.engine.values import parameters_of
 from perdure.errors import Conflict, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Cause, Message, RunInfo
 from perdure.state.projections import row_text
+from perdure.storage.looks import Look, Reads
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
 
@@ -45,12 +46,13 @@ class NeedsCallerError(Exception):
 
 
 class Pick(Struct, frozen=True):
-    """A run to go on with, or to begin: `row` None."""
+    """A run to go on with, or to begin: `row` None. `look`: at what there was as it was picked."""
 
     run: str
     agent: str
     branch: str
     function: Callable[..., Any]
+    look: Look
     row: RunInfo | None = None
     asked: Message | None = None
 
@@ -96,10 +98,13 @@ class Picker:
                 since = self._unknown.get(row.id, (row, time.monotonic()))[1]
                 unknown[row.id] = row, since
                 continue
-            if row.id in self._callers or self._held(row.agent_no, row.branch):
+            if row.id in self._callers:
                 continue
-            if not self._must_queue(row.agent, row.branch, row.agent_no, row):
-                yield Pick(row.id, row.agent, row.branch, function, row)
+            look = Look(backend, row.agent, row.id).again()
+            if self._held(look, row.agent_no, row.branch):
+                continue
+            if not self._must_queue(look, row.branch, row.agent_no, row):
+                yield Pick(row.id, row.agent, row.branch, function, look, row)
         self._unknown = unknown  # in full: whoever stops in between keeps what it had
         yield from self._starts(taken)
 
@@ -118,13 +123,14 @@ class Picker:
             agents.add(message.agent)  # those behind it wait for it
             if taken(message.run, message.agent, MAIN):
                 continue
-            info = backend.agent(message.agent)
+            look = Look(backend, message.agent, message.run).again()
+            info = look.agent(message.agent)
             if info is not None and not info.deleted:
-                if self._held(info.no, MAIN):
+                if self._held(look, info.no, MAIN):
                     continue
-                if self._must_queue(message.agent, MAIN, info.no, None):
+                if self._must_queue(look, MAIN, info.no, None):
                     continue
-            yield Pick(message.run, message.agent, MAIN, function, None, message)
+            yield Pick(message.run, message.agent, MAIN, function, look, None, message)
 
     def _function(self, name: str, version: str) -> Callable[..., Any] | None:
         known = self._functions.get(name)
@@ -132,33 +138,32 @@ class Picker:
             return known
         return of_version(name, version) or known
 
-    def _held(self, no: int, branch: str) -> bool:
+    def _held(self, reads: Reads, no: int, branch: str) -> bool:
         """Whether a living executor has the branch: another one, or this one for somebody else."""
-        ref: Ref | None = self._context.backend.ref(no, branch)
+        ref: Ref | None = reads.ref(no, branch)
         if ref is None or ref.holder is None or self._runner.liveness.leaked(no, ref):
             return False
         return self._context.backend.alive(ref.holder)
 
-    def _must_queue(self, agent: str, branch: str, no: int, row: RunInfo | None) -> bool:
+    def _must_queue(self, look: Look, branch: str, no: int, row: RunInfo | None) -> bool:
         """Whether another run of the branch is first."""
         return any(
             other.branch == branch and other.agent_no == no
             and (row is None or (other.id != row.id and other.started < row.started))
-            for other in self._context.backend.runs(agent=agent, unfinished=True)
+            for other in look.unfinished()
         )  # fmt: skip
 
-    def still(self, run: str, info: RunInfo | None) -> bool:
-        """Under the lease: whether there is still something to do for a run."""
-        backend = self._context.backend
+    def still(self, look: Look, info: RunInfo | None) -> bool:
+        """Under the lease: whether there is still something to do for the run that is looked at."""
         if info is None:
-            return bool(backend.inbox(run, kind="start", limit=1))
+            return bool(look.inbox("start"))
         match info.status:
             case "waiting":
-                if 0 < info.wake_at <= backend.now():
+                if 0 < info.wake_at <= self._context.backend.now():
                     return True
-                return any(m.no > info.seen or m.kind == "cancel" for m in backend.inbox(info.id))
+                return any(m.no > info.seen or m.kind == "cancel" for m in look.inbox())
             case "needs_attention":
-                return bool(backend.inbox(info.id, kind="cancel", limit=1))
+                return bool(look.inbox("cancel"))
         return info.status not in FINISHED
 
     # -- how to do it --------------------------------------------------------------------------
@@ -170,7 +175,7 @@ class Picker:
             NeedsCallerError: its arguments are not stored. It is not picked again.
         """
         order = self._order(pick)
-        if order is None or order.run_id(self._context.backend) != pick.run:
+        if order is None or order.run_id(pick.look) != pick.run:
             return None
         if order.input is None:
             self._callers.add(pick.run)
@@ -182,10 +187,10 @@ class Picker:
         if pick.row is None:
             assert pick.asked is not None
             return Order.from_plain(pick.agent, pick.asked.value)
-        info = self._context.backend.agent(pick.agent)
+        info = pick.look.agent(pick.agent)
         if info is None or info.no != pick.row.agent_no:
             return None
-        for record in LogReader(self._context.backend, info).commit(pick.row.started).records:
+        for record in LogReader(pick.look, info).commit(pick.row.started).records:
             if record.get("run") == pick.run and record["t"] == "run-started":
                 return Order.from_plain(pick.agent, record)
         return None
@@ -226,10 +231,9 @@ class Picker:
         return noted
 
     def _note(self, row: RunInfo) -> bool:
-        if self._held(row.agent_no, row.branch):
-            return False
-        found = self._context.backend.runs(run_id=row.id)
-        if not found or not self.still(row.id, found[0]):
+        look = Look(self._context.backend, row.agent, row.id).again()
+        info = look.run_row()
+        if self._held(look, row.agent_no, row.branch) or info is None or not self.still(look, info):
             return False
         asked = self._context.backend.inbox(row.id, kind="cancel", limit=1)
         if asked:

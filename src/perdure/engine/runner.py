@@ -33,6 +33,7 @@ from perdure.storage.refusals import HeldError
 
 if TYPE_CHECKING:
     from perdure.engine.drives_async import AsyncDrive
+    from perdure.storage.looks import Look
 
 STANDBY_S = 0.02
 """How often a standby looks whether the owner has ended. The lock file's look-up costs 10 µs."""
@@ -73,14 +74,17 @@ class Runner:
         """The open store."""
         return self._context
 
-    def drive(self, command: Command) -> Drive:
-        """For the worker: one try at executing a run here; of an ``async def`` function, one for
-        `execute_async`."""
+    def drive(self, command: Command, look: Look | None = None) -> Drive:
+        """One try at executing a run here; of an ``async def`` function, one for `execute_async`.
+
+        Args:
+            look: of just now; None: look.
+        """
         if not command.spec.is_async:
-            return Drive(self._means, command)
+            return Drive(self._means, command, look)
         from perdure.engine.drives_async import AsyncDrive
 
-        return AsyncDrive(self._means, command)
+        return AsyncDrive(self._means, command, look)
 
     def close(self) -> None:
         self.wakeups.close()
@@ -91,9 +95,9 @@ class Runner:
     def run(self, command: Command) -> Any:
         """Start the run, resume it, or stand by while a living executor has it; see `Store.run`."""
         self._refuse_waiting_for_itself(command)
-        run = command.order.run_id(self._context.backend)
-        plan = self._until_finished(lambda: Drive(self._means, command))
-        with self.wakeups.watch(run) as watch:
+        first = self.drive(command)
+        plan = self._until_finished(command, first)
+        with self.wakeups.watch(first.id) as watch:
 
             def perform(wanted: _Wait | _Execute) -> End | None:
                 if isinstance(wanted, _Execute):
@@ -107,16 +111,15 @@ class Runner:
         """As `run`, in the event loop. What blocks is done on the store's threads."""
         import asyncio  # 10 ms to import: for those only who have it anyway
 
-        from perdure.engine.drives_async import AsyncDrive
         from perdure.state.waiting import Wait, bell
 
         self._refuse_waiting_for_itself(command)
         in_thread = self._context.in_thread
-        run = await in_thread(command.order.run_id, self._context.backend)
-        plan = self._until_finished(lambda: AsyncDrive(self._means, command))
+        first = await in_thread(self.drive, command)
+        plan = self._until_finished(command, first)
         loop = asyncio.get_running_loop()
         wait = Wait(bell())
-        with self.wakeups.watch(run, lambda: wait.done()):
+        with self.wakeups.watch(first.id, lambda: wait.done()):
             wanted, ended = await in_thread(_step, plan, None, None)
             while not ended:
                 outcome, error = None, None
@@ -135,10 +138,14 @@ class Runner:
                 wanted, ended = await in_thread(_step, plan, outcome, error)
             return wanted
 
-    def _until_finished(self, new_drive: Any) -> _Plan:
-        """What to do, thing after thing, until there is a result to return or an error to raise."""
+    def _until_finished(self, command: Command, first: Drive) -> _Plan:
+        """What to do, thing after thing, until there is a result to return or an error to raise.
+
+        Args:
+            first: made before somebody waits for news of its run.
+        """
+        drive = first
         while True:
-            drive: Drive = new_drive()
             info = drive.find()
             if info is not None and info.status in FINISHED:
                 return drive.recorded(info)
@@ -146,17 +153,21 @@ class Runner:
             self._means.liveness.settle()
             wait_s = self._must_wait(drive, info)
             if wait_s:
-                yield _Wait(wait_s)
+                if drive is not first:  # else there may have been news since
+                    yield _Wait(wait_s)
+                drive = self.drive(command)
                 continue
             self._means.liveness.start()
             try:
                 end: End = yield _Execute(drive)
             except (HeldError, Fenced, FinishedMeanwhileError):
-                continue  # another executor was faster, or took over: stand by for its result
+                pass  # another executor was faster, or took over: stand by for its result
             except BranchTaken:
-                continue  # by a run that began since this one looked: it says what to do about that
-            if isinstance(end, Finished):
-                return end.result
+                pass  # by a run that began since this one looked: it says what to do about that
+            else:
+                if isinstance(end, Finished):
+                    return end.result
+            drive = self.drive(command)
 
     def _must_wait(self, drive: Drive, info: RunInfo | None) -> float:
         """How long to wait before looking again: a living executor has this run, or it waits, or
@@ -166,13 +177,13 @@ class Runner:
             BranchTaken: the other run is nobody's.
         """
         if info is not None and info.status == "waiting":
-            wait_s = self._until_due(info)
+            wait_s = self._until_due(drive, info)
             if wait_s:
                 return wait_s
         reader = drive.working.reader_if_created()
         if reader is None:
             return 0.0
-        ref = self._context.backend.ref(reader.no, drive.working.branch)
+        ref = drive.look.ref(reader.no, drive.working.branch)
         live = (
             ref is not None and ref.holder is not None
             and not self._means.liveness.leaked(reader.no, ref)
@@ -188,14 +199,13 @@ class Runner:
             return POLL_S  # it goes on by itself when what it waits for comes
         return 0.0
 
-    def _until_due(self, info: RunInfo) -> float:
+    def _until_due(self, drive: Drive, info: RunInfo) -> float:
         """How long a run that waits has to, at most; 0: something came."""
-        backend = self._context.backend
-        if any(m.no > info.seen or m.kind == "cancel" for m in backend.inbox(info.id)):
+        if any(m.no > info.seen or m.kind == "cancel" for m in drive.look.inbox()):
             return 0.0
         if not info.wake_at:
             return POLL_S
-        return min(max((info.wake_at - backend.now()) / 1e6, 0.0), POLL_S)
+        return min(max((info.wake_at - self._context.backend.now()) / 1e6, 0.0), POLL_S)
 
     def _refuse_waiting_for_itself(self, command: Command) -> None:
         frame = current()

@@ -258,12 +258,15 @@ class Worker:
                 if left_s <= DEATH_S or self._somebody_died():
                     return
                 continue
+            look = False
             with contextlib.suppress(queue.Empty):
                 while True:
+                    look |= news is None or news[0] == "over"
                     if news is not None:
                         self._take_news(*news)
                     news = self._news.get_nowait()
-            return
+            if look:  # that one of its runs has begun leaves nothing new to begin
+                return
 
     def _somebody_died(self) -> bool:
         try:
@@ -363,10 +366,10 @@ class Worker:
         command = self._picker.command(job.pick)
         if command is None:
             return None
-        drive = self._runner.drive(command)
+        drive = self._runner.drive(command, job.pick.look)
 
         def wanted(info: RunInfo | None) -> bool:
-            if self._stopping or not self._picker.still(job.pick.run, info):
+            if self._stopping or not self._picker.still(drive.look, info):
                 return False
             job.begun = True
             self._news.put(("begun", job))

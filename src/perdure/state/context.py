@@ -13,6 +13,7 @@ from perdure.errors import Conflict, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage.committer import Committer
+from perdure.storage.looks import Look
 from perdure.storage.port import Backend
 from perdure.storage.proposals import Committed, Proposal
 from perdure.storage.refusals import HeldError
@@ -127,15 +128,18 @@ class Context:
             threads.close()
         self.backend.close()
 
-    def take_lease(self, no: int, branch: str) -> Lease:
+    def take_lease(self, no: int, branch: str, look: Look | None = None) -> Lease:
         """Take a branch's lease, from a dead owner if need be.
+
+        Args:
+            look: renewed along with it.
 
         Raises:
             Conflict: a living executor holds it.
         """
         over: int | None = None
         for _ in range(3):
-            answer = self.backend.lease(no, branch, self.executor, over=over)
+            answer = (look or self.backend).lease(no, branch, self.executor, over=over)
             if isinstance(answer, Lease):
                 return answer
             if answer.held is not None and self.backend.alive(answer.holder or ""):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure.model import AgentInfo
-from perdure.storage.port import Backend
+from perdure.storage.looks import Reads
 
 
 class Incarnation:
@@ -14,7 +14,7 @@ class Incarnation:
             for whoever comes anew; or see `settle`.
     """
 
-    def __init__(self, backend: Backend, name: str, number: int | None) -> None:
+    def __init__(self, backend: Reads, name: str, number: int | None) -> None:
         self._backend = backend
         self._name = name
         self._known = number

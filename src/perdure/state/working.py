@@ -27,6 +27,7 @@ from perdure.state.following import MOVES, newer_commits
 from perdure.state.incarnation import Incarnation
 from perdure.state.live import Live
 from perdure.state.snapshotting import SinceSnapshot
+from perdure.storage.looks import Reads
 from perdure.storage.proposals import NOTHING, Committed, Extras, Proposal
 from perdure.storage.reader import Folded, LogReader
 
@@ -38,9 +39,10 @@ class WorkingCopy(Generic[T]):
 
     def __init__(
         self, context: Context, name: str, schema: Schema[T], branch: str, initial: Any = MISSING,
-        incarnation: int | None = None,
+        incarnation: int | None = None, reads: Reads | None = None,
     ) -> None:  # fmt: skip
         self.context = context
+        self._reads: Reads = reads or context.backend
         self.name = name
         self.schema = schema
         self.branch = branch
@@ -50,7 +52,7 @@ class WorkingCopy(Generic[T]):
         self._draft: Recording | None = None
         """The plain state holds what it recorded, uncommitted: no snapshot may be taken of it."""
         self._initial = initial
-        self._incarnation = Incarnation(context.backend, name, incarnation)
+        self._incarnation = Incarnation(self._reads, name, incarnation)
         self._reader: LogReader | None = None
         self._plain: Plain = MISSING
         self._base: Plain = MISSING
@@ -106,14 +108,14 @@ class WorkingCopy(Generic[T]):
         if self._reader is None:
             info = self._incarnation.find()
             if info is not None:
-                self._reader = LogReader(self.context.backend, info)
+                self._reader = LogReader(self._reads, info)
         return self._reader
 
     def settle(self) -> None:
         """Be about the incarnation that is there now, or about the next one."""
         info = self._incarnation.settle()
         if info is not None:
-            self._reader = LogReader(self.context.backend, info)
+            self._reader = LogReader(self._reads, info)
 
     # -- keeping in step -------------------------------------------------------------------
 
@@ -127,7 +129,7 @@ class WorkingCopy(Generic[T]):
         if self._plain is MISSING or self._seq == 0:
             self._load_anew()
             return
-        ref = self.context.backend.ref(self.reader.no, self.branch)
+        ref = self._reads.ref(self.reader.no, self.branch)
         if ref is None or ref.deleted:
             raise NotFound(
                 "was deleted", target=f"agent {self.name!r}, branch {self.branch!r}",
@@ -145,7 +147,7 @@ class WorkingCopy(Generic[T]):
         """As `refresh`, in place, at a cost that depends on what others have committed: that, or
         None where everything may be different now."""
         self.refuse_inside_edit()
-        ref = self.in_memory and self._seq and self.context.backend.ref(self.reader.no, self.branch)
+        ref = self.in_memory and self._seq and self._reads.ref(self.reader.no, self.branch)
         newer = self._newer(ref.seq) if ref and not ref.deleted else None
         if newer is None or any(commit.cause.kind in MOVES for commit in newer):
             self.refresh()
@@ -471,7 +473,7 @@ class WorkingCopy(Generic[T]):
         committed: Committed = yield proposal
         if first:
             self._reader = LogReader(
-                self.context.backend,
+                self._reads,
                 AgentInfo(self.name, committed.no, draft.incarnation, False, committed.seq),
             )
             self._since.begin_ageing(committed.at_micros)

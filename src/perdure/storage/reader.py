@@ -17,7 +17,8 @@ from perdure.core.values import Plain
 from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Commit, to_micros
 from perdure.storage import snapshots
-from perdure.storage.port import Backend, Ref, StoredCommit
+from perdure.storage.looks import Reads
+from perdure.storage.port import Ref, StoredCommit
 from perdure.storage.snapshots import Leaves
 
 CHUNK_FIRST = 32
@@ -61,7 +62,7 @@ class Folded(Struct):
 class LogReader:
     """Reads the log of one incarnation of one agent."""
 
-    def __init__(self, backend: Backend, info: AgentInfo) -> None:
+    def __init__(self, backend: Reads, info: AgentInfo) -> None:
         self._backend = backend
         self.name = info.name
         self.no = info.no

@@ -22,6 +22,7 @@ from perdure.model import Cause, Checkpoint, Lease
 from perdure.storage.port import Append, Appended, Backend, Ref, Refused, StoredSnapshot
 from perdure.testing.contract_feed import FeedContract
 from perdure.testing.contract_inbox import InboxContract
+from perdure.testing.contract_looks import LooksContract
 from perdure.testing.contract_notices import NoticesContract
 from perdure.testing.contract_purging import PurgingContract
 from perdure.testing.contract_runs import RunsContract
@@ -31,8 +32,9 @@ from perdure.testing.pen import a_run, fields, refused
 
 
 class BackendContract(
-    RunsContract, InboxContract, NoticesContract, FeedContract, ShippingContract, PurgingContract
-):
+    RunsContract, InboxContract, LooksContract, NoticesContract, FeedContract, ShippingContract,
+    PurgingContract,
+):  # fmt: skip
     """See the module."""
 
     # -- append ----------------------------------------------------------------------------

@@ -17,12 +17,24 @@ import msgspec
 from perdure.core import codec
 from perdure.storage.port import Append, Appended, Outcome, Standing
 from perdure.storage.postgres.rows import from_checkpoint, from_run, text, to_refused
-from perdure.storage.postgres.wire import blobs, jsons, numbers, texts
+from perdure.storage.postgres.wire import (
+    BIGINTS,
+    BOOL,
+    BYTEAS,
+    JSONBS,
+    TEXTS,
+    blobs,
+    jsons,
+    numbers,
+    texts,
+)
 from perdure.storage.standing import ClosedError, closed_error, no_such_agent
+
+TYPES = (BOOL, TEXTS, BIGINTS, TEXTS, BYTEAS, JSONBS)
 
 
 def values_of_all(items: Sequence[Append], durable: bool, now: int) -> tuple[Any, ...]:
-    """For the statement "append".
+    """For the statement "append": a boolean, and arrays of `TYPES`.
 
     Raises:
         TypeError: a result or a message's value is not plain data.

@@ -15,10 +15,12 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 import psycopg
+from psycopg.pq.abc import PGresult
 
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.looks import COMMITS, Seen
 from perdure.storage.port import (
     Append,
     ExecutorRow,
@@ -42,12 +44,14 @@ from perdure.storage.postgres.connection import Connection, connect
 from perdure.storage.postgres.faults import DeadlineError, is_lost, translate
 from perdure.storage.postgres.feed import read_feed, read_mail
 from perdure.storage.postgres.line import GRACE_S, Line
+from perdure.storage.postgres.looking import seen
 from perdure.storage.postgres.notices import Notifier
 from perdure.storage.postgres.pool import Pool
-from perdure.storage.postgres.rows import from_text, ref_of, text, to_ref
+from perdure.storage.postgres.rows import from_text, ref_in, ref_of, text, to_ref
 from perdure.storage.postgres.runs import list_ready, list_runs
 from perdure.storage.postgres.shipping import ship
 from perdure.storage.postgres.statements import statements
+from perdure.storage.postgres.wire import BIGINT, TEXT, number, to_number
 from perdure.storage.postgres.witness import Witness
 from perdure.storage.postgres.writer import Writer
 
@@ -55,6 +59,7 @@ T = TypeVar("T")
 
 SEQ_MAX = 2**63 - 1
 READ_TRIES = 3
+REF = (BIGINT, TEXT)
 FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
 
 
@@ -177,8 +182,8 @@ class PostgresBackend:
         return [_info(row) for row in self._rows("list_agents", values)]
 
     def ref(self, no: int, name: str) -> Ref | None:
-        rows = self._rows("find_ref", (no, text(name)))
-        return to_ref(rows[0]) if rows else None
+        values = number(no), text(name).encode()
+        return ref_in(self._reading(lambda db: db.call(self._sql["find_ref"], REF, values)))
 
     def refs(self, no: int) -> list[Ref]:
         return [to_ref(row) for row in self._rows("list_refs", (no,))]
@@ -198,10 +203,8 @@ class PostgresBackend:
         )  # fmt: skip
 
     def ready(self, now: int, limit: int) -> list[RunInfo]:
-        others = [
-            row.id for row in self.executors() if row.alive and not self._line.holds(row.id)
-        ]  # fmt: skip
-        return self._reading(lambda db: list_ready(db, self._sql, now, limit, others))
+        ours, moment = self._line.executors, self._moment()
+        return self._reading(lambda db: list_ready(db, self._sql, now, limit, moment, ours))
 
     def next_wake(self) -> int:
         rows = self._rows("next_timer")
@@ -247,7 +250,46 @@ class PostgresBackend:
             return db.execute(self._sql["lease"], values).fetchone()
 
         row = self._writer.settled(lease, repeat=not taking)
-        assert row is not None
+        return self._leased(row, no, branch, executor)
+
+    def take(
+        self, no: int, branch: str, executor: str, over: int | None, agent: str, run: str
+    ) -> tuple[Lease | Ref, Seen | None]:
+        """As `Far.take`."""
+        values = (
+            number(no), text(branch).encode(), text(executor).encode(), number(over),
+            text(agent).encode(), text(run).encode(), number(COMMITS),
+        )  # fmt: skip
+
+        def take(db: Connection) -> PGresult:
+            self._witness.check([no])
+            types = (BIGINT, TEXT, TEXT, BIGINT, TEXT, TEXT, BIGINT)
+            return db.call(self._sql["take"], types, values)
+
+        result = self._writer.settled(take, repeat=False)
+        row = to_number(result.get_value(0, 0)), result.get_value(0, 1), result.get_value(0, 2)
+        answer = self._leased(row, no, branch, executor)
+        if not isinstance(answer, Lease):
+            return answer, None
+        return answer, self._seen(result, 3, run)
+
+    def look(self, agent: str, run: str) -> Seen:
+        """As `Far.look`."""
+        values = text(agent).encode(), text(run).encode()
+        result = self._reading(lambda db: db.call(self._sql["look"], (TEXT, TEXT), values))
+        return self._seen(result, 0, run)
+
+    def _seen(self, result: PGresult, begin: int, run: str) -> Seen:
+        found = seen(result, begin, run)
+        if found.agent is not None:
+            self._witness.check([found.agent.no])
+            if found.commits and self._all_durable:
+                newest = found.commits[0]
+                self._witness.saw(found.agent.no, newest.seq, newest.header)
+        return found
+
+    def _leased(self, row: Any, no: int, branch: str, executor: str | None) -> Lease | Ref:
+        """What came of asking for a lease: its epoch, the branch as it is, and why not."""
         if row[2] is not None:
             names = self._rows("find_name", (no,))
             name = from_text(names[0][0]) if names else ""

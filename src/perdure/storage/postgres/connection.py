@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors, generators, waiting
 from psycopg.abc import RV, PQGen
 from psycopg.errors import Diagnostic
-from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq import DiagnosticField, ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
@@ -72,6 +72,7 @@ class Connection(psycopg.Connection[Any]):
     server: str = ""
     doubt: str | None = None
     _names: dict[str, bytes]
+    _incoming: select.poll
 
     def wait(self, gen: PQGen[RV], interval: float = 0.0, timeout: float | None = None) -> RV:
         """Drive the protocol to its next result, within the deadline."""
@@ -98,40 +99,66 @@ class Connection(psycopg.Connection[Any]):
             self.pgconn.finish()
             raise DeadlineError(undone=False) from silent
 
-    def call(self, statement: str, types: Sequence[int], values: Sequence[bytes | None]) -> int:
-        """Execute a statement whose values are in PostgreSQL's binary form, without a cursor, which
-        takes as long as the server does; prepared at its first use.
+    def call(
+        self, statement: str, types: Sequence[int], values: Sequence[bytes | None]
+    ) -> PGresult:  # fmt: skip
+        """Execute a statement whose values, and answers, are in PostgreSQL's binary form, without a
+        cursor, which takes as long as the server does; prepared at its first use.
 
         Args:
+            statement: with ``$1`` and so on for its values.
             types: of its values, by PostgreSQL's numbers.
-
-        Returns:
-            How many rows it gave.
         """
+        formats = [Format.BINARY] * len(values)
+        if self.pooled:
+            self.pgconn.send_query_params(statement.encode(), values, types, formats, Format.BINARY)
+            return self._answer()
         try:
-            return self._call(statement, types, values)
+            self.pgconn.send_query_prepared(
+                self._name_of(statement, types), values, formats, Format.BINARY
+            )
+            return self._answer()
         except errors.InvalidSqlStatementName:
             # Gone with all that were prepared: psycopg says DEALLOCATE ALL after each ROLLBACK.
             self._names.clear()
-            return self._call(statement, types, values)
+            self.pgconn.send_query_prepared(
+                self._name_of(statement, types), values, formats, Format.BINARY
+            )
+            return self._answer()
 
-    def _call(self, statement: str, types: Sequence[int], values: Sequence[bytes | None]) -> int:
+    def _name_of(self, statement: str, types: Sequence[int]) -> bytes:
         name = self._names.get(statement)
         if name is None:
             name = b"perdure_%d" % len(self._names)
             self.pgconn.send_prepare(name, statement.encode(), types)
-            self.wait(self._result())
+            self._answer()
             self._names[statement] = name
-        formats = [Format.BINARY] * len(values)
-        self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
-        return self.wait(self._result()).ntuples
+        return name
+
+    def _answer(self) -> PGresult:
+        """To what was sent. The usual case, in which it went out at once and comes in one piece, is
+        done here: driving the protocol's generator takes longer than all else that a call does."""
+        pgconn = self.pgconn
+        try:
+            if pgconn.flush() == 0:
+                if not self._incoming.poll(self.deadline_s * 1000):
+                    return self._stop(self._result())
+                pgconn.consume_input()
+                if not pgconn.is_busy() and (result := pgconn.get_result()) is not None:
+                    while (more := pgconn.get_result()) is not None:
+                        result = more
+                    return _checked(result)
+        except (psycopg.Error, DeadlineError):
+            raise
+        except BaseException:  # as in `wait`
+            with suppress(Exception):
+                self._stop(self._result())
+            raise
+        return self.wait(self._result())
 
     def _result(self) -> PQGen[PGresult]:
         results: list[PGresult] = yield from generators.execute(self.pgconn)
-        result = results[-1]
-        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise errors.error_from_result(result, "utf-8")
-        return result
+        return _checked(results[-1])
 
     def check_doubt(self) -> None:
         """After a COMMIT.
@@ -169,6 +196,14 @@ class _TimeUpError(Exception):
     pass
 
 
+def _checked(result: PGresult) -> PGresult:
+    if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        return result
+    if result.error_field(DiagnosticField.SQLSTATE) is None:  # libpq's own: the connection is gone
+        raise psycopg.OperationalError(result.error_message.decode("utf-8", "replace"))
+    raise errors.error_from_result(result, "utf-8")
+
+
 def _drive(gen: PQGen[RV], fileno: int, until: float) -> RV:
     """Give the generator what it waits for: it knows the protocol, and this the clock."""
     try:
@@ -203,6 +238,8 @@ def connect(address: Address, clock: StoreClock) -> Connection:
     except psycopg.Error as error:
         raise translate(error, address) from None  # its words may hold what must not be shown
     connection._names = {}
+    connection._incoming = select.poll()
+    connection._incoming.register(connection.pgconn.socket, select.POLLIN)
     connection.deadline_s = address.deadline_s
     connection.add_notice_handler(connection.note)
     connection.adapters.register_dumper(int, Int8Dumper)

@@ -27,7 +27,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import psycopg
@@ -109,6 +109,11 @@ class Line:
             self._executors.discard(executor)
             if self._locked.pop(executor, None) is not None and self._conn is not None:
                 self._use(lambda db: db.execute(self._sql["drop_executor"], (text(executor),)))
+
+    @property
+    def executors(self) -> Sequence[str]:
+        """Those of this process."""
+        return list(self._executors)
 
     def holds(self, executor: str) -> bool:
         """Whether it is an executor of this process."""

@@ -12,17 +12,14 @@ two on two branches, the second finds its place taken, and its whole transaction
 
 from __future__ import annotations
 
-import struct
-
 from psycopg import errors
 
 from perdure.storage.port import Append
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
+from perdure.storage.postgres.wire import BIGINT, BOOL, BYTEA, TEXT, number, truth
 
-_NUMBER = struct.Struct("!q")
-TYPES = (16, 20, 20, 20, 20, 25, 17, 17, 17)
-"""boolean; bigint four times; text; bytea three times: PostgreSQL's own numbers of types."""
+TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
 
 def is_plain(item: Append) -> bool:
@@ -38,10 +35,9 @@ def write(connection: Connection, statement: str, item: Append, durable: bool) -
     assert item.no is not None and item.expected is not None
     try:
         written = connection.call(statement, TYPES, (
-            b"\x01" if durable else b"\x00", _NUMBER.pack(item.no), _NUMBER.pack(item.seq),
-            _NUMBER.pack(item.expected), None if item.epoch is None else _NUMBER.pack(item.epoch),
-            text(item.branch).encode(), item.prev, item.header, item.payload,
+            truth(durable), number(item.no), number(item.seq), number(item.expected),
+            number(item.epoch), text(item.branch).encode(), item.prev, item.header, item.payload,
         ))  # fmt: skip
     except errors.UniqueViolation:
         return None  # another branch's commit took the place in the log
-    return item.no if written else None
+    return item.no if written.ntuples else None

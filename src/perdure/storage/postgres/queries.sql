@@ -5,7 +5,7 @@
 SELECT version, readable_by, partitions, store FROM {schema}.format;
 
 -- name: append
-SELECT agent_no, refusal FROM {schema}.append_all_1(%s, %s, %s, %s, %s, %s);
+SELECT agent_no, refusal FROM {schema}.append_all_1($1, $2, $3, $4, $5, $6);
 
 -- name: append_plain
 -- See plain.py: durable, agent, seq, expected, epoch, branch, prev, header, payload. A row if it was
@@ -67,6 +67,16 @@ FROM {schema}.send_1(%s, %s, %s, %s, %s, %s, %b, %s, %s, %s);
 
 -- name: lease
 SELECT taken, ref::text, refusal::text FROM {schema}.lease_1(%s, %s, %s, %s, %s);
+
+-- name: look
+SELECT what, fields, first, second FROM {schema}.look_1($1, $2, 0);
+
+-- name: take
+-- A lease, and what there is under it: the look comes after, and sees what the lease waited for.
+SELECT l.taken, l.ref::text, l.refusal::text, k.what, k.fields, k.first, k.second
+FROM {schema}.lease_1($1, $2, $3, $4, NULL) l
+LEFT JOIN LATERAL {schema}.look_1($5, $6, CASE WHEN l.taken IS NULL THEN 0 ELSE $7 END) k
+    ON l.taken IS NOT NULL;
 
 -- name: heartbeat
 SELECT {schema}.heartbeat_1(%s, %s, %s, %s, %s);
@@ -141,7 +151,7 @@ WHERE c.agent_no = %s AND c.seq BETWEEN %s AND %s ORDER BY c.seq DESC LIMIT %s;
 
 -- name: find_ref
 SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM {schema}.refs
-WHERE agent_no = %s AND name = %s;
+WHERE agent_no = $1 AND name = $2;
 
 -- name: list_refs
 SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM {schema}.refs
@@ -175,14 +185,21 @@ SELECT {run_columns} FROM {schema}.runs r WHERE {conditions} ORDER BY r.place {o
 LIMIT %(limit)s;
 
 -- name: list_ready
--- Its cost must not grow with the runs that wait: each part has an index of its own, and takes no
--- more than it may give. LATERAL … LIMIT 1 keeps the planner from joining whole tables.
-SELECT {run_columns} FROM {schema}.runs r WHERE r.place = ANY (ARRAY(
+-- Two parts: what could go on; then what runs, but on a branch that is held by an executor that is
+-- not one of %(ours)s, and of which nothing says that it is dead. The cost must not grow with the
+-- runs that wait: each condition has an index of its own, and takes no more than it may give.
+-- LATERAL … LIMIT 1 keeps the planner from joining whole tables.
+WITH others AS MATERIALIZED (
+    SELECT o.id FROM (SELECT {executor_columns} FROM {schema}.executors e)
+        AS o (id, expires, serves, living, free)
+    WHERE o.living AND NOT o.free AND o.id <> ALL (%(ours)s::text[])
+)
+(SELECT 0 AS part, r.place, {run_columns} FROM {schema}.runs r WHERE r.place = ANY (ARRAY(
     (SELECT p.place FROM {schema}.runs p WHERE p.status = 'pending'
      ORDER BY p.place LIMIT %(limit)s)
     UNION
     (SELECT t.place FROM {schema}.runs t
-     WHERE t.status = 'waiting' AND t.wake_at > 0 AND t.wake_at <= %(now)s
+     WHERE t.status = 'waiting' AND t.wake_at > 0 AND t.wake_at <= %(at)s
      ORDER BY t.wake_at LIMIT %(limit)s)
     UNION
     (SELECT w.place FROM {schema}.inbox m, LATERAL (
@@ -194,14 +211,13 @@ SELECT {run_columns} FROM {schema}.runs r WHERE r.place = ANY (ARRAY(
          SELECT w.place, w.status FROM {schema}.runs w WHERE w.id = m.run LIMIT 1) w
      WHERE NOT m.consumed AND m.kind = 'cancel'
        AND w.status IN ('pending', 'running', 'waiting', 'needs_attention') LIMIT %(limit)s)
-)) ORDER BY r.place LIMIT %(limit)s;
-
--- name: list_running
--- But those on a branch that is held by one of %(holders)s.
-SELECT {run_columns} FROM {schema}.runs r WHERE r.status = 'running' AND NOT EXISTS (
-    SELECT 1 FROM {schema}.refs f WHERE f.agent_no = r.agent_no AND f.name = r.branch
-    AND f.holder = ANY (%(holders)s::text[])
-) ORDER BY r.place LIMIT %(limit)s;
+)) ORDER BY r.place LIMIT %(limit)s)
+UNION ALL
+(SELECT 1, r.place, {run_columns} FROM {schema}.runs r WHERE r.status = 'running' AND NOT EXISTS (
+    SELECT 1 FROM {schema}.refs f JOIN others o ON o.id = f.holder
+    WHERE f.agent_no = r.agent_no AND f.name = r.branch
+) ORDER BY r.place LIMIT %(limit)s)
+ORDER BY 1, 2;
 
 -- name: next_timer
 SELECT r.wake_at FROM {schema}.runs r WHERE r.status = 'waiting' AND r.wake_at > 0

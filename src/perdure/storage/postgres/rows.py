@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from psycopg.pq.abc import PGresult
 
 from perdure.core import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
 from perdure.storage.port import Ref, Refused
+from perdure.storage.postgres.wire import TRUE, to_number, to_text
 
 _checkpoint = msgspec.msgpack.Decoder(Checkpoint).decode
 
@@ -35,6 +37,19 @@ def to_ref(row: Any) -> Ref:
         from_text(name), kind, seq, deleted, epoch, held,
         None if holder is None else from_text(holder), checkpoint,
     )  # fmt: skip
+
+
+def ref_in(result: PGresult) -> Ref | None:
+    """From the answer to the statement "find_ref"."""
+    if not result.ntuples:
+        return None
+    name, kind, seq, deleted, epoch, held, holder, data = (
+        result.get_value(0, field) for field in range(8)
+    )
+    return to_ref((
+        to_text(name), to_text(kind), to_number(seq), deleted == TRUE, to_number(epoch),
+        to_number(held), to_text(holder), data,
+    ))  # fmt: skip
 
 
 def ref_of(found: dict[str, Any]) -> Ref:

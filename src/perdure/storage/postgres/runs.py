@@ -55,16 +55,20 @@ def _fits(status: str, unfinished: bool) -> bool:
 
 
 def list_ready(
-    db: Connection, sql: Mapping[str, str], now: int, limit: int, holders: Iterable[str]
-) -> list[RunInfo]:
-    """As `Backend.ready`; `holders` are executors that live: what they run needs nobody."""
-    cursor = db.cursor(binary=True)
-    rows = cursor.execute(sql["list_ready"], {"now": now, "limit": limit}).fetchall()
-    first = [to_run(row) for row in rows]
-    if len(first) >= limit:
-        return first
-    there = {row.id for row in first}
-    values = {"holders": [text(one) for one in holders], "limit": limit}
-    rows = cursor.execute(sql["list_running"], values).fetchall()
-    running = (to_run(row) for row in rows)
-    return [*first, *(row for row in running if row.id not in there)][:limit]
+    db: Connection, sql: Mapping[str, str], at: int, limit: int, now: int | None,
+    ours: Iterable[str],
+) -> list[RunInfo]:  # fmt: skip
+    """As `Backend.ready`.
+
+    Args:
+        at: the moment that is asked for.
+        now: the moment by which others live; None: the database's own.
+        ours: executors of this process.
+    """
+    values = {"at": at, "limit": limit, "now": now, "ours": [text(one) for one in ours]}
+    rows = db.cursor(binary=True).execute(sql["list_ready"], values).fetchall()
+    by_id: dict[str, RunInfo] = {}
+    for _, _, *fields in rows:
+        row = to_run(fields)
+        by_id.setdefault(row.id, row)
+    return list(by_id.values())[:limit]

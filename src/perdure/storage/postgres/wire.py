@@ -1,7 +1,8 @@
-"""Arrays in PostgreSQL's binary form: how a batch goes out as one statement's values.
+"""PostgreSQL's binary form of values: for statements that are called without a cursor.
 
-The form is that of `array_recv` in PostgreSQL's source: dimensions, whether there are NULLs, the
-elements' type, their number, the first one's place, then each with its length before it.
+An array, as a batch goes out in, has that of `array_recv` in PostgreSQL's source: dimensions,
+whether there are NULLs, the elements' type, their number, the first one's place, then each with its
+length before it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,40 @@ from psycopg import Connection
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
+BOOL, BYTEA, BIGINT, TEXT = 16, 17, 20, 25
+BYTEAS, TEXTS, BIGINTS, JSONBS = 1001, 1009, 1016, 3807
+"""PostgreSQL's own numbers of types, and of arrays of them."""
+
+TRUE = b"\x01"
+
 _HEAD = struct.Struct("!iiIii")
+_BIGINT = struct.Struct("!q")
 _NUMBER = struct.Struct("!iq")
 _LENGTH = struct.Struct("!i")
 _NULL = _LENGTH.pack(-1)
+
+
+def number(value: int | None) -> bytes | None:
+    """A bigint."""
+    return None if value is None else _BIGINT.pack(value)
+
+
+def truth(value: bool) -> bytes:
+    """A boolean."""
+    return TRUE if value else b"\x00"
+
+
+def to_text(value: bytes | None) -> str | None:
+    """Of a text."""
+    return None if value is None else value.decode()
+
+
+def to_number(value: bytes | None) -> int | None:
+    """Of a bigint."""
+    if value is None:
+        return None
+    result: int = _BIGINT.unpack(value)[0]
+    return result
 
 
 class Numbers(bytes):
@@ -37,15 +68,15 @@ class Jsons(bytes):
 
 def numbers(values: Sequence[int | None]) -> Numbers:
     packed = [_NULL if value is None else _NUMBER.pack(8, value) for value in values]
-    return Numbers(_head(20, values) + b"".join(packed))
+    return Numbers(_head(BIGINT, values) + b"".join(packed))
 
 
 def texts(values: Sequence[str | None]) -> Texts:
-    return Texts(_packed(25, [None if value is None else value.encode() for value in values]))
+    return Texts(_packed(TEXT, [None if value is None else value.encode() for value in values]))
 
 
 def blobs(values: Sequence[bytes | None]) -> Blobs:
-    return Blobs(_packed(17, values))
+    return Blobs(_packed(BYTEA, values))
 
 
 def jsons(values: Sequence[str | None]) -> Jsons:
@@ -70,7 +101,7 @@ def _head(element: int, values: Sequence[object]) -> bytes:
 
 def register(connection: Connection) -> None:
     """Let a connection send these."""
-    for kind, oid in ((Numbers, 1016), (Texts, 1009), (Blobs, 1001), (Jsons, 3807)):
+    for kind, oid in ((Numbers, BIGINTS), (Texts, TEXTS), (Blobs, BYTEAS), (Jsons, JSONBS)):
         members = {"format": Format.BINARY, "oid": oid, "dump": _dump}
         connection.adapters.register_dumper(
             kind, type(f"{kind.__name__}Dumper", (Dumper,), members)

@@ -21,7 +21,7 @@ from perdure.model import Durability
 from perdure.storage.port import Append, Appended, Outcome, Refused
 from perdure.storage.postgres import plain
 from perdure.storage.postgres.address import Address
-from perdure.storage.postgres.append import outcome_of, values_of_all
+from perdure.storage.postgres.append import TYPES, outcome_of, values_of_all
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.faults import (
     AGAIN,
@@ -33,6 +33,7 @@ from perdure.storage.postgres.faults import (
 from perdure.storage.postgres.pool import BACKOFF_MAX_S, BACKOFF_S, Pool
 from perdure.storage.postgres.rows import text
 from perdure.storage.postgres.statements import statements
+from perdure.storage.postgres.wire import to_number, truth
 from perdure.storage.postgres.witness import LostCommitsError, Witness
 
 T = TypeVar("T")
@@ -120,15 +121,16 @@ class Writer:
         now = self._now()
         if items[0].then:
             return [self._write_whole(connection, items[0], now)]
-        if len(items) == 1 and not connection.pooled and plain.is_plain(items[0]):
+        if len(items) == 1 and plain.is_plain(items[0]):
             no = plain.write(connection, self._sql["append_plain"], items[0], durable)
             if no is not None:
                 return [Appended(no)]
-        cursor = connection.cursor(binary=True)
-        rows = cursor.execute(self._sql["append"], values_of_all(items, durable, now)).fetchall()
+        _, *arrays = values_of_all(items, durable, now)
+        values = (truth(durable), *arrays)
+        answer = connection.call(self._sql["append"], TYPES, values).get_value
         return [
-            outcome_of(row, item, self._address.shown)
-            for row, item in zip(rows, items, strict=True)
+            outcome_of((to_number(answer(at, 0)), answer(at, 1)), item, self._address.shown)
+            for at, item in enumerate(items)
         ]
 
     def _keep_in_mind(self, items: Sequence[Append], outcomes: Sequence[Outcome]) -> None:
@@ -142,14 +144,14 @@ class Writer:
 
     def _write_whole(self, connection: Connection, item: Append, now: int) -> Outcome:
         """A commit that creates its agent, with those that follow it: all, or none."""
-        cursor = connection.cursor(binary=True)
+        cursor = psycopg.RawCursor(connection)
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
             no: int | None = None
             outcome: Outcome = Refused("gone")
             for each in (item, *item.then):
                 values = values_of_all([replace(each, no=no)], True, now)
-                row = cursor.execute(self._sql["append"], values).fetchone()
+                row = cursor.execute(self._sql["append"], values, binary=True).fetchone()
                 outcome = outcome_of(row, each, self._address.shown)
                 if not isinstance(outcome, Appended):
                     break

@@ -34,6 +34,50 @@ BEGIN
     ref := {schema}.refusal_1('', p_agent_no, p_branch) -> 'ref';
 END $$;
 
+-- What there is of an agent and of a run, all at one moment (the query's): a row for each thing, its
+-- fields as JSON in their order, its bytes beside. p_commits: how many, up to the branch's head.
+CREATE FUNCTION {schema}.look_1(p_agent text, p_run text, p_commits bigint)
+RETURNS TABLE (what text, place bigint, fields text, first bytea, second bytea)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY WITH latest AS MATERIALIZED (
+        SELECT a.* FROM {schema}.agents a WHERE a.name = p_agent
+        ORDER BY a.incarnation DESC LIMIT 1
+    ), branch AS MATERIALIZED (
+        SELECT f.* FROM latest a JOIN {schema}.refs f ON f.agent_no = a.no
+        WHERE f.name = coalesce(
+            (SELECT r.branch FROM {schema}.runs r WHERE r.id = p_run ORDER BY r.place LIMIT 1),
+            'main')
+    )
+    SELECT 'agent', 0::bigint, json_build_array(
+        a.no, a.name, a.incarnation, a.deleted, coalesce((
+            SELECT c.seq FROM {schema}.commits c WHERE c.agent_no = a.no
+            ORDER BY c.seq DESC LIMIT 1), 0), a.purged
+    )::text, NULL::bytea, NULL::bytea FROM latest a
+    UNION ALL SELECT 'ref', 0, json_build_array(
+        f.name, f.kind, f.seq, f.deleted, f.epoch, f.held, f.holder
+    )::text, f.checkpoint, NULL FROM branch f
+    UNION ALL SELECT 'run', r.place, json_build_array(
+        r.id, r.agent, r.agent_no, r.branch, r.function, r.key, r.status, r.started, r.ended,
+        r.args, NULL, r.problem, r.wake_at, r.waits, r.turn, r.turn_at, r.version, r.queue,
+        r.parent, r.started_at, r.changed_at, r.seen
+    )::text, r.result, NULL FROM (
+        SELECT u.* FROM {schema}.runs u WHERE u.id = p_run
+        UNION ALL
+        SELECT u.* FROM {schema}.runs u WHERE u.agent = p_agent AND u.id <> p_run
+            AND u.status IN ('pending', 'running', 'waiting', 'needs_attention')
+    ) r
+    UNION ALL SELECT 'message', m.no, json_build_array(
+        m.run, m.agent, m.kind, m.name, m.key, NULL, m.who, m.at, m.no
+    )::text, m.value, NULL FROM {schema}.inbox m WHERE m.run = p_run AND NOT m.consumed
+    UNION ALL SELECT 'commit', -c.seq, json_build_array(c.seq, EXISTS (
+        SELECT 1 FROM {schema}.snapshots s WHERE s.agent_no = c.agent_no AND s.seq = c.seq
+    ))::text, c.header, c.payload FROM branch f JOIN {schema}.commits c
+        ON c.agent_no = f.agent_no AND c.seq BETWEEN f.seq - p_commits + 1 AND f.seq
+    ORDER BY 2;
+END $$;
+
 -- Under which server (as it was started) a session's locks are held.
 CREATE FUNCTION {schema}.server_1() RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT extract(epoch FROM pg_postmaster_start_time())::text $$;
