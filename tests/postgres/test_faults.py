@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from perdure.errors import NotFound, PerdureError, StoreUnavailable, UnsupportedFormat
+from perdure.errors import Corrupt, NotFound, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.model import Message
 from perdure.storage.locate import locate
 from perdure.storage.port import Appended, Sent
@@ -19,7 +21,7 @@ from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing.pen import Pen, a_run
 from tests.postgres.conftest import Open
 from tests.postgres.proxy import Proxy
-from tests.postgres.server import Server
+from tests.postgres.server import START_S, Server
 
 SECRET = "s3cr3t-Wörd"
 
@@ -442,5 +444,26 @@ def test_i1_nothing_acknowledged_is_lost_with_the_server(how: signal.Signals) ->
         rows = backend.read(pen.number(), 1, 99)
         assert [row.seq for row in rows] == [1, 2, 3, 4, 5, 6]
         backend.close()
+    finally:
+        server.remove()
+
+
+def test_i11_a_server_that_is_damaged_is_not_said_to_be_away() -> None:
+    """It answers the first word of a connection with FATAL: invalid page; that was taken for a
+    server that cannot be reached, and one was told to check host and port."""
+    server = Server().start()
+    try:
+        url = server.new_url()
+        [(roles,)] = server.sql("SELECT pg_relation_filepath('pg_authid')")
+        server.stop()
+        with (server.data / roles).open("r+b") as file:
+            file.write(b"\xff" * 24)
+        server.launch()
+        until = time.monotonic() + START_S
+        with pytest.raises(Corrupt, match="invalid page") as damaged:
+            while time.monotonic() < until:
+                with contextlib.suppress(StoreUnavailable):  # it is starting
+                    PostgresBackend(url)
+        assert "restore" in str(damaged.value)
     finally:
         server.remove()

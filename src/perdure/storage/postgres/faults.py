@@ -94,6 +94,7 @@ def _state_of(words: str) -> str:
 
 
 _SAID = {
+    r"invalid page|could not read block": "XX001",
     r"certificate|does not support SSL|SSL error: .*alert": "TLS",
     r"authentication failed|no password supplied": "28P01",
     r'database ".*" does not exist': "3D000",
