@@ -59,7 +59,9 @@ WHY: dict[tuple[str, str], str] = {
         ("steps", name): "ours has the begin and end of its run in it; its own are not timed"
         for name in SAVERS
     },
-    ("concurrent", "DBOS, PostgreSQL"): "a run of ours begins with some 20 round trips",
+    ("concurrent", "DBOS, PostgreSQL"): (
+        "a run of ours begins with four or five round trips, and its begin and end are commits"
+    ),
     ("concurrent", ""): (
         "ours are runs, whose begin and end are commits as well, and take as long as 15 steps; "
         "with 40 steps each instead of 10 ours need less CPU than eventsourcing and SQLiteSession"
@@ -84,17 +86,17 @@ WHY: dict[tuple[str, str], str] = {
         "last snapshot"
     ),
     ("delete", ""): (
-        "theirs is a DELETE or two; ours is a commit, for which the state is read once more and a "
-        "last snapshot is written, and the log stays"
+        "theirs is a DELETE or two; ours is a commit that says so, for which the branch, its head "
+        "and its runs are read, and the log stays"
     ),
-    ("delete", "Restate"): "its purge is a record in its server's log; ours reads the state before",
+    ("delete", "Restate"): "its purge is a record in its server's log",
     ("signals", "Restate"): (
         "its handler stays loaded for a minute; a run of ours that waits is unloaded, and its "
         "signal begins a new turn of it"
     ),
     ("signals", "DBOS, PostgreSQL"): (
-        "its workflow waits in a thread; a run of ours is unloaded, and taken up in some 20 round "
-        "trips"
+        "its workflow waits in a thread; a run of ours is unloaded, and taken up in ten or twelve "
+        "round trips"
     ),
     ("files", "SQLiteSession"): _ROW,
     ("files", "eventsourcing"): _ROW,
