@@ -145,6 +145,10 @@ class Connection(psycopg.Connection[Any]):
                     return self._stop(self._result())
                 pgconn.consume_input()
                 if not pgconn.is_busy() and (result := pgconn.get_result()) is not None:
+                    # What may come yet is that its transaction could not commit.
+                    if pgconn.is_busy():
+                        rest = self.wait(generators.fetch_many(pgconn))
+                        return _checked([result, *rest][-1])
                     while (more := pgconn.get_result()) is not None:
                         result = more
                     return _checked(result)
