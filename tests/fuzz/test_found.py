@@ -86,6 +86,14 @@ def test_a_header_with_fields_of_other_types_is_refused(place: int, value: Any) 
         LogEntry(msgspec.msgpack.encode(fields), entry.payload).commit
 
 
+@pytest.mark.parametrize("fields", [[1], [1, "a", 1, "one"], [1, *range(13)]])
+def test_the_end_of_a_log_whose_header_has_other_fields_is_corrupt(fields: list[Any]) -> None:
+    """A header of too few fields was an IndexError to whoever wrote next; and one with a text for
+    its number would have been linked to."""
+    with pytest.raises(Corrupt, match="header is malformed"):
+        chain.tail_of(msgspec.msgpack.encode(fields), "a log")
+
+
 def test_a_header_nested_deep_is_unreadable() -> None:
     """It raised RecursionError."""
     with pytest.raises(Corrupt, match="unreadable"):

@@ -171,8 +171,14 @@ HINT = envelope.RESTORE_HINT
 
 
 def tail_of(header: bytes, target: str) -> Tail:
-    """The tail that a stored last header makes."""
+    """The tail that a stored last header makes.
+
+    Raises:
+        Corrupt, UnsupportedFormat: as they say.
+    """
     fields = read_header(header, target)
+    if tuple(map(type, fields)) != _TYPES:
+        raise Corrupt("its header is malformed", target=target, hint=HINT)
     return Tail(fields[3], commit_id(header), fields[8])
 
 
