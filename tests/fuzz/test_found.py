@@ -19,6 +19,7 @@ from perdure.core.names import is_seq
 from perdure.errors import Corrupt, NotFound, PerdureError, SchemaError, Unstorable
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.kinds import BUILT_IN
+from perdure.integrations.langgraph.moving_serde import Reader, Unread
 from perdure.integrations.langgraph.values import Coder
 from perdure.state.transfer import LogEntry
 from perdure.storage.port import Standing
@@ -84,6 +85,28 @@ def test_a_header_with_fields_of_other_types_is_refused(place: int, value: Any) 
     fields[place] = value
     with pytest.raises(Corrupt, match="malformed"):
         LogEntry(msgspec.msgpack.encode(fields), entry.payload).commit
+
+
+@pytest.mark.parametrize("place", [1, 5])
+def test_a_log_of_a_name_that_is_none_is_corrupt(place: int) -> None:
+    """An agent, or a branch, of a thousand letters was taken in, and could neither be asked for
+    nor deleted: its name is none."""
+    with perdure.open("memory://") as store:
+        store.agent("a").save({"n": 1}, "made")
+        entry = entries(store, "a")[0]
+    fields = msgspec.msgpack.decode(entry.header)
+    fields[place] = "n" * 1000
+    with perdure.open("memory://") as store:
+        with pytest.raises(Corrupt, match="1 to 200 characters"):
+            store.import_log([LogEntry(msgspec.msgpack.encode(fields), entry.payload)])
+        assert list(store.agents()) == []
+
+
+@pytest.mark.parametrize("text", ['{"a": ' * 3000 + "1" + "}" * 3000, "[" * 3000 + "]" * 3000])
+def test_json_of_langgraph_that_is_nested_deep_is_not_read(text: str) -> None:
+    """It raised RecursionError, in the middle of an import."""
+    value = Reader({}).loads_typed(("json", text.encode()))
+    assert isinstance(value, Unread)
 
 
 @pytest.mark.parametrize("fields", [[1], [1, "a", 1, "one"], [1, *range(13)]])

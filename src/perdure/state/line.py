@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.core import chain
+from perdure.core.names import check_name
+from perdure.errors import Corrupt
 from perdure.model import Checkpoint, Commit
 from perdure.state.projections import FindRow, RunRows
 from perdure.storage.port import Append
@@ -41,6 +43,8 @@ class Line:
             Corrupt: it does not follow.
         """
         chain.check_link(commit, self.last)
+        if commit.branch not in self.heads:
+            _check_names(commit)
         key = commit.cause.key
         digest = digest if digest is not None else asked(commit.cause.what)
         item = Append(
@@ -54,6 +58,17 @@ class Line:
         self.heads[commit.branch] = commit.seq
         self.last = commit
         return item
+
+
+def _check_names(commit: Commit) -> None:
+    """Whoever could not be asked for by name would be there, and could not be deleted."""
+    try:
+        check_name(commit.agent, "an agent")
+        check_name(commit.branch, "a branch")
+    except ValueError as error:
+        raise Corrupt(
+            str(error), target=f"agent {commit.agent!r:.60}, commit {commit.seq}", hint=chain.HINT
+        ) from error
 
 
 def _note(record: Any, commit: Commit, item: Append) -> None:

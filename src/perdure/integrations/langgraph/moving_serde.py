@@ -80,7 +80,10 @@ class Reader(jsonplus.JsonPlusSerializer):
             return self._lost(
                 f"LangGraph's serializer cannot read it: {str(error) or type(error).__name__}"
             )
-        return self._revived(value) if kind == "json" else value
+        try:
+            return self._revived(value) if kind == "json" else value
+        except RecursionError:
+            return self._lost("it is nested too deep")
 
     def _lost(self, problem: str) -> Unread:
         self.unread = True
