@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from perdure.core import chain
 from perdure.errors import Conflict, NeedsAttention, RunFailed
 from perdure.model import Lease
 from perdure.storage.locate import locate
+from perdure.storage.looks import Seen
 from perdure.storage.port import Append, Backend, Outcome, Ref
 from perdure.store import Store
 from tests.simulation import logs
@@ -32,7 +34,10 @@ class Recorder:
         self.calls: list[Call] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
+        found = getattr(self._backend, name)
+        mine: dict[str, Callable[..., Any]] = {"look": self._look, "take": self._take}
+        ours = mine.get(name)  # these, not every backend has
+        return partial(ours, found) if ours is not None else found
 
     def _note(self, began: int, asked: logs.Asked, answer: Any) -> None:
         self.calls.append(Call(self._who, began, time.monotonic_ns(), asked, answer))
@@ -64,6 +69,25 @@ class Recorder:
         asked = logs.Take(branch, executor, more.get("over"), more.get("release"))
         self._note(began, asked, logs.seen_after(asked, answer))
         return answer
+
+    def _look(self, look: Callable[..., Seen], agent: str, run: str) -> Seen:
+        began = time.monotonic_ns()
+        found = look(agent, run)
+        if found.agent is not None:
+            self._note(began, logs.Look(found.branch), logs.seen(found.ref))
+        return found
+
+    def _take(
+        self, take: Callable[..., tuple[Lease | Ref, Seen | None]], no: int, branch: str,
+        executor: str, over: int | None, agent: str, run: str,
+    ) -> tuple[Lease | Ref, Seen | None]:  # fmt: skip
+        began = time.monotonic_ns()
+        answer, found = take(no, branch, executor, over, agent, run)
+        asked = logs.Take(branch, executor, over, None)
+        self._note(began, asked, logs.seen_after(asked, answer))
+        if found is not None:
+            self._note(began, logs.Look(found.branch), logs.seen(found.ref))
+        return answer, found
 
 
 @perdure.agent(dict, name="counting")
