@@ -36,7 +36,7 @@ from perdure.state.context import Context
 from perdure.state.family import cancelled_to_parents, to_children, to_parent
 from perdure.state.following import MOVES
 from perdure.state.projections import FINISHED, row_problem, row_text
-from perdure.state.remaining import Unused, left_over
+from perdure.state.remaining import Unused
 from perdure.state.working import WorkingCopy
 from perdure.storage.looks import Look
 from perdure.storage.proposals import HERE, Extras
@@ -478,7 +478,7 @@ class Drive:
             if row.status in FINISHED:
                 backend, mail = self._means.context.backend, execution and execution.mail
                 unused = mail.unused(anew=anew) if mail else Unused.read(backend, self.id)
-                noted = {**record, **left_over(unused.signals, beside=record.get("value"))}
+                noted = unused.noted_in(record)
                 extras = replace(extras, records=[*records, noted], read_to=unused.read_to)
             try:
                 self.working.commit_delta([], self._cause(kind), extras)

@@ -27,7 +27,7 @@ from perdure.state.context import Context
 from perdure.state.family import CHILD, cancelled_to_parents, to_children
 from perdure.state.notes import note
 from perdure.state.projections import FINISHED, row_text
-from perdure.state.remaining import Unused, left_over
+from perdure.state.remaining import Unused
 from perdure.storage.port import Refused
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import SEQ_END, LogReader
@@ -420,10 +420,9 @@ class RunHandle(Generic[R]):
         sends = cancelled_to_parents([row]) + to_children(reader.commits(row.started), self._id)
         asked = self._context.backend.inbox(self._id, kind="cancel")
         unused = Unused.read(self._context.backend, self._id)
-        left = left_over(unused.signals)
         return replace(
             extras, sends=sends, consumed=[message.no for message in asked],
-            read_to=unused.read_to, records=[{**record, **left} for record in extras.records],
+            read_to=unused.read_to, records=[unused.noted_in(record) for record in extras.records],
         )  # fmt: skip
 
     def _reader(self) -> LogReader:

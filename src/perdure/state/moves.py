@@ -15,7 +15,7 @@ from perdure.model import Cause, Commit, RunInfo
 from perdure.state.family import cancelled_to_parents
 from perdure.state.flow import Flow
 from perdure.state.projections import MOVED
-from perdure.state.remaining import Unused, left_over
+from perdure.state.remaining import Unused
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.refusals import UnreadError
@@ -145,9 +145,7 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
 def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
     unused = [Unused.read(working.context.backend, run.id) for run in cancelled]
     return Extras(
-        records=[
-            {"t": "run-cancelled", "run": one.run, **left_over(one.signals)} for one in unused
-        ],
+        records=[one.noted_in({"t": "run-cancelled", "run": one.run}) for one in unused],
         runs=cancelled, sends=cancelled_to_parents(cancelled),
         read_to={run: no for one in unused for run, no in one.read_to.items()},
     )  # fmt: skip

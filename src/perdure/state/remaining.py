@@ -47,6 +47,10 @@ class Unused(Struct, frozen=True):
         """For `Extras`: refuses the commit where another one has come since."""
         return {self.run: self.last_no}
 
+    def noted_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The record that ends the run, with what it did not take; beside its result, if any."""
+        return {**record, **_left_over(self.signals, beside=record.get("value"))}
+
 
 def base_key(key: str) -> str:
     """The key that a signal was sent with first."""
@@ -59,9 +63,9 @@ def renewed(key: str, until: int) -> str:
     return f"{base_key(key)}↺{until}"
 
 
-def left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:
-    """For the record that ends a run: what it did not take; empty if there is nothing. Ends of its
-    children are not among it: their rows say those.
+def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:
+    """What a record holds of them; empty if there is nothing. Ends of the run's children are not
+    among it: their rows say those.
 
     Args:
         beside: the run's result, which goes before.
