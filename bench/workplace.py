@@ -1,4 +1,4 @@
-"""What the rows share: sizes, temporary folders, typed states, a store that takes long to fill."""
+"""What the rows share: sizes, temporary folders, a store that takes long to fill."""
 
 from __future__ import annotations
 
@@ -9,28 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel
-
 import perdure
 from bench.corpus import texts
+from bench.ticket import Message as Message
+from bench.ticket import Ticket as Ticket
 from perdure import Agent, Store
 
 TEXT_SIZE = 500
 WINDOW_BYTES = 1_000_000
-
-
-class Message(BaseModel):
-    role: str
-    content: str
-
-
-class Ticket(BaseModel):
-    """The typed state of every row."""
-
-    customer: str
-    status: str = "pending"
-    turns: int = 0
-    messages: list[Message] = []
 
 
 def messages(count: int, seed: int = 1) -> list[Message]:

@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import BaseModel
-
 import perdure
 from bench.peers.contest import (
     LISTED,
@@ -27,6 +25,7 @@ from bench.peers.contest import (
     token,
 )
 from bench.peers.serving import Answer, Missing, result
+from bench.ticket import Message, Ticket
 
 NAME = "conversation"
 CREATED = 1
@@ -40,17 +39,6 @@ PAUSE_S = 0.02
 
 pace = Pace()
 woken: list[float] = []
-
-
-class Message(BaseModel):
-    role: str
-    content: str
-
-
-class Ticket(BaseModel):
-    customer: str
-    status: str = "pending"
-    messages: list[Message] = []
 
 
 class Leaving(BaseException):
