@@ -31,7 +31,7 @@ FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 WHERE c.relnamespace = %s::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   AND a.attnum > 0
 UNION ALL
-SELECT 'index ' || replace(pg_get_indexdef(i.indexrelid), %s || '.', '')
+SELECT 'index ' || pg_get_indexdef(i.indexrelid)
 FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
 WHERE c.relnamespace = %s::regnamespace AND NOT c.relispartition
 UNION ALL
@@ -42,8 +42,9 @@ ORDER BY 1
 
 
 def picture(server: Server, name: str) -> str:
-    rows = server.sql(COLUMNS, name, name, name, name)
-    return "".join(f"{row[0]}\n" for row in rows).replace(" ON ONLY ", " ON ")
+    rows = server.sql(COLUMNS, name, name, name)
+    text = "".join(f"{row[0]}\n" for row in rows)
+    return text.replace(f"{name}.", "").replace(" ON ONLY ", " ON ")
 
 
 def test_the_schema_is_the_sum_of_the_migrations(

@@ -11,6 +11,7 @@ between, on the same place.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,31 @@ class BackendContract(
         pen.write("side")
         backend.lease(pen.number(), "side", "one")
         assert refused(backend.append([pen.make(drop_branch="side")[0]])[0]) == "held"
+
+    def test_who_is_refused_is_told_what_refuses(self, backend: Backend, pen: Pen) -> None:
+        """A lease that was given back while another asked for it was refused, with a branch that
+        nobody holds; and a commit that it had stood in the way of, as if the head had moved."""
+        pen.write()
+        no, ended = pen.number(), threading.Event()
+        linked_wrongly = Append(**{**fields(pen.make()[0]), "prev": bytes(33)})
+
+        def take_and_give_back() -> None:
+            for _ in range(300):
+                if isinstance(lease := backend.lease(no, "main", "one"), Lease):
+                    backend.lease(no, "main", None, release=lease.epoch)
+            ended.set()
+
+        with ThreadPoolExecutor() as other:
+            other.submit(take_and_give_back)
+            while not ended.is_set():
+                answer = backend.lease(no, "main", "two")
+                if isinstance(answer, Lease):
+                    backend.lease(no, "main", None, release=answer.epoch)
+                else:
+                    assert answer.held is not None, answer
+                outcome: Any = backend.append([linked_wrongly])[0]
+                if refused(outcome) != "stale":
+                    assert outcome.why == "held" and outcome.ref.held is not None, outcome
 
     # -- reopening and closing ---------------------------------------------------------------
 

@@ -93,12 +93,10 @@ BEGIN
     RAISE EXCEPTION 'messages for run % change too fast', p_run USING ERRCODE = '40001';
 END $$;
 
-CREATE FUNCTION {schema}.refusal_1(p_why text, p_agent_no bigint, p_ref text)
+CREATE FUNCTION {schema}.refusal_1(p_why text, p_ref {schema}.refs)
 RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('why', p_why, 'ref', (
-        SELECT to_jsonb(r) - 'agent_no' FROM {schema}.refs r
-        WHERE r.agent_no = p_agent_no AND r.name = p_ref
-    ))
+    SELECT jsonb_build_object('why', p_why, 'ref',
+        CASE WHEN p_ref.agent_no IS NOT NULL THEN to_jsonb(p_ref) - 'agent_no' END)
 $$;
 
 -- What comes along with a commit: the members of p_more, whose bytes are in p_bytes by place.
@@ -218,15 +216,15 @@ BEGIN
         AND r.name = CASE WHEN p_expected IS NULL THEN p_branch
                      ELSE p_more -> 'checkpoint' ->> 0 END;
     IF FOUND THEN
-        RETURN {schema}.refusal_1('exists', p_agent_no, v_ref.name);
+        RETURN {schema}.refusal_1('exists', v_ref);
     END IF;
     IF p_more ? 'drop_branch' THEN
         SELECT r.* INTO v_ref FROM {schema}.refs r
             WHERE r.agent_no = p_agent_no AND r.name = p_more ->> 'drop_branch';
         IF NOT FOUND OR v_ref.deleted OR v_ref.kind <> 'branch' THEN
-            RETURN {schema}.refusal_1('gone', p_agent_no, p_more ->> 'drop_branch');
+            RETURN {schema}.refusal_1('gone', v_ref);
         ELSIF v_ref.held IS NOT NULL THEN
-            RETURN {schema}.refusal_1('held', p_agent_no, v_ref.name);
+            RETURN {schema}.refusal_1('held', v_ref);
         END IF;
     END IF;
     IF p_expected IS NULL AND p_deleted THEN
@@ -235,23 +233,22 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Why a branch's head could not be moved.
+-- Why a branch's head cannot be moved. NULL: it can be, now: what stood in the way went meanwhile.
 CREATE FUNCTION {schema}.diagnosis_1(
     p_agent_no bigint, p_branch text, p_expected bigint, p_epoch bigint
 ) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_ref {schema}.refs;
-    v_why text;
 BEGIN
     SELECT r.* INTO v_ref FROM {schema}.refs r
         WHERE r.agent_no = p_agent_no AND r.name = p_branch;
-    v_why := CASE
-        WHEN NOT FOUND OR v_ref.deleted OR v_ref.kind <> 'branch' THEN 'gone'
-        WHEN v_ref.held IS DISTINCT FROM p_epoch THEN
-            CASE WHEN p_epoch IS NULL THEN 'held' ELSE 'fenced' END
-        ELSE 'moved'
+    RETURN CASE
+        WHEN NOT FOUND OR v_ref.deleted OR v_ref.kind <> 'branch'
+            THEN {schema}.refusal_1('gone', v_ref)
+        WHEN v_ref.held IS DISTINCT FROM p_epoch
+            THEN {schema}.refusal_1(CASE WHEN p_epoch IS NULL THEN 'held' ELSE 'fenced' END, v_ref)
+        WHEN v_ref.seq <> p_expected THEN {schema}.refusal_1('moved', v_ref)
     END;
-    RETURN {schema}.refusal_1(v_why, p_agent_no, p_branch);
 END $$;
 
 -- I2, I3, I4: one commit with all that comes along with it, or a refusal and nothing of it. A
@@ -266,6 +263,7 @@ CREATE FUNCTION {schema}.append_1(
 DECLARE
     v_deleted boolean;
     v_header bytea;
+    v_ref {schema}.refs;
     v_tx xid8;
     v_linked boolean;
 BEGIN
@@ -320,15 +318,17 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    IF p_expected IS NOT NULL THEN
+    LOOP
+        EXIT WHEN p_expected IS NULL;
         UPDATE {schema}.refs r SET seq = p_seq
             WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
               AND NOT r.deleted AND r.seq = p_expected AND r.held IS NOT DISTINCT FROM p_epoch;
-        IF NOT FOUND THEN
-            refusal := {schema}.diagnosis_1(p_agent_no, p_branch, p_expected, p_epoch);
+        EXIT WHEN FOUND;
+        refusal := {schema}.diagnosis_1(p_agent_no, p_branch, p_expected, p_epoch);
+        IF refusal IS NOT NULL THEN
             RETURN;
         END IF;
-    END IF;
+    END LOOP;
     v_linked := p_seq = 1;
     IF NOT v_linked THEN
         SELECT c.header, c.tx INTO v_header, v_tx FROM {schema}.commits c
@@ -344,8 +344,9 @@ BEGIN
     END IF;
     IF NOT v_linked THEN
         UPDATE {schema}.refs r SET seq = p_expected
-            WHERE p_expected IS NOT NULL AND r.agent_no = p_agent_no AND r.name = p_branch;
-        refusal := {schema}.refusal_1('stale', p_agent_no, p_branch);
+            WHERE p_expected IS NOT NULL AND r.agent_no = p_agent_no AND r.name = p_branch
+            RETURNING r.* INTO v_ref;
+        refusal := {schema}.refusal_1('stale', v_ref);
         RETURN;
     END IF;
     IF p_expected IS NULL THEN

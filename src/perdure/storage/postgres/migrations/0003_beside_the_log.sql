@@ -9,6 +9,8 @@ CREATE FUNCTION {schema}.lease_1(
     p_agent_no bigint, p_branch text, p_executor text, p_over bigint, p_release bigint,
     OUT taken bigint, OUT ref jsonb, OUT refusal jsonb
 ) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_ref {schema}.refs;
 BEGIN
     PERFORM {schema}.durable_1(true);
     PERFORM 1 FROM {schema}.standings;
@@ -25,13 +27,21 @@ BEGIN
         -- The epoch grows, so that the owner that was believed dead is fenced if it was not.
         UPDATE {schema}.refs r SET epoch = r.epoch + 1, held = NULL, holder = NULL
             WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.held = p_over;
-    ELSE
-        UPDATE {schema}.refs r SET epoch = r.epoch + 1, held = r.epoch + 1, holder = p_executor
-            WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
-              AND NOT r.deleted AND r.held IS NOT DISTINCT FROM p_over
-            RETURNING r.held INTO taken;
     END IF;
-    ref := {schema}.refusal_1('', p_agent_no, p_branch) -> 'ref';
+    LOOP
+        IF p_release IS NULL AND p_executor IS NOT NULL THEN
+            UPDATE {schema}.refs r SET epoch = r.epoch + 1, held = r.epoch + 1, holder = p_executor
+                WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
+                  AND NOT r.deleted AND r.held IS NOT DISTINCT FROM p_over
+                RETURNING r.held INTO taken;
+        END IF;
+        SELECT r.* INTO v_ref FROM {schema}.refs r
+            WHERE r.agent_no = p_agent_no AND r.name = p_branch;
+        -- Refused is who finds what refuses: else it went since, and the lease can be had.
+        EXIT WHEN taken IS NOT NULL OR p_release IS NOT NULL OR p_executor IS NULL OR NOT FOUND
+            OR v_ref.kind <> 'branch' OR v_ref.deleted OR v_ref.held IS DISTINCT FROM p_over;
+    END LOOP;
+    ref := {schema}.refusal_1('', v_ref) -> 'ref';
 END $$;
 
 -- What there is of an agent and of a run, all at one moment (the query's): a row for each thing, its
