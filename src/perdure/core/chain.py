@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from perdure.core import codec, envelope, ops
 from perdure.core.ops import Op, OpError
@@ -27,10 +27,45 @@ SHA256 = b"\x01"
 ID_SIZE = 33
 _DOMAIN = b"perdure.commit.v1\0"
 
-NUMBER_MAX = 2**62
-_TYPES = (int, str, int, int, bytes, str, list, list, int, str, int, list, bytes, bytes)
+_Number = Annotated[int, Meta(ge=0, le=2**62)]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+
+
+class _Said(Struct, frozen=True, gc=False):
+    """The fields of a cause but its kind, under their short names; those of newer versions are
+    left out."""
+
+    w: str = ""
+    r: str | None = None
+    s: str | None = None
+    k: str | None = None
+    t: str | None = None
+    g: str | None = None
+    l: tuple[str, ...] = ()  # noqa: E741
+    x: tuple[int, ...] = ()
+
+
+class _Header(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """A header as it is decoded: its fields in their order, each of its type."""
+
+    version: Literal[1]
+    agent: str
+    incarnation: Annotated[int, Meta(ge=1, le=2**62)]
+    seq: int
+    prev: bytes
+    branch: str
+    parents: tuple[Annotated[int, Meta(ge=1)], ...]
+    schema: tuple[str, int, int]
+    at: Annotated[int, Meta(ge=0, le=MICROS_MAX)]
+    executor: str
+    epoch: _Number
+    cause: tuple[str, _Said]
+    payload_id: bytes
+    payload_digest: bytes
+
+
+_decode_header = msgspec.msgpack.Decoder(_Header).decode
 
 
 class Tail(Struct, frozen=True, gc=False):
@@ -125,28 +160,6 @@ def _cause_to_wire(cause: Cause) -> list[Any]:
     return [cause.kind, rest]
 
 
-_USUAL = frozenset("wrs")
-_TEXTS = frozenset("wrsktg")
-
-
-def _cause_from_wire(wire: list[Any]) -> Cause:
-    kind, rest = wire
-    if type(rest) is not dict:
-        raise TypeError("a cause's fields are a map")
-    for name, value in rest.items():  # one that is not named here is a newer version's
-        if (type(value) is not str and name in _TEXTS) or type(kind) is not str:
-            raise TypeError("the words of a cause are texts")
-    get = rest.get  # in the order of `Cause`; what newer versions wrote beside is left out
-    if rest.keys() <= _USUAL:
-        return Cause(kind, get("w", ""), get("r"), get("s"))
-    tags, refers = tuple(get("l", ())), tuple(get("x", ()))
-    if not all(type(tag) is str for tag in tags) or not all(type(seq) is int for seq in refers):
-        raise TypeError("tags are texts, and refers are numbers")
-    return Cause(
-        kind, get("w", ""), get("r"), get("s"), get("k"), get("t"), get("g"), tags, refers
-    )  # fmt: skip
-
-
 def read_header(header: bytes, target: str) -> list[Any]:
     """The fields of a header, in the order of docs/format.md.
 
@@ -176,10 +189,16 @@ def tail_of(header: bytes, target: str) -> Tail:
     Raises:
         Corrupt, UnsupportedFormat: as they say.
     """
-    fields = read_header(header, target)
-    if tuple(map(type, fields)) != _TYPES:
-        raise Corrupt("its header is malformed", target=target, hint=HINT)
-    return Tail(fields[3], commit_id(header), fields[8])
+    fields = _typed_header(header, target)
+    return Tail(fields.seq, commit_id(header), fields.at)
+
+
+def _typed_header(header: bytes, target: str) -> _Header:
+    try:
+        return _decode_header(header)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        read_header(header, target)  # is it another version's, or none at all?
+        raise Corrupt(f"its header is malformed: {error}", target=target, hint=HINT) from error
 
 
 def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> Commit:
@@ -189,33 +208,22 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
         Corrupt: naming agent and commit.
     """
     target = f"agent {agent!r}, commit {seq}"
-    fields = read_header(header, target)
-    try:
-        (
-            _, name, incarnation, at_seq, prev, branch, parents, schema, at, executor, epoch,
-            cause, _, payload_digest,
-        ) = fields  # fmt: skip
-        if tuple(map(type, fields)) != _TYPES or tuple(map(type, schema)) != (str, int, int):
-            raise TypeError("a field is of another type")
-        if not 0 < incarnation <= NUMBER_MAX or not 0 <= epoch <= NUMBER_MAX:
-            raise ValueError("a number is none that a store can keep")
-        if name != agent or at_seq != seq:
-            raise Corrupt(
-                f"its header is that of agent {name!r}, commit {at_seq}", target=target, hint=HINT
-            )
-        if not 0 <= at <= MICROS_MAX:
-            raise Corrupt(f"names {at!r:.40} as its time", target=target, hint=HINT)
-        for parent in parents:
-            if type(parent) is not int or not 0 < parent < seq:
-                raise Corrupt(f"names {parents} as its parents", target=target, hint=HINT)
-        delta, records = read_payload(payload, payload_digest, target)
-        return Commit(
-            name, incarnation, seq, commit_id(header), prev, branch, tuple(parents), schema[0],
-            (schema[1], schema[2]), at, executor, epoch, _cause_from_wire(cause),
-            delta, records, len(header) + len(payload or b""),
+    read = _typed_header(header, target)
+    if read.agent != agent or read.seq != seq:
+        raise Corrupt(
+            f"its header is that of agent {read.agent!r}, commit {read.seq}", target=target,
+            hint=HINT,
         )  # fmt: skip
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
-        raise Corrupt("its header is malformed", target=target, hint=HINT) from error
+    parents, (schema_id, major, minor), (kind, said) = read.parents, read.schema, read.cause
+    if parents and max(parents) >= seq:
+        raise Corrupt(f"names {parents} as its parents", target=target, hint=HINT)
+    delta, records = read_payload(payload, read.payload_digest, target)
+    return Commit(
+        agent, read.incarnation, seq, commit_id(header), read.prev, read.branch, parents, schema_id,
+        (major, minor), read.at, read.executor, read.epoch,
+        Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x),
+        delta, records, len(header) + len(payload or b""),
+    )  # fmt: skip
 
 
 def read_payload(
