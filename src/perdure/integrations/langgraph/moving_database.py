@@ -9,13 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row, tuple_row
 
-from perdure.core.urls import shown
+from perdure.core.urls import read_postgres, shown
 from perdure.errors import Corrupt, NotAStore, NotFound, PerdureError, StoreUnavailable
 
 DEFAULTS: dict[str, Any] = {
@@ -45,7 +44,8 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.shown = shown(url)
-        conninfo, self._schema = _parse(url)
+        conninfo, own = read_postgres(url, ("schema",))
+        self._schema = own.get("schema")
         secrets = [str(conninfo[name]) for name in _SECRETS if conninfo.get(name)]
         self._hidden = [word for secret in secrets for word in (secret, quote(secret, ""))]
         try:
@@ -143,29 +143,3 @@ _UNAVAILABLE = {
            "user; " + _AGAIN),
     "58": ("the server has an input/output error", "see its log; the disk may be failing"),
 }  # fmt: skip
-
-
-def _parse(url: str) -> tuple[dict[str, Any], str | None]:
-    """What libpq gets, and the schema that is named."""
-    base, _, query = url.partition("?")
-    if base.count("@") > 1 or "#" in base:
-        raise ValueError(
-            "a PostgreSQL URL with an '@' or '#' in its password: write them as %40 and %23"
-        )
-    options = parse_qsl(query, keep_blank_values=True)
-    schema = dict(options).get("schema")
-    kept = urlencode([one for one in options if one[0] != "schema"], quote_via=quote)
-    conninfo: dict[str, Any] = {}
-    try:
-        conninfo = conninfo_to_dict(base + ("?" + kept if kept else ""))
-        ports = str(conninfo.get("port", "")).split(",")
-        known = all(not port or port.isdigit() for port in ports)
-    except psycopg.Error:
-        known = False
-    if not known:  # libpq would say what it stumbled over: a part of the password, maybe
-        raise ValueError(
-            "libpq cannot read this PostgreSQL URL: write it as "
-            "postgresql://user:password@host:port/database?schema=name, with special characters "
-            "of the password as %XX"
-        ) from None
-    return conninfo, schema

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote
 
-import psycopg
 from msgspec import Struct
-from psycopg.conninfo import conninfo_to_dict
+
+from perdure.core.urls import read_postgres
 
 SCHEMA = "perdure"
 OWN = ("schema", "partitions", "pool_size", "pool_timeout", "deadline", "retry")
@@ -68,31 +68,7 @@ def parse(url: str) -> Address:
     Raises:
         ValueError: libpq cannot read it, or an option is out of its bounds.
     """
-    base, _, query = url.partition("?")
-    if base.count("@") > 1 or "#" in url:
-        raise ValueError(
-            "a PostgreSQL URL with an '@' or '#' in its password: write them as %40 and %23"
-        )
-    options, kept = {}, []
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name in OWN:
-            options[name] = value
-        else:
-            kept.append((name, value))
-    conninfo: dict[str, Any] = {}
-    try:
-        conninfo = conninfo_to_dict(base + ("?" + urlencode(kept, quote_via=quote) if kept else ""))
-        ports_ok = all(
-            not port or port.isdigit() for port in str(conninfo.get("port", "")).split(",")
-        )
-    except psycopg.Error:
-        ports_ok = False
-    if not ports_ok:  # libpq would say what it stumbled over: a part of the password, maybe
-        raise ValueError(
-            "libpq cannot read this PostgreSQL URL: write it as "
-            "postgresql://user:password@host:port/database?schema=name, with special characters of "
-            "the password as %XX"
-        ) from None
+    conninfo, options = read_postgres(url, OWN)
     schema = options.get("schema", SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
         raise ValueError(
