@@ -57,6 +57,10 @@ def commit(workplace: Workplace) -> Iterator[Line]:
         ratio(least, plainly), note="no commit of this format in Python is below it",
     )  # fmt: skip
     yield Line(
+        "straight line, p99", Figure(least.p99), Figure(plainly.p99, name=APPEND),
+        ratio(least, plainly, worst),
+    )  # fmt: skip
+    yield Line(
         "durable commit, median", Figure(ours.median), Figure(least.median, name=STRAIGHT),
         ratio(ours, least),
     )  # fmt: skip
