@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from perdure import SnapshotPolicy
 from perdure.core.values import copy, same
 from perdure.errors import Corrupt
 from perdure.storage import snapshots
+from perdure.storage.reader import LogReader
 
 POLICIES = {
     "default": SnapshotPolicy(),
@@ -166,6 +168,32 @@ def test_i9_a_snapshot_of_a_long_list_writes_its_end(store, place):
     )
     assert after.snapshots == before.snapshots + 5
     assert len(place.open().agent("a").state["items"]) == 10_000
+
+
+def test_long_states_have_longer_leaves_and_short_ones_short_tails(place):
+    """Each snapshot seals what came since as one leaf, and short leaves compress badly: a LangGraph
+    thread of 5,000 messages took 2.05 times its text, and 1.97 with leaves of twice the length. A
+    state of a few messages is not to pay for that with a longer tail to replay. Who opens the store
+    anew goes on by the same rule."""
+    rng = random.Random(8)
+    with place.open() as store:
+        append_texts(store.agent("a", initial={"items": []}), rng, 300)
+    store = place.open()
+    append_texts(store.agent("a"), rng, 300)
+    info = store._context.backend.agent("a")
+    assert info is not None
+    seqs = LogReader(store._context.backend, info).snapshot_seqs()
+    gaps = [after - before for before, after in pairwise([1, *seqs])]
+    assert 50 < gaps[0] == gaps[1] < 70  # 64 KiB, of 1 KiB each and what replaying them costs
+    assert 1.9 * gaps[0] < gaps[-1] < 2.1 * gaps[0]
+    assert gaps == sorted(gaps)
+    store.agent("a").verify()
+
+
+def append_texts(agent: Any, rng: random.Random, count: int) -> None:
+    for _ in range(count):
+        with agent.edit() as draft:
+            draft["items"].append(rng.randbytes(700).hex())
 
 
 def test_time_passes_for_a_log_without_a_snapshot(place, monkeypatch):

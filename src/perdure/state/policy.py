@@ -8,6 +8,10 @@ from types import UnionType
 from msgspec import Struct
 
 WEIGHT_MIN = 64 * 1024
+WEIGHT_LONG = 128 * 1024
+"""Where the last snapshot holds twice as much, or more: then replaying so much is little beside
+reading it, and the longer leaves compress better."""
+
 RESTING = ("run-waiting", "run-finished")
 RESTING_WEIGHT_MIN = 8 * 1024
 """When a run is unloaded the next thing to happen is that somebody reads the state, and waits."""
@@ -19,8 +23,9 @@ class SnapshotPolicy(Struct, frozen=True):
     Snapshots are a cache: any policy, also none, gives the same states.
 
     Attributes:
-        by_weight: when the deltas since the last one outweigh it (64 KiB at least; 8 where a run is
-            unloaded): the cost per commit stays O(change), the cost of reading O(state).
+        by_weight: when the deltas since the last one outweigh what it wrote, and half of what it
+            holds (64 KiB at least, and at most 128 of that half; 8 where a run is unloaded): the
+            cost per commit stays O(change), the cost of reading O(state).
         every_commits: after so many commits; None: not by count.
         every_seconds: with the first commit after so much time; None: not by time.
         on: with commits of these kinds or whose words are among these, e.g. ``{"checkpoint"}``.
@@ -40,18 +45,21 @@ class SnapshotPolicy(Struct, frozen=True):
         _check_words("on", self.on)
 
     def due(
-        self, weight: int, last_size: int, commits: int, age_s: float, kind: str, what: str
+        self, weight: int, wrote: int, holds: int, commits: int, age_s: float, kind: str, what: str
     ) -> bool:
         """Whether the commit at hand shall carry a snapshot.
 
         Args:
             weight: bytes of deltas since the last snapshot.
-            last_size: bytes that the last snapshot wrote.
+            wrote: bytes that the last snapshot wrote.
+            holds: bytes of it, those included that it shares with earlier ones.
             commits, age_s: how many commits and seconds it is behind.
         """
-        least = RESTING_WEIGHT_MIN if kind in RESTING else WEIGHT_MIN
+        least = max(WEIGHT_MIN, min(holds // 2, WEIGHT_LONG))
+        if kind in RESTING:
+            least = RESTING_WEIGHT_MIN
         return (
-            (self.by_weight and weight >= max(least, last_size))
+            (self.by_weight and weight >= max(least, wrote))
             or (self.every_commits is not None and commits >= self.every_commits)
             or (self.every_seconds is not None and age_s >= self.every_seconds)
             or kind in self.on

@@ -22,7 +22,8 @@ class SinceSnapshot:
         self._weight = 0
         self._commits = 0
         self._at = 0
-        self._size = 0
+        self._wrote = 0
+        self._holds = 0
 
     def begin(self, folded: Folded, *, migrated: bool) -> None:
         """From a state as it was read."""
@@ -30,6 +31,7 @@ class SinceSnapshot:
         self._weight = folded.weight
         self._commits = folded.commits
         self._at = folded.snapshot_at
+        self._holds = folded.snapshot_size
 
     def begin_ageing(self, at: int) -> None:
         """Until there is a snapshot, ages count from here (micros)."""
@@ -50,7 +52,7 @@ class SinceSnapshot:
         policy = context.snapshots
         ages = self._at and policy.every_seconds is not None
         return policy.due(
-            self._weight, self._size, self._commits,
+            self._weight, self._wrote, self._holds, self._commits,
             (context.backend.now() - self._at) / 1e6 if ages else 0.0, cause.kind, cause.what,
         )  # fmt: skip
 
@@ -59,7 +61,9 @@ class SinceSnapshot:
     ) -> tuple[StoredSnapshot, Callable[[int], None]]:
         """Encode a snapshot, and what to call, with its time, once it is stored. O(state)."""
         snapshot, stored = snapshots.write(state, self._leaves, agent, incarnation, parent)
-        self._size = len(snapshot.manifest) + sum(map(len, snapshot.leaves.values()))
+        fresh = sum(map(len, snapshot.leaves.values()))
+        self._wrote = len(snapshot.manifest) + fresh
+        self._holds += fresh  # but for leaves that were given up: an estimate is enough
 
         def begin_anew(at: int) -> None:
             stored()

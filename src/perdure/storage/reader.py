@@ -47,6 +47,7 @@ class Folded(Struct):
         weight: bytes of deltas since the nearest snapshot, and what reading them costs beside.
         commits: commits since it.
         snapshot_at: micros of that snapshot's commit; without one, of the first commit.
+        snapshot_size: bytes of that snapshot and all of its leaves; 0 without one.
     """
 
     seq: int
@@ -57,6 +58,7 @@ class Folded(Struct):
     weight: int
     commits: int
     snapshot_at: int
+    snapshot_size: int
 
 
 class LogReader:
@@ -260,12 +262,12 @@ class LogReader:
         pending: list[Commit] = []
         state: Plain = None
         leaves = Leaves()
-        snapshot_at = 0
+        snapshot_at = size = 0
         newest: Commit | None = None
         for commit, row in self._ancestor_rows(seq):
             newest = newest or commit
             if row.snapshotted and snapshots_too:
-                state, leaves = self._read_snapshot(commit)
+                state, leaves, size = self._read_snapshot(commit)
                 snapshot_at = commit.at_micros
                 break
             pending.append(commit)
@@ -280,7 +282,7 @@ class LogReader:
             weighed += weight(commit.delta, commit.size)
         return Folded(
             seq, state, newest.schema_id, newest.schema_version, leaves, weighed, len(pending),
-            snapshot_at,
+            snapshot_at, size,
         )  # fmt: skip
 
     def apply(self, state: Plain, commit: Commit) -> Plain:
@@ -290,12 +292,14 @@ class LogReader:
         except OpError as error:
             raise Corrupt(str(error), target=self.target(commit.seq), hint=chain.HINT) from error
 
-    def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves]:
+    def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves, int]:
+        """A snapshot's state, its leaves, and the bytes of all."""
         stored = self._backend.snapshot(self.no, commit.seq)
         target = f"agent {self.name!r}, snapshot at commit {commit.seq}"
         if stored is None:
             raise Corrupt("the snapshot vanished", target=target, hint=snapshots.HINT)
-        return snapshots.read(stored, target, self.name, self.incarnation, commit.parent)
+        state, leaves = snapshots.read(stored, target, self.name, self.incarnation, commit.parent)
+        return state, leaves, len(stored.manifest) + sum(map(len, stored.leaves.values()))
 
     def snapshot_seqs(self) -> list[int]:
         """Where snapshots are stored."""

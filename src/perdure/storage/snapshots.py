@@ -32,7 +32,7 @@ from perdure.errors import Corrupt
 from perdure.storage.port import StoredSnapshot
 
 VERSION = 1
-LEAF_BYTES = 64 * 1024
+LEAF_BYTES = 128 * 1024
 LEAF_BYTES_MIN = 8 * 1024
 """The last items of a list are a leaf, too, from here on: else each snapshot would write them into
 its manifest, time and again. What changes in a leaf costs the leaf, at the next snapshot."""
