@@ -113,9 +113,8 @@ def _unusual(data: bytes, target: str) -> int:
 
 
 def _inflate(body: bytes, features: int, target: str) -> bytes:
-    import zstandard
-
-    unpack = _tools().unpack_long
+    tools = _tools()
+    unpack = tools.unpack_long
     if features & DICTIONARY:
         number, body = body[: len(dictionary.ID)], body[len(dictionary.ID) :]
         if number != dictionary.ID:
@@ -123,13 +122,13 @@ def _inflate(body: bytes, features: int, target: str) -> bytes:
                 f"packed with dictionary {number.hex() or 'none'}", target=target,
                 hint="read it with a newer perdure",
             )  # fmt: skip
-        unpack = _tools().unpack
+        unpack = tools.unpack
     try:
-        size = zstandard.frame_content_size(body)  # below 0: it does not say it
+        size = tools.size(body)  # below 0: it does not say it
         if not 0 <= size <= min(BODY_MAX, RATIO_MAX * len(body)):
             raise Corrupt("announces an absurd size", target=target, hint=RESTORE_HINT)
-        return unpack(body, max_output_size=BODY_MAX)
-    except zstandard.ZstdError as error:
+        return unpack(body)
+    except tools.broken as error:
         raise Corrupt(f"a broken zstd frame: {error}", target=target, hint=RESTORE_HINT) from error
 
 
@@ -156,6 +155,8 @@ class _Tools:
         self.unpack = zstandard.ZstdDecompressor(dict_data=known).decompress
         self.pack_long = zstandard.ZstdCompressor(level=LEVEL_LONG).compress
         self.unpack_long = zstandard.ZstdDecompressor().decompress
+        self.size = zstandard.frame_content_size
+        self.broken = zstandard.ZstdError
 
 
 def _tools() -> _Tools:

@@ -6,7 +6,7 @@ alone (I6). Wire forms: docs/format.md ("Ops"). Lists and texts count items and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
@@ -110,11 +110,11 @@ def from_wire(wire: Any) -> Op:
         OpError: it is none.
     """
     try:
-        code, path, *fields = wire
-        op = _KINDS[code](tuple(path), *fields)
+        code, fields = wire[0], wire[2:]
+        op = _KINDS[code](tuple(wire[1]), *fields)
         if code in _COUNTED:
             _check_counts(fields)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, LookupError) as error:
         raise OpError(f"not an op: {wire!r:.80}") from error
     return op  # type: ignore[no-any-return]
 
@@ -136,7 +136,7 @@ def apply(root: Plain, op: Op) -> Plain:
         OpError: the op does not fit. The tree may not be trusted afterwards.
     """
     try:
-        return _apply(root, op)
+        return _APPLIED[type(op)](root, op)
     except (
         LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
     ) as error:  # fmt: skip
@@ -144,34 +144,58 @@ def apply(root: Plain, op: Op) -> Plain:
         raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
 
 
-def _apply(root: Plain, op: Op) -> Plain:
-    match op:
-        case Set(path=()):
-            return op.value
-        case Set():
-            look_up(root, op.path[:-1])[op.path[-1]] = op.value
-        case Delete():
-            del look_up(root, op.path[:-1])[op.path[-1]]
-        case Append():
-            _list(root, op.path).extend(op.values)
-        case Splice():
-            items = _list(root, op.path)
-            _within(op.index + op.removed, len(items))
-            items[op.index : op.index + op.removed] = op.values
-        case Move():
-            items = _list(root, op.path)
-            items.insert(op.target, items.pop(op.source))
-        case SetAdd():
-            look_up(root, op.path).update(op.members)
-        case SetRemove():
-            look_up(root, op.path).difference_update(op.members)
-        case TextSplice():
-            text = look_up(root, op.path)
-            _within(op.index + op.removed, len(text))
-            return _put(root, op.path, text[: op.index] + op.text + text[op.index + op.removed :])
-        case Increment():
-            return _put(root, op.path, add(look_up(root, op.path), op.by))
+def _set(root: Plain, op: Set) -> Plain:
+    return _put(root, op.path, op.value)
+
+
+def _delete(root: Plain, op: Delete) -> Plain:
+    del look_up(root, op.path[:-1])[op.path[-1]]
     return root
+
+
+def _append(root: Plain, op: Append) -> Plain:
+    _list(root, op.path).extend(op.values)
+    return root
+
+
+def _splice(root: Plain, op: Splice) -> Plain:
+    items = _list(root, op.path)
+    _within(op.index + op.removed, len(items))
+    items[op.index : op.index + op.removed] = op.values
+    return root
+
+
+def _text_splice(root: Plain, op: TextSplice) -> Plain:
+    text = look_up(root, op.path)
+    _within(op.index + op.removed, len(text))
+    return _put(root, op.path, text[: op.index] + op.text + text[op.index + op.removed :])
+
+
+def _increment(root: Plain, op: Increment) -> Plain:
+    return _put(root, op.path, add(look_up(root, op.path), op.by))
+
+
+def _set_add(root: Plain, op: SetAdd) -> Plain:
+    look_up(root, op.path).update(op.members)
+    return root
+
+
+def _set_remove(root: Plain, op: SetRemove) -> Plain:
+    look_up(root, op.path).difference_update(op.members)
+    return root
+
+
+def _move(root: Plain, op: Move) -> Plain:
+    items = _list(root, op.path)
+    items.insert(op.target, items.pop(op.source))
+    return root
+
+
+_APPLIED: dict[type, Callable[[Plain, Any], Plain]] = {
+    Set: _set, Delete: _delete, Append: _append, Splice: _splice, TextSplice: _text_splice,
+    Increment: _increment, SetAdd: _set_add, SetRemove: _set_remove, Move: _move,
+}  # fmt: skip
+"""By kind: who rehydrates a state applies thousands, and a `match` tries one kind after another."""
 
 
 def _list(root: Plain, path: Path) -> list[Plain]:

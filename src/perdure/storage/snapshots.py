@@ -63,8 +63,9 @@ class Leaves:
         if not self.lists:
             return
         for op in delta:
-            for path in [path for path in self.lists if self._breaks(op, path)]:
-                del self.lists[path]
+            for path in [path for path in self.lists if _meet(op.path, path)]:
+                if self._breaks(op, path):
+                    del self.lists[path]
 
     def _breaks(self, op: Op, path: Path) -> bool:
         """Whether nothing of the list at `path` can be kept; trims it where a part can."""
@@ -114,6 +115,11 @@ class Leaves:
             kept += 1
         del sealed.leaves[kept:]
         return bool(sealed.leaves)
+
+
+def _meet(one: Path, other: Path) -> bool:
+    """Whether two paths may have anything in common: seen by their first keys."""
+    return not one or not other or one[0] == other[0]
 
 
 def write(
