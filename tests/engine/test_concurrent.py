@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -216,16 +217,22 @@ def test_a_timeout_longer_than_a_stall_is_waited_for_again(
 def test_what_a_thread_did_for_a_cancelled_call_is_recorded(runs: Async, crash: Crashes) -> None:
     """The thread could not be ended, and did its work; the outcome was thrown away."""
 
+    patience: list[Callable[[], object]] = []
+
     @perdure.tool(on_crash="ask")
     def pay(cents: int) -> int:
         crash.note(cents)
+        patience[-1]()
         time.sleep(0.3)
         return cents
 
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> str:
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(0.05 if crash.calls else None) as limit:
+                now = partial(limit.reschedule, 0.0)
+                patience.append(partial(loop.call_soon_threadsafe, now))
                 await run.call(pay, 5)
         except TimeoutError:
             pass
