@@ -172,9 +172,9 @@ def test_i9_a_snapshot_of_a_long_list_writes_its_end(store, place):
 
 def test_long_states_have_longer_leaves_and_short_ones_short_tails(place):
     """Each snapshot seals what came since as one leaf, and short leaves compress badly: a LangGraph
-    thread of 5,000 messages took 2.05 times its text, and 1.97 with leaves of twice the length. A
-    state of a few messages is not to pay for that with a longer tail to replay. Who opens the store
-    anew goes on by the same rule."""
+    thread of 5,000 messages took 2.05 times its text, and takes 1.99 with leaves half as long
+    again. A state of a few messages is not to pay for that with a longer tail to replay. Who opens
+    the store anew goes on by the same rule."""
     rng = random.Random(8)
     with place.open() as store:
         append_texts(store.agent("a", initial={"items": []}), rng, 300)
@@ -185,7 +185,7 @@ def test_long_states_have_longer_leaves_and_short_ones_short_tails(place):
     seqs = LogReader(store._context.backend, info).snapshot_seqs()
     gaps = [after - before for before, after in pairwise([1, *seqs])]
     assert 50 < gaps[0] == gaps[1] < 70  # 64 KiB, of 1 KiB each and what replaying them costs
-    assert 1.9 * gaps[0] < gaps[-1] < 2.1 * gaps[0]
+    assert 1.4 * gaps[0] < gaps[-1] < 1.6 * gaps[0]
     assert gaps == sorted(gaps)
     store.agent("a").verify()
 

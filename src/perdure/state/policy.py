@@ -8,9 +8,9 @@ from types import UnionType
 from msgspec import Struct
 
 WEIGHT_MIN = 64 * 1024
-WEIGHT_LONG = 128 * 1024
-"""Where the last snapshot holds twice as much, or more: then replaying so much is little beside
-reading it, and the longer leaves compress better."""
+WEIGHT_LONG = 96 * 1024
+"""Where the last snapshot holds twice as much, or more: replaying so much is little beside reading
+that, and longer leaves compress better."""
 
 RESTING = ("run-waiting", "run-finished")
 RESTING_WEIGHT_MIN = 8 * 1024
@@ -24,7 +24,7 @@ class SnapshotPolicy(Struct, frozen=True):
 
     Attributes:
         by_weight: when the deltas since the last one outweigh what it wrote, and half of what it
-            holds (64 KiB at least, and at most 128 of that half; 8 where a run is unloaded): the
+            holds (64 KiB at least, and at most 96 of that half; 8 where a run is unloaded): the
             cost per commit stays O(change), the cost of reading O(state).
         every_commits: after so many commits; None: not by count.
         every_seconds: with the first commit after so much time; None: not by time.

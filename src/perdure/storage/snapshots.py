@@ -63,7 +63,10 @@ class Leaves:
         if not self.lists:
             return
         for op in delta:
-            for path in [path for path in self.lists if _meet(op.path, path)]:
+            at = op.path
+            for path in list(self.lists):
+                if at and path and at[0] != path[0]:  # most ops are elsewhere
+                    continue
                 if self._breaks(op, path):
                     del self.lists[path]
 
@@ -115,11 +118,6 @@ class Leaves:
             kept += 1
         del sealed.leaves[kept:]
         return bool(sealed.leaves)
-
-
-def _meet(one: Path, other: Path) -> bool:
-    """Whether two paths may have anything in common: seen by their first keys."""
-    return not one or not other or one[0] == other[0]
 
 
 def write(
