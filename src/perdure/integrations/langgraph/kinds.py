@@ -134,8 +134,6 @@ class ModelKind(Kind):
 
         The way of most messages: long threads have thousands, and somebody waits for them.
         """
-        if not _are_scalars(map(type, plain.values())):
-            return None
         build = self._shapes.get(shape := tuple(plain))
         if build is None:
             build = self._builder(plain)
@@ -145,24 +143,36 @@ class ModelKind(Kind):
         return build(plain)
 
     def _builder(self, plain: dict[str, Any]) -> Callable[[dict[str, Any]], Any] | None:
-        """What builds an instance from a map with such keys; None: it takes more than that."""
+        """What builds an instance from a map with such keys, or None where a value is no scalar;
+        None: it takes more than that."""
         given = plain.keys() - {TAG}
         if not self._terse or not self._required <= given <= self._names or self._private:
             return None
-        made = [(name, make) for name, make in self._made if name not in given]
-        template, model, keeps_extra = self._template, self.model, self._keeps_extra
+        more = [(name, make) for name, make in self._made if name not in given]
+        # What is alike for all is bound once: this is called for each of thousands.
+        own_of, names_of, scalars = self._template.copy, given.copy, _IMMUTABLE
+        new, model, keeps_extra = _new, self.model, self._keeps_extra
+        set_dict, set_names, set_extra, set_private = (
+            _set_dict,
+            _set_names,
+            _set_extra,
+            _set_private,
+        )
 
         def build(plain: dict[str, Any]) -> Any:
-            own = template | plain
-            del own[TAG]
-            for name, make in made:
+            own = own_of()
+            for name in given:
+                value = own[name] = plain[name]
+                if type(value) not in scalars:
+                    return None
+            for name, make in more:
                 own[name] = make()
-            made_one = _new(model)
-            _set_dict(made_one, own)
-            _set_extra(made_one, {} if keeps_extra else None)
-            _set_names(made_one, set(given))
-            _set_private(made_one, None)
-            return made_one
+            one = new(model)
+            set_dict(one, own)
+            set_extra(one, {} if keeps_extra else None)
+            set_names(one, names_of())
+            set_private(one, None)
+            return one
 
         return build
 
@@ -203,7 +213,6 @@ _set_dict, _set_names, _set_extra, _set_private = (
     )
 )  # fmt: skip
 _IMMUTABLE = frozenset({type(None), bool, int, float, str, bytes})
-_are_scalars = _IMMUTABLE.issuperset
 
 
 def _maker(field: Any) -> Callable[[], Any]:
