@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from bench.harness import Samples, interleave, ratio
 from bench.registry import row
 from bench.report import Figure, Line, Target
+from bench.rows.straight import STRAIGHT
 from bench.workplace import TEXT_SIZE, Workplace, file_bytes
+from perdure.storage.sqlite.connection import connect
 
 if TYPE_CHECKING:
     from bench.rows.langgraph_savers import LongThread
@@ -142,17 +144,27 @@ def _through(points: Sequence[int], sizes: Sequence[int]) -> Callable[[int], flo
 def get(workplace: Workplace) -> Iterator[Line]:
     """LangGraph's `get_tuple` of the latest checkpoint, at 5,000 messages, by a new saver.
 
-    Files are in the page cache, modules imported. The second line counts the opening, too.
+    Files are in the page cache, modules imported. The second line counts the opening, too; the
+    third has the straight line: what every reader of our file in Python must do.
     """
     from bench.rows import langgraph_savers as lg
+    from bench.rows.langgraph_straight import read_in_a_straight_line
 
     size = workplace.sizes.langgraph_messages
     long = lg.long_thread(workplace.root, size)
     path, other = lg.copied(workplace, long), workplace.folder() / "theirs.db"
     with lg.official(other) as saver:
         lg.Thread(saver).put(lg.checkpoint(long.messages, size))
-    reading: dict[str, Samples] = {"ours": Samples(), OFFICIAL: Samples()}
+    reading: dict[str, Samples] = {"ours": Samples(), OFFICIAL: Samples(), STRAIGHT: Samples()}
     with ExitStack() as opened:
+
+        def straight() -> None:
+            database = connect(str(path), synchronous="FULL", create=False)
+            start = perf_counter()
+            found = read_in_a_straight_line(database)
+            reading[STRAIGHT].values.append(perf_counter() - start)
+            database.close()
+            assert found == long.messages
 
         def read(name: str) -> None:
             saver = opened.enter_context(lg.ours(path) if name == "ours" else lg.official(other))
@@ -163,7 +175,10 @@ def get(workplace: Workplace) -> Iterator[Line]:
             assert len(found.checkpoint["channel_values"]["messages"]) == size
 
         whole = interleave(
-            {"ours": lambda _: read("ours"), OFFICIAL: lambda _: read(OFFICIAL)},
+            {
+                "ours": lambda _: read("ours"), OFFICIAL: lambda _: read(OFFICIAL),
+                STRAIGHT: lambda _: straight(),
+            },
             workplace.sizes.langgraph_reads, turn=1, warm_up=WARM_UP,
         )  # fmt: skip
     for samples in reading.values():
@@ -171,3 +186,9 @@ def get(workplace: Workplace) -> Iterator[Line]:
     target = Target(GET_MAX_S, of="ours")
     yield beside(f"get_tuple at {size:,} messages", reading, target)
     yield beside(f"opening and get_tuple at {size:,} messages", whole)
+    ours, least = reading["ours"], reading[STRAIGHT]
+    yield Line(
+        f"LangGraph: get_tuple at {size:,} messages, median", Figure(ours.median),
+        Figure(least.median, name=STRAIGHT), ratio(ours, least),
+        note="no reader of this format in Python is below it", samples=reading,
+    )  # fmt: skip
