@@ -151,17 +151,15 @@ class ModelKind(Kind):
         more = [(name, make) for name, make in self._made if name not in given]
         # What is alike for all is bound once: this is called for each of thousands.
         own_of, names_of, scalars = self._template.copy, given.copy, _IMMUTABLE
+        in_order = [name for name in plain if name != TAG]
         new, model, keeps_extra = _new, self.model, self._keeps_extra
         set_dict, set_names, set_extra, set_private = (
-            _set_dict,
-            _set_names,
-            _set_extra,
-            _set_private,
-        )
+            _set_dict, _set_names, _set_extra, _set_private
+        )  # fmt: skip
 
         def build(plain: dict[str, Any]) -> Any:
             own = own_of()
-            for name in given:
+            for name in in_order:
                 value = own[name] = plain[name]
                 if type(value) not in scalars:
                     return None
