@@ -79,7 +79,8 @@ def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Ou
             return _diagnose(db, item, no)
     if not _take_place(db, item, at, heads.get(no)):
         if item.expected is not None:
-            do(db, "put_back_head", (no, item.branch, item.expected, item.holder is not None))
+            back = "put_back_head" if item.holder is None else "put_back_free_head"
+            do(db, back, (no, item.branch, item.expected))
         return Refused("stale")
     if item.expected is None:
         do(db, "add_branch", (no, item.branch, item.seq))
@@ -117,10 +118,9 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     """What can be told before anything is written; the rest, the insert itself refuses."""
     if item.consumed and not _are_there(db, item.consumed):
         return Refused("consumed")
-    unread = [(*of_run, "signal") for of_run in item.read_to.items()]
-    if item.holder is not None:
-        unread += [(row.id, 0, "cancel") for row in item.runs]
-    if any(run(db, "find_unread", of_run) for of_run in unread):
+    if any(run(db, "find_unread", of_run) for of_run in item.read_to.items()):
+        return Refused("unread")
+    if item.holder is not None and any(run(db, "find_cancel", (row.id,)) for row in item.runs):
         return Refused("unread")
     if item.no is None:
         found = run(db, "find_agent", (item.agent, None))

@@ -14,11 +14,12 @@ UPDATE refs SET seq = ?3, epoch = ?5, held = ?5, holder = ?7
 WHERE agent_no = ?1 AND name = ?2 AND kind = 'branch' AND deleted = 0
   AND seq = ?4 AND held IS NULL AND epoch = ?5 - 1 AND EXISTS (SELECT 1 FROM commits WHERE id = ?6);
 
--- name: put_back_head
--- ?4: with a lease that was taken.
-UPDATE refs SET seq = ?3, epoch = epoch - ?4, held = iif(?4, NULL, held),
-    holder = iif(?4, NULL, holder)
+-- name: put_back_free_head
+UPDATE refs SET seq = ?3, epoch = epoch - 1, held = NULL, holder = NULL
 WHERE agent_no = ?1 AND name = ?2;
+
+-- name: put_back_head
+UPDATE refs SET seq = ?3 WHERE agent_no = ?1 AND name = ?2;
 
 -- name: add_commit
 -- The log's next place can be taken only once.
@@ -242,7 +243,11 @@ UPDATE inbox SET consumed = 1, value = NULL WHERE no IN (SELECT value FROM json_
 
 -- name: find_unread
 SELECT 1 FROM inbox INDEXED BY inbox_by_run
-    WHERE run = ? AND no > ? AND consumed = 0 AND kind = ? LIMIT 1;
+    WHERE run = ? AND no > ? AND consumed = 0 AND kind = 'signal' LIMIT 1;
+
+-- name: find_cancel
+SELECT 1 FROM inbox INDEXED BY inbox_by_run
+    WHERE run = ? AND consumed = 0 AND kind = 'cancel' LIMIT 1;
 
 -- name: close_inbox
 UPDATE inbox SET consumed = 1, value = NULL WHERE run = ? AND consumed = 0;

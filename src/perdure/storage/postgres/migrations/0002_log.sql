@@ -330,13 +330,17 @@ BEGIN
     END IF;
     LOOP
         EXIT WHEN p_expected IS NULL;
-        UPDATE {schema}.refs r SET seq = p_seq, held = p_epoch,
-                epoch = CASE WHEN v_holder IS NULL THEN r.epoch ELSE p_epoch END,
-                holder = coalesce(v_holder, r.holder)
-            WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
-              AND NOT r.deleted AND r.seq = p_expected
-              AND r.held IS NOT DISTINCT FROM CASE WHEN v_holder IS NULL THEN p_epoch END
-              AND (v_holder IS NULL OR r.epoch = p_epoch - 1);
+        IF v_holder IS NULL THEN
+            UPDATE {schema}.refs r SET seq = p_seq
+                WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
+                  AND NOT r.deleted AND r.seq = p_expected AND r.held IS NOT DISTINCT FROM p_epoch;
+        ELSE
+            UPDATE {schema}.refs r
+                SET seq = p_seq, epoch = p_epoch, held = p_epoch, holder = v_holder
+                WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
+                  AND NOT r.deleted AND r.seq = p_expected AND r.held IS NULL
+                  AND r.epoch = p_epoch - 1;
+        END IF;
         EXIT WHEN FOUND;
         refusal := {schema}.diagnosis_1(
             p_agent_no, p_branch, p_expected, p_epoch, v_holder IS NOT NULL
@@ -359,12 +363,13 @@ BEGIN
         v_linked := FOUND;
     END IF;
     IF NOT v_linked THEN
-        UPDATE {schema}.refs r SET seq = p_expected,
-                epoch = r.epoch - (v_holder IS NOT NULL)::int,
-                held = CASE WHEN v_holder IS NULL THEN r.held END,
-                holder = CASE WHEN v_holder IS NULL THEN r.holder END
+        UPDATE {schema}.refs r SET seq = p_expected
             WHERE p_expected IS NOT NULL AND r.agent_no = p_agent_no AND r.name = p_branch
             RETURNING r.* INTO v_ref;
+        IF v_holder IS NOT NULL THEN
+            UPDATE {schema}.refs r SET epoch = r.epoch - 1, held = NULL, holder = NULL
+                WHERE r.agent_no = p_agent_no AND r.name = p_branch RETURNING r.* INTO v_ref;
+        END IF;
         refusal := {schema}.refusal_1('stale', v_ref);
         RETURN;
     END IF;
