@@ -173,10 +173,10 @@ class Connection:
         self._scheduler.check()
         return self.backend.listen(executor, callback)
 
-    def notify(self, run_id: str, *, besides: str = "") -> None:
+    def notify(self, run_id: str) -> None:
         self._scheduler.check()
         if self._random.random() >= self._weather.lose_notice:
-            self.backend.notify(run_id, besides=besides)
+            self.backend.notify(run_id)
 
     def now(self) -> int:
         return self._process.wall_micros()

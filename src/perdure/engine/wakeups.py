@@ -64,8 +64,7 @@ class Wakeups:
 
     def tell(self, run: str) -> None:
         """There is news of a run: wake those who wait for it in any process."""
-        # Not over the socket to oneself: that wakes a thread, a quarter of a short run's time.
-        self._context.backend.notify(run, besides=self._context.executor)
+        self._context.backend.notify(run)
         self.ring(run)
 
     def close(self) -> None:

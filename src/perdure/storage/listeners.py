@@ -43,11 +43,10 @@ class LocalListeners:
         ).start()
         return partial(self._end, executor, notices)
 
-    def notify(self, run_id: str, besides: str = "") -> None:
+    def notify(self, run_id: str) -> None:
         self._forget_after_fork()
-        for executor, notices in list(self._queues.items()):
-            if executor != besides:
-                notices.put(run_id)
+        for notices in list(self._queues.values()):
+            notices.put(run_id)
 
     def close(self) -> None:
         for executor, notices in list(self._queues.items()):

@@ -448,8 +448,8 @@ class MemoryBackend:
             self._check_open()
             return self._listeners.listen(executor, callback)
 
-    def notify(self, run_id: str, *, besides: str = "") -> None:
-        self._listeners.notify(run_id, besides)
+    def notify(self, run_id: str) -> None:
+        self._listeners.notify(run_id)
 
     # -- housekeeping ----------------------------------------------------------------------
 

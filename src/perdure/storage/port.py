@@ -452,9 +452,9 @@ class Backend(Protocol):
         """
         ...
 
-    def notify(self, run_id: str, *, besides: str = "") -> None:
-        """Tell all who listen that there is something to do for a run; the executor `besides` may
-        be left out. Never raises, never waits; nothing is promised."""
+    def notify(self, run_id: str) -> None:
+        """Tell all who listen that there is something to do for a run. Never raises, never waits;
+        nothing is promised."""
         ...
 
     def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:

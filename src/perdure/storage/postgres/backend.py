@@ -367,7 +367,7 @@ class PostgresBackend:
         self._pool.check()
         return self._line.listen(executor, callback)
 
-    def notify(self, run_id: str, *, besides: str = "") -> None:
+    def notify(self, run_id: str) -> None:
         self._notifier.notify(run_id)
 
     # -- housekeeping ----------------------------------------------------------------------

@@ -275,8 +275,8 @@ class SqliteBackend:
         self._writer.check()
         return self._sockets.listen(executor, callback)
 
-    def notify(self, run_id: str, *, besides: str = "") -> None:
-        self._sockets.notify(run_id, besides)
+    def notify(self, run_id: str) -> None:
+        self._sockets.notify(run_id)
 
     # -- housekeeping ----------------------------------------------------------------------
 

@@ -93,12 +93,10 @@ class Sockets:
             if folder >= 0:
                 os.close(folder)
 
-    def notify(self, run_id: str, besides: str = "") -> None:
+    def notify(self, run_id: str) -> None:
         """As `Backend.notify`."""
-        own = besides + SUFFIX
         try:
-            there = os.listdir(self._folder)
-            names = [name for name in there if name.endswith(SUFFIX) and name != own]
+            names = [name for name in os.listdir(self._folder) if name.endswith(SUFFIX)]
             notice = HEAD + run_id.encode()
         except (OSError, UnicodeEncodeError):
             return
