@@ -17,7 +17,7 @@ from perdure.engine.hold import Hold
 from perdure.engine.journal import Journal
 from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
-from perdure.engine.orders import Order, refuse_others, resuming, starting
+from perdure.engine.orders import Order, starting
 from perdure.engine.playing import Played
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, digests, is_async, parameters_of, preview, results_of
@@ -132,7 +132,17 @@ class Drive:
 
     def refuse_other_arguments(self, info: RunInfo | None) -> None:
         """Raises Conflict: the run was begun, or asked for, with others."""
-        refuse_others(self._order, self.id, info, self.look.inbox("start") if info is None else ())
+        asked = info.args if info is not None else None
+        if info is None:
+            for message in self.look.inbox("start"):
+                asked = Order.from_plain(message.agent, message.value).args
+        if asked is not None and asked != self._order.args:
+            raise Conflict(
+                f"was started with other arguments than {self._order.preview or 'none'}",
+                target=f"run {self.id}",
+                hint="another command needs another key: store.options(key=…).run(…), "
+                f"not {self._order.key!r}",
+            )
 
     def refuse_while_another_is_unfinished(self, info: RunInfo | None) -> None:
         """For when nobody has the lease: what another run left must be finished first.
@@ -212,20 +222,16 @@ class Drive:
         return execution
 
     def _begin_at_once(self) -> RunInfo | None:
-        """Where it was seen that nothing stands in its way, record that the run begins, or goes on,
-        and take the lease with that. None: nothing is written; what there is, the lease must
-        tell."""
-        info = self.find()
-        if info is not None and (info.status == "running" or info.status in FINISHED):
-            return None  # there is nothing to record
-        if self.look.inbox("cancel") or not self.wanted(info):
+        """Where it was seen that nothing stands in its way, record that the run begins, and take
+        the lease with that. None: nothing is written; what there is, the lease must tell."""
+        if self.find() is not None or self.look.inbox("cancel") or not self.wanted(None):
             return None
         try:
-            self.refuse_other_arguments(info)
-            self.refuse_while_another_is_unfinished(info)
+            self.refuse_other_arguments(None)
+            self.refuse_while_another_is_unfinished(None)
         except Conflict:
             return None
-        made = self._hold.take_with(*self._beginning(info))
+        made = self._hold.take_with(*self._start())
         if made is None:
             return None
         self.begun()
@@ -241,23 +247,23 @@ class Drive:
         self.refuse_other_arguments(info)
         self.refuse_while_another_is_unfinished(info)
         commit = self.working.commit_delta
-        if info is None:
-            info = self._noted(commit([], *self._beginning(None)))
-        row = self._row = info
+        row = self._row = info if info is not None else self._noted(commit([], *self._start()))
         asked = self.look.inbox("cancel")
         if asked:
             self._cancel(str(asked[0].value or ""))
             raise FinishedMeanwhileError
-        if row.status != "running":
-            row = self._noted(commit([], *self._beginning(row)))
+        if row.status != "running":  # it was stopped, or waited, and does not any more
+            row = replace(row, status="running", problem=None, waits="", wake_at=0)
+            extras = Extras(records=[{"t": "run-resumed", "run": self.id}], runs=[row])
+            self._noted(commit([], self._cause("run-resumed"), extras))
         return row
 
-    def _beginning(self, info: RunInfo | None) -> tuple[Cause, Extras]:
-        """The commit that the run begins with or, if it rested, goes on with."""
-        if info is not None:
-            return self._cause("run-resumed"), resuming(info)
-        branch, asked = self.working.branch, self.look.inbox("start")
-        return self._cause("run-started"), starting(self._order, self.id, branch, asked)
+    def _start(self) -> tuple[Cause, Extras]:
+        """The commit that the run begins with, taking out the messages that asked for it."""
+        asked = self.look.inbox("start")
+        return self._cause("run-started"), starting(
+            self._order, self.id, self.working.branch, asked
+        )
 
     def _noted(self, made: Committed) -> RunInfo:
         """The row of a run that begins, or goes on, with this commit."""

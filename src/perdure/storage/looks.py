@@ -46,8 +46,8 @@ class Looks(Protocol):
     """What a backend may have beside `Backend`, whose promises hold here, too."""
 
     def look(self, agent: str, run: str) -> Seen:
-        """What there is, in one go; with `COMMITS` commits only where the run can begin or go on:
-        it has not begun, or rests, and nobody has the branch's lease."""
+        """What there is, in one go; with `COMMITS` commits only where the run can begin: it has
+        not, and nobody has the branch's lease."""
         ...
 
 
