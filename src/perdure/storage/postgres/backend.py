@@ -275,9 +275,8 @@ class PostgresBackend:
 
     def look(self, agent: str, run: str) -> Seen:
         """As `Far.look`."""
-        values = text(agent).encode(), text(run).encode(), number(COMMITS)
-        types = TEXT, TEXT, BIGINT
-        result = self._reading(lambda db: db.call(self._sql["look"], types, values))
+        values = text(agent).encode(), text(run).encode()
+        result = self._reading(lambda db: db.call(self._sql["look"], (TEXT, TEXT), values))
         return self._seen(result, 0, run)
 
     def _seen(self, result: PGresult, begin: int, run: str) -> Seen:
