@@ -119,7 +119,7 @@ class MemoryBackend:
     def _refusal(self, agent: Agent, item: Append) -> Refused | None:
         if item.consumed and not self._runs.has_all(item.consumed):
             return Refused("consumed")
-        if self._runs.has_unread(item.read_to, [row.id for row in item.runs if item.holder]):
+        if item.read_to and self._runs.has_unread(item.read_to):
             return Refused("unread")
         if item.key is not None and item.key[0] in agent.keys:
             seq, asked = agent.keys[item.key[0]]

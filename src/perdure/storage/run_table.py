@@ -150,12 +150,10 @@ class RunTable(Struct):
     def has_all(self, numbers: Sequence[int]) -> bool:
         return len(set(numbers)) == len(numbers) and all(no in self.waiting for no in numbers)
 
-    def has_unread(self, read_to: Mapping[str, int], begun: Sequence[str]) -> bool:
-        """As `Append.read_to` and, of the runs that are begun, `Append.holder`."""
+    def has_unread(self, read_to: Mapping[str, int]) -> bool:
         return any(
-            (message.kind == "signal" and message.no > read_to.get(message.run, message.no))
-            or (message.kind == "cancel" and message.run in begun)
-            for message in (self.waiting.values() if read_to or begun else ())
+            message.kind == "signal" and message.no > read_to.get(message.run, message.no)
+            for message in self.waiting.values()
         )
 
     def consume(self, no: int) -> None:

@@ -120,23 +120,6 @@ class TakingContract(Contract):
         assert isinstance(backend.append([whole])[0], Appended)
         assert backend.inbox() == []
 
-    def test_a_run_whose_end_was_asked_for_does_not_begin(self, backend: Backend, pen: Pen) -> None:
-        """Somebody cancelled it after its maker had looked: it began, and called a tool."""
-        pen.write()
-        backend.send(Message("r", "a", "start", "f"))
-        late, _ = pen.make(epoch=1, holder="one", runs=[a_run("r")])
-        backend.send(Message("r", "a", "cancel", ""))
-        assert refused(backend.append([late])[0]) == "unread"
-        ref = backend.ref(pen.number(), "main")
-        assert ref is not None and (ref.held, ref.seq) == (None, 1)
-        assert backend.runs() == []
-        pen.write(epoch=1, holder="one", runs=[a_run("other")])
-        first, _ = beginning("new", backend)
-        backend.send(Message("new/f/main", "new", "start", "f"))
-        backend.send(Message("new/f/main", "new", "cancel", ""))
-        assert refused(backend.append([first])[0]) == "unread"
-        assert backend.agent("new") is None
-
     def test_i2_beginnings_of_one_batch_succeed_or_fail_alone(self, backend: Backend) -> None:
         there = Pen(backend, "there")
         there.write()

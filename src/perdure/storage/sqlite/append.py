@@ -120,8 +120,6 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         return Refused("consumed")
     if any(run(db, "find_unread", of_run) for of_run in item.read_to.items()):
         return Refused("unread")
-    if item.holder is not None and any(run(db, "find_cancel", (row.id,)) for row in item.runs):
-        return Refused("unread")
     if item.no is None:
         found = run(db, "find_agent", (item.agent, None))
         if found and not (found[0][3] and found[0][2] < item.incarnation):

@@ -245,10 +245,6 @@ UPDATE inbox SET consumed = 1, value = NULL WHERE no IN (SELECT value FROM json_
 SELECT 1 FROM inbox INDEXED BY inbox_by_run
     WHERE run = ? AND no > ? AND consumed = 0 AND kind = 'signal' LIMIT 1;
 
--- name: find_cancel
-SELECT 1 FROM inbox INDEXED BY inbox_by_run
-    WHERE run = ? AND consumed = 0 AND kind = 'cancel' LIMIT 1;
-
 -- name: close_inbox
 UPDATE inbox SET consumed = 1, value = NULL WHERE run = ? AND consumed = 0;
 

@@ -212,13 +212,6 @@ BEGIN
             RETURN '{"why": "unread"}';
         END IF;
     END IF;
-    IF p_more ? 'holder' THEN
-        PERFORM 1 FROM jsonb_array_elements(p_more -> 'runs') w JOIN {schema}.inbox m
-            ON m.run = w ->> 'id' AND NOT m.consumed WHERE m.kind = 'cancel';
-        IF FOUND THEN
-            RETURN '{"why": "unread"}';
-        END IF;
-    END IF;
     SELECT r.* INTO v_ref FROM {schema}.refs r WHERE r.agent_no = p_agent_no
         AND r.name = CASE WHEN p_expected IS NULL THEN p_branch
                      ELSE p_more -> 'checkpoint' ->> 0 END;
