@@ -13,11 +13,10 @@ from perdure.engine.current import Frame, counted, inside
 from perdure.engine.execution import Cancelled, DeadlinePassed, Execution, Fakes
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import AgentSpec, of_version, spec_of
-from perdure.engine.hold import Hold
 from perdure.engine.journal import Journal
-from perdure.engine.liveness import Liveness
+from perdure.engine.liveness import Claim, Liveness
 from perdure.engine.made import Origins, made_before, path_of
-from perdure.engine.orders import Order, starting
+from perdure.engine.orders import Order
 from perdure.engine.playing import Played
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, digests, is_async, parameters_of, preview, results_of
@@ -40,7 +39,7 @@ from perdure.state.projections import FINISHED, row_problem, row_text
 from perdure.state.remaining import Unused
 from perdure.state.working import WorkingCopy
 from perdure.storage.looks import Look
-from perdure.storage.proposals import HERE, Committed, Extras
+from perdure.storage.proposals import HERE, Extras
 from perdure.storage.refusals import UnreadError
 
 
@@ -115,11 +114,9 @@ class Drive:
         self.going: Callable[[Execution[Any]], None] = lambda _: None
         """Told of each execution before the function is called."""
         self.wanted: Callable[[RunInfo | None], bool] = lambda _: True
-        """Asked with the run as it was looked at: whether it is to be gone on with."""
-        self.begun: Callable[[], None] = lambda: None
-        """Told that it is this process's turn, and is wanted."""
+        """Asked under the lease, with the run as it is then: whether it is to be gone on with."""
         self.execution: Execution[Any] | None = None
-        self._hold = Hold(means.liveness, self.working, self.look)
+        self._claim: Claim | None = None
         self._row: RunInfo
         self._results = results_of(command.function)
         self._deadline = 0
@@ -213,41 +210,18 @@ class Drive:
             self.release()
 
     def begin(self) -> Execution[Any]:
-        """The run, ready to go over what is recorded."""
-        row = self._begin_at_once()
-        self._row = row if row is not None else self._begin_under_lease()
-        self._choose_function(self._row)
-        execution = self._next_execution()
-        self.look.forget()
-        return execution
-
-    def _begin_at_once(self) -> RunInfo | None:
-        """Where it was seen that nothing stands in its way, record that the run begins, and take
-        the lease with that. None: nothing is written; what there is, the lease must tell."""
-        if self.find() is not None or self.look.inbox("cancel") or not self.wanted(None):
-            return None
-        try:
-            self.refuse_other_arguments(None)
-            self.refuse_while_another_is_unfinished(None)
-        except Conflict:
-            return None
-        made = self._hold.take_with(*self._start())
-        if made is None:
-            return None
-        self.begun()
-        return self._noted(made)
-
-    def _begin_under_lease(self) -> RunInfo:
-        """All is looked up anew under the lease."""
-        self._hold.take()
+        """The run, ready to go over what is recorded; all is looked up anew under the lease."""
+        working = self.working
+        self._create()
+        self._claim = Claim(working.reader.no, working.branch)
+        working.epoch = self._means.liveness.take(self._claim, self.look)
+        working.refresh()
         info = self.find()
         if (info is not None and info.status in FINISHED) or not self.wanted(info):
             raise FinishedMeanwhileError
-        self.begun()
         self.refuse_other_arguments(info)
         self.refuse_while_another_is_unfinished(info)
-        commit = self.working.commit_delta
-        row = self._row = info if info is not None else self._noted(commit([], *self._start()))
+        row = self._row = info if info is not None else self._start()
         asked = self.look.inbox("cancel")
         if asked:
             self._cancel(str(asked[0].value or ""))
@@ -255,18 +229,42 @@ class Drive:
         if row.status != "running":  # it was stopped, or waited, and does not any more
             row = replace(row, status="running", problem=None, waits="", wake_at=0)
             extras = Extras(records=[{"t": "run-resumed", "run": self.id}], runs=[row])
-            self._noted(commit([], self._cause("run-resumed"), extras))
-        return row
+            made = working.commit_delta([], self._cause("run-resumed"), extras)
+            self.look.note(made.no, made.linked)
+        self._row = row
+        self._choose_function(row)
+        execution = self._next_execution()
+        self.look.forget()
+        return execution
 
-    def _start(self) -> tuple[Cause, Extras]:
-        """The commit that the run begins with, taking out the messages that asked for it."""
+    def _create(self) -> None:
+        working, reader = self.working, self.working.reader_if_created()
+        if reader is not None:
+            reader.ref(working.branch)  # or there is nothing to take; its state is read then
+            return
+        try:
+            working.create()
+        except Conflict:  # by another process, which was asked for the same at the same moment
+            self.look.forget()
+            working.reopen_if_created_meanwhile()
+            working.load()
+
+    def _start(self) -> RunInfo:
+        """Record that the run begins, taking out the messages that asked for it."""
+        order, working = self._order, self.working
         asked = self.look.inbox("start")
-        return self._cause("run-started"), starting(
-            self._order, self.id, self.working.branch, asked
-        )
-
-    def _noted(self, made: Committed) -> RunInfo:
-        """The row of a run that begins, or goes on, with this commit."""
+        if asked:  # who asked for it said more than a call does: its parent, queue and deadline
+            order = Order.from_plain(working.name, asked[0].value)
+        record = {"t": "run-started", "run": self.id, **order.to_plain()}
+        row = RunInfo(
+            self.id, working.name, 0, working.branch, order.function, order.key, "running", HERE,
+            args=order.args, turn_at=HERE, version=order.version, queue=order.queue,
+            parent=order.parent, started_at=HERE,
+        )  # fmt: skip
+        extras = Extras(
+            records=[record], runs=[row], consumed=[message.no for message in asked]
+        )  # fmt: skip
+        made = working.commit_delta([], self._cause("run-started"), extras)
         self.look.note(made.no, made.linked)
         return replace(made.linked.runs[0], agent_no=made.no)
 
@@ -316,7 +314,9 @@ class Drive:
 
     def release(self) -> None:
         """Give the lease back, however it ended."""
-        self._hold.release()
+        if self._claim is not None:
+            claim, self._claim = self._claim, None
+            self._means.liveness.release(claim)
 
     # -- how it ended ------------------------------------------------------------------------
 
@@ -485,8 +485,8 @@ class Drive:
                 break
             except UnreadError:
                 anew = True
-        if release:
-            self._hold.released()
+        if release and self._claim is not None:
+            self._means.liveness.released(self._claim)
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._order.function, run=self.id)

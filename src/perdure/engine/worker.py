@@ -369,13 +369,13 @@ class Worker:
         drive = self._runner.drive(command, job.pick.look)
 
         def wanted(info: RunInfo | None) -> bool:
-            return not self._stopping and self._picker.still(drive.look, info)
-
-        def begun() -> None:
+            if self._stopping or not self._picker.still(drive.look, info):
+                return False
             job.begun = True
             self._news.put(("begun", job))
+            return True
 
-        drive.wanted, drive.begun = wanted, begun
+        drive.wanted = wanted
         job.drive = drive
         return drive
 

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
-from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
+from perdure.model import AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
-from perdure.storage.looks import Seen
 from perdure.storage.memory_agent import Agent, bury, purge
 from perdure.storage.port import (
     Append,
@@ -80,20 +79,15 @@ class MemoryBackend:
 
     def _append_all(self, item: Append) -> Outcome:
         """A commit with those that follow it: all, or none."""
-        agents, arrivals = len(self._agents), len(self._arrivals)
-        before, runs = self._latest.get(item.agent), self._runs
-        if any(one.runs or one.consumed or one.sends for one in (item, *item.then[:-1])):
-            self._runs = runs.copy()  # the last one writes nothing where it is refused
+        agents, latest, runs = len(self._agents), dict(self._latest), self._runs.copy()
+        arrivals = len(self._arrivals)
         outcome = self._append(item)
         for follower in item.then:
             if isinstance(outcome, Appended):
                 outcome = self._append(replace(follower, no=outcome.no))
         if not isinstance(outcome, Appended):
             del self._agents[agents:], self._arrivals[arrivals:]
-            self._runs = runs
-            self._latest.pop(item.agent, None)
-            if before is not None:
-                self._latest[item.agent] = before
+            self._latest, self._runs = latest, runs
         return outcome
 
     def _append(self, item: Append) -> Outcome:
@@ -141,10 +135,7 @@ class MemoryBackend:
         ref = agent.refs.get(item.branch)
         if ref is None or ref.deleted or ref.kind != "branch":
             return Refused("gone", ref)
-        if item.holder is not None:
-            if ref.held is not None or ref.epoch + 1 != item.epoch:
-                return Refused("fenced" if ref.held is None else "held", ref)
-        elif ref.held != item.epoch:
+        if ref.held != item.epoch:
             return Refused("held" if item.epoch is None else "fenced", ref)
         if ref.seq != item.expected:
             return Refused("moved", ref)
@@ -156,7 +147,7 @@ class MemoryBackend:
         if item.expected is None:
             agent.refs[item.branch] = Ref(item.branch, "branch", item.seq)
         else:
-            agent.move(item)
+            agent.refs[item.branch] = replace(agent.refs[item.branch], seq=item.seq)
         if item.key is not None:
             agent.keys[item.key[0]] = (item.seq, item.key[1])
         if item.snapshot is not None:
@@ -263,17 +254,6 @@ class MemoryBackend:
                 return None
             leaves = {i: self._leaves[i] for i in found.leaf_ids if i in self._leaves}
             return replace(found, leaves=leaves)
-
-    def look(self, agent: str, run: str) -> Seen:
-        """As `Looks.look`."""
-        with self._lock:
-            self._check_open()
-            latest = self._latest.get(agent)
-            rows = self._runs.of(agent, run)
-            branch = next((row.branch for row in rows if row.id == run), MAIN)
-            ref = latest.refs.get(branch) if latest is not None else None
-            info = latest.info() if latest is not None else None
-            return Seen(info, rows, self._runs.inbox(run), branch, ref, ())
 
     # -- runs and their inbox --------------------------------------------------------------
 

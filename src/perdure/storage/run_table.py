@@ -57,13 +57,6 @@ class RunTable(Struct):
         ]  # fmt: skip
         return found[:limit]
 
-    def of(self, agent: str, run: str) -> list[RunInfo]:
-        """The agent's that are unfinished, and the one of that id."""
-        return [
-            row for row in self.rows.values()
-            if row.id == run or (row.agent == agent and row.status in UNFINISHED)
-        ]  # fmt: skip
-
     def ready(self, now: int, limit: int) -> list[RunInfo]:
         """As `Backend.ready`."""
         addressed: dict[str, int] = {}

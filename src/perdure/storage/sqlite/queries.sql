@@ -8,16 +8,6 @@ UPDATE refs SET seq = ?3
 WHERE agent_no = ?1 AND name = ?2 AND kind = 'branch' AND deleted = 0
   AND seq = ?4 AND held IS ?5 AND EXISTS (SELECT 1 FROM commits WHERE id = ?6);
 
--- name: claim_free_head
--- As claim_head, of a branch that nobody holds; and takes its lease (?7), if the epoch is the next.
-UPDATE refs SET seq = ?3, epoch = ?5, held = ?5, holder = ?7
-WHERE agent_no = ?1 AND name = ?2 AND kind = 'branch' AND deleted = 0
-  AND seq = ?4 AND held IS NULL AND epoch = ?5 - 1 AND EXISTS (SELECT 1 FROM commits WHERE id = ?6);
-
--- name: put_back_free_head
-UPDATE refs SET seq = ?3, epoch = epoch - 1, held = NULL, holder = NULL
-WHERE agent_no = ?1 AND name = ?2;
-
 -- name: put_back_head
 UPDATE refs SET seq = ?3 WHERE agent_no = ?1 AND name = ?2;
 
@@ -171,10 +161,6 @@ SELECT {run_columns} FROM runs WHERE place IN (
 SELECT {run_columns} FROM runs INDEXED BY runs_unfinished_by_agent
 WHERE agent = :agent AND {unfinished} AND {wanted_runs}
 ORDER BY place * :direction LIMIT :limit;
-
--- name: list_unfinished_of_agent
-SELECT {run_columns} FROM runs INDEXED BY runs_unfinished_by_agent
-WHERE agent = ? AND {unfinished} ORDER BY place;
 
 -- name: list_ready
 -- Its cost must not grow with the runs that wait: each branch has an index of its own.
