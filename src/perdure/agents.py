@@ -9,6 +9,7 @@ from datetime import date, datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.drift import Drift
 from perdure.core.names import cause_of
 from perdure.core.schema import Schema
@@ -31,8 +32,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 Where = int | str | datetime
 """A commit: by seq, by the name of a checkpoint or branch, or the head at a moment."""
-
-UPDATES_MAX = 100
 
 
 class Past(Generic[T]):
@@ -183,7 +182,8 @@ class Agent(Generic[T]):
             nothing changed.
 
         Raises:
-            Conflict: after 100 tries, or the key was used for something else; or `fn` raised it.
+            Conflict: after 100 tries, with growing pauses; or the key was used for something
+                else; or `fn` raised it.
             TypeError: `fn` is a coroutine function.
         """
         name = what or getattr(fn, "__name__", "")
@@ -192,7 +192,7 @@ class Agent(Generic[T]):
             used = used_key(self._working, cause)
         if used is not None:
             return used
-        for attempt in range(UPDATES_MAX):
+        for tried in chances():
             edit, raised = Edit(self._working, cause), None
             try:
                 with edit as draft:
@@ -203,7 +203,7 @@ class Agent(Generic[T]):
                         raise
                 return edit.commit
             except Conflict as error:
-                if error is raised or attempt == UPDATES_MAX - 1:
+                if error is raised or tried == CHANCES_MAX - 1:
                     raise
                 self._working.reopen_if_created_meanwhile()
         raise AssertionError("unreachable")

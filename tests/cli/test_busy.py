@@ -6,7 +6,6 @@ import threading
 import pytest
 
 import perdure
-from perdure.cli import session
 from perdure.cli.failures import HELD, MOVED
 from perdure.storage.refusals import explain
 from tests.cli.operator import Operator
@@ -50,7 +49,6 @@ def test_a_head_that_never_stands_still(
         raise perdure.Conflict("expected the head at commit 1, it is at 2", hint=MOVED)
 
     monkeypatch.setattr(perdure.Agent, "undo", moved)
-    monkeypatch.setattr(session, "TRY_AGAIN_S", 0)
     code, said = operator.refused("undo", "ticket-42")
     assert code == 4
     assert "it is being written to; try again" in said

@@ -9,8 +9,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from perdure.agents import UPDATES_MAX, Agent, Past, Where
+from perdure.agents import Agent, Past, Where
 from perdure.aio.loops import Home, Turn
+from perdure.core.chances import CHANCES_MAX, pauses
 from perdure.core.drift import Drift
 from perdure.core.names import cause_of
 from perdure.errors import Conflict, NotFound, PerdureError
@@ -145,7 +146,9 @@ class AsyncAgent(Generic[T]):
                 used = await self._home.call(used_key, self._working, cause)
             if used is not None:
                 return used
-        for attempt in range(UPDATES_MAX):
+        for tried, pause in enumerate(pauses()):
+            if pause:
+                await asyncio.sleep(pause)
             edit, raised = AsyncEdit(self, cause), None
             try:
                 async with edit as draft:
@@ -158,7 +161,7 @@ class AsyncAgent(Generic[T]):
                         raise
                 return edit.commit
             except Conflict as error:
-                if error is raised or attempt == UPDATES_MAX - 1:
+                if error is raised or tried == CHANCES_MAX - 1:
                     raise
                 async with self._turn:
                     self._working.reopen_if_created_meanwhile()

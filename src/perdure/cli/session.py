@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,6 +15,7 @@ import perdure
 from perdure import AgentInfo, Conflict, NotFound
 from perdure.agents import Agent, Where
 from perdure.cli.failures import MOVED, UsageError, command_line, in_the_shell
+from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.names import DATE_LIKE, is_seq
 from perdure.core.urls import shown as without_password
 from perdure.store import Store
@@ -25,8 +24,6 @@ T = TypeVar("T")
 
 PAGE = 1000
 NUMBER_MAX = 1_000_000_000
-TRIES = 12
-TRY_AGAIN_S = 0.01
 NAMES_COMPARED_MAX = 20_000
 NAMES_SHOWN = 10
 
@@ -168,14 +165,13 @@ def at_the_head(write: Callable[[], T]) -> T:
     Raises:
         Conflict: it was moved every time; or another conflict.
     """
-    for tried in range(1, TRIES):
+    for tried in chances():
         try:
             return write()
         except Conflict as error:
-            if error.hint != MOVED:
+            if error.hint != MOVED or tried == CHANCES_MAX - 1:
                 raise
-        time.sleep(random.uniform(0, tried * TRY_AGAIN_S))
-    return write()
+    raise AssertionError("unreachable")
 
 
 def close_names(name: str, names: Sequence[str]) -> list[str]:

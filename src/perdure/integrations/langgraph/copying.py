@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from perdure.core.chances import chances
 from perdure.core.diff import diff
 from perdure.core.values import Plain
 from perdure.errors import Conflict, NotFound
 from perdure.integrations.langgraph import changes
-from perdure.integrations.langgraph.thread import TRIES_MAX, Thread
+from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.view import View
 from perdure.model import AgentInfo, Cause
 from perdure.store import COPIED, COPIES, ForeignLogs
@@ -39,7 +40,7 @@ def copy_thread(logs: ForeignLogs, source: Thread, target: str) -> None:
 
 def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo, int]:
     """Say whose copy is made; the source's log as it was, and where it says what is removed."""
-    for _ in range(TRIES_MAX):
+    for _ in chances():
         views = source.views()
         info = logs.look(source.name)
         if not views or info is None:

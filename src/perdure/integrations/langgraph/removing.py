@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from perdure.core.chances import chances
 from perdure.core.diff import diff
 from perdure.core.values import copy
 from perdure.errors import Conflict
@@ -16,7 +17,7 @@ from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.reading import metadata_of
 from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.requests import Found
-from perdure.integrations.langgraph.thread import TRIES_MAX, Thread
+from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import View, is_removed, label_of, removals_of
 from perdure.model import Cause
@@ -25,7 +26,7 @@ from perdure.model import Cause
 def keep_latest(thread: Thread) -> None:
     """Remove all checkpoints of a thread but the latest of each namespace, in one commit."""
     with thread.lock:
-        for _ in range(TRIES_MAX):
+        for _ in chances():
             views = thread.views()
             if not views:
                 return
@@ -53,7 +54,7 @@ def _all_but(view: View, latest: dict[str, Found | None]) -> dict[str, Any]:
 def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:
     """Remove a thread's checkpoints that some runs put. Reads the whole log."""
     with thread.lock:
-        for _ in range(TRIES_MAX):
+        for _ in chances():
             views = thread.views()
             if not views:
                 return

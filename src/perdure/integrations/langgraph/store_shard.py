@@ -6,9 +6,7 @@ is folded in. Whoever holds the shard's lock reads the log or writes to it, for 
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -17,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.agents import Agent
+from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.names import is_text
 from perdure.core.schema import Schema
 from perdure.errors import Conflict, NotFound
@@ -34,9 +33,6 @@ from perdure.store import Store
 State = dict[str, dict[str, dict[str, Any]]]
 Place = tuple[str, str]
 SCHEMA: Schema[Any] = Schema(Any, id="langgraph-store")
-TRIES_MAX = 200
-"""How often a commit is tried when another process keeps being faster."""
-
 COMBINED_MAX = 256
 """Waiting writes that share a commit."""
 
@@ -245,7 +241,7 @@ class Shard:
                 write.error, write.done = error, True
 
     def _commit(self, writes: Sequence[_Write]) -> None:
-        for attempt in range(TRIES_MAX):
+        for tried in chances():
             info = self._store.find(self._name)
             if info is not None:
                 self._catch_up(info)
@@ -257,12 +253,10 @@ class Shard:
             try:
                 made = self._edit(agent, writes)
             except (Conflict, NotFound):
-                if attempt == TRIES_MAX - 1:
+                if tried == CHANCES_MAX - 1:
                     raise
                 if not self._at:
                     self._agent = None  # created meanwhile by somebody else
-                if attempt > 2:
-                    time.sleep(random.uniform(0, 0.005))
                 continue
             for write, count in zip(writes, made, strict=True):
                 write.made = count

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Literal
 
+from perdure.core.chances import chances
 from perdure.core.values import Plain, same
 from perdure.errors import Conflict, NotFound, SchemaError
 from perdure.integrations.langgraph import changes, names, steps
@@ -39,7 +40,6 @@ from perdure.store import ForeignLogs, Held, KeyUsedError, moved
 LINES_KEPT = 4
 """Lines of one thread whose state is in memory."""
 
-TRIES_MAX = 100
 OnRace = Literal["branch", "conflict"]
 FORKING = ("update", "fork")
 """Sources of checkpoints that are put beside others on purpose."""
@@ -208,7 +208,7 @@ class Thread:
         waits = bool(self._views) and self.queue.holds(put.namespace, put.parent)
         if waits and self._put_with_writes(coder, put):
             return
-        for _ in range(TRIES_MAX):
+        for _ in chances():
             self._flush(put.namespace, put.parent)
             views = self._for_append(put.namespace, put.parent)
             if not views:
@@ -433,7 +433,7 @@ class Thread:
 
     def _commit_writes(self, namespace: str, requests: list[Request]) -> None:
         checkpoint_id = requests[0].id
-        for _ in range(TRIES_MAX):
+        for _ in chances():
             views = self._for_append(namespace, checkpoint_id)
             if not views:
                 self._refuse_late(self._was_there(namespace, checkpoint_id), checkpoint_id)
