@@ -147,7 +147,8 @@ class Soak:
         while (pace := self._pace()) < plan.until or self.tally.purges < plan.purges_min:
             self._begin_some(store)
             self._go_on(store)
-            self._dice.choice(self._lives).fiddle(store)
+            if self._lives:  # all may be done at once, where the client waits for a processor
+                self._dice.choice(self._lives).fiddle(store)
             if workers[0].poll() is not None:
                 raise SoakError(f"the worker ended with {workers[0].returncode}")
             if kill.now(pace):

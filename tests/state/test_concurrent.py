@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import threading
 from typing import Any
@@ -142,6 +143,46 @@ def test_two_processes(tmp_path):
 
 
 # -- deleting agents -------------------------------------------------------------------------
+
+
+def test_what_the_dead_hold_stands_in_nobodys_way(store):
+    """Story: a worker was killed just after it took the lease of a run that was done. Nobody could
+    delete another branch of that agent any more: the lease that was taken from the dead was that of
+    the branch to be deleted."""
+    agent = store.agent("a", initial={"n": 0})
+    agent.update(add)
+    for name in ("side", "other"):
+        agent.fork(name)
+    no, backend = agent._working.reader.no, store._context.backend
+    for branch in ("main", "side", "other"):
+        backend.lease(no, branch, "killed")
+    agent.delete_branch("side")
+    assert {one.name: one.epoch for one in backend.refs(no)} == {"main": 2, "side": 2, "other": 1}
+    for branch in ("main", "other"):
+        backend.lease(no, branch, "living")
+    backend.heartbeat("living", 60_000)
+    with pytest.raises(Conflict, match="executor living is running on it"):
+        agent.delete_branch("other")
+    backend.heartbeat("living", None)
+    agent.update(add)
+    agent.delete_branch("other")
+    assert agent.state == {"n": 2}
+    agent.verify()
+
+
+def test_what_the_dead_hold_stands_in_no_coroutines_way(place):
+    async def main() -> None:
+        async with perdure.open_async(place.url) as store:
+            agent = await store.agent("a", initial={"n": 0})
+            await agent.update(add)
+            await agent.fork("side")
+            no, backend = agent._working.reader.no, store._store._context.backend
+            for branch in ("main", "side"):
+                backend.lease(no, branch, "killed")
+            await agent.delete_branch("side")
+            await agent.verify()
+
+    asyncio.run(main())
 
 
 def test_a_deleted_agent_is_gone_and_its_name_free(store, place):

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from perdure.errors import PerdureError
+from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.context import Context
 from perdure.storage.looks import Look
@@ -174,13 +174,17 @@ class Liveness:
     def settle(self) -> None:
         """Give back what could not be given back before."""
         with self._owed_lock:
-            while self._owed:
+            for _ in range(len(self._owed)):
                 claim = self._owed[0]
                 try:
                     self._give_back(claim)
+                except NotFound:
+                    pass  # its agent was deleted and purged: there is no lease any more
                 except PerdureError as error:
                     _warn("giving back the lease of %s: %s", claim.branch, error)
-                    return
+                    if isinstance(error, StoreUnavailable):
+                        return
+                    self._owed.append(claim)  # the others need not wait for it
                 self._owed.pop(0)
 
     def _give_back(self, claim: Claim) -> None:

@@ -61,12 +61,12 @@ class Context:
         Raises:
             As `Committer.submit`.
         """
-        try:
-            return self.committer.submit(proposal)
-        except HeldError as held:
-            if not self._took_from_the_dead(proposal, held):
-                raise
-        return self.committer.submit(proposal)
+        while True:
+            try:
+                return self.committer.submit(proposal)
+            except HeldError as held:
+                if not self._took_from_the_dead(proposal, held):
+                    raise
 
     async def submit_async(self, proposal: Proposal) -> Committed:
         """As `submit`, without holding a thread while it waits.
@@ -76,21 +76,20 @@ class Context:
         """
         from perdure.state.waiting import commit  # asyncio: for those only who have it anyway
 
-        try:
-            return await commit(self.committer, proposal)
-        except HeldError as held:
-            if not await self.in_thread(self._took_from_the_dead, proposal, held):
-                raise
-        return await commit(self.committer, proposal)
+        while True:
+            try:
+                return await commit(self.committer, proposal)
+            except HeldError as held:
+                if not await self.in_thread(self._took_from_the_dead, proposal, held):
+                    raise
 
     def _took_from_the_dead(self, proposal: Proposal, held: HeldError) -> bool:
         """Whether the lease that stood in the way was of a dead owner, and is gone."""
         if proposal.epoch is not None or self.backend.alive(held.holder):
             return False
         assert proposal.no is not None
-        branch = proposal.extras.drop_branch or proposal.draft.branch
         # The epoch grows with it: if the owner was only paused, it is fenced (I4).
-        self.backend.lease(proposal.no, branch, None, over=held.held)
+        self.backend.lease(proposal.no, held.branch, None, over=held.held)
         proposal.refused = None
         return True
 
@@ -145,7 +144,8 @@ class Context:
             if answer.held is not None and self.backend.alive(answer.holder or ""):
                 raise HeldError(
                     f"executor {answer.holder} is running on it", target=f"branch {branch!r}",
-                    hint="stand by until it ends", holder=answer.holder or "?", held=answer.held,
+                    hint="stand by until it ends", branch=branch, holder=answer.holder or "?",
+                    held=answer.held,
                 )  # fmt: skip
             over = answer.held
         raise Conflict("its lease changes hands too fast", target=f"branch {branch!r}")

@@ -21,10 +21,13 @@ class KeyUsedError(Conflict):
 
 
 class HeldError(Conflict):
-    """Another executor holds the branch's lease: `holder`, under epoch `held`."""
+    """Another executor holds a branch's lease: `holder` that of `branch`, under epoch `held`."""
 
-    def __init__(self, problem: str, *, target: str, hint: str, holder: str, held: int) -> None:
+    def __init__(
+        self, problem: str, *, target: str, hint: str, branch: str, holder: str, held: int
+    ) -> None:
         super().__init__(problem, target=target, hint=hint)
+        self.branch = branch
         self.holder = holder
         self.held = held
 
@@ -56,7 +59,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
             f"executor {holder} is running on it",
             target=f"agent {draft.agent!r}, branch {ref.name!r}",
             hint="wait until the run ends or waits, send it a signal, or fork",
-            holder=holder, held=ref.held,
+            branch=ref.name, holder=holder, held=ref.held,
         )  # fmt: skip
     if refused.why == "fenced":
         return Fenced(
