@@ -17,11 +17,11 @@ from tests.engine.conftest import CrashError, Crashes
 
 # -- killed around one tool call ---------------------------------------------------------------
 
-# What a fresh program appends: 1 create, 2 run-started, 3 intent, 4 outcome, 5 run-finished.
-BEFORE_INTENT = ["before append 3"]
-NOT_IN_EFFECT = ["after append 3", "before tool 1", "at before effect 1"]
-IN_EFFECT = ["at after effect 1", "after tool 1", "before append 4"]
-RECORDED = ["after append 4", "before append 5", "after append 5"]
+# What a fresh program appends: 1 create and run-started, 2 intent, 3 outcome, 4 run-finished.
+BEFORE_INTENT = ["before append 2"]
+NOT_IN_EFFECT = ["after append 2", "before tool 1", "at before effect 1"]
+IN_EFFECT = ["at after effect 1", "after tool 1", "before append 3"]
+RECORDED = ["after append 3", "before append 4", "after append 4"]
 EVERYWHERE = [*BEFORE_INTENT, *NOT_IN_EFFECT, *IN_EFFECT, *RECORDED]
 
 

@@ -43,8 +43,9 @@ def nothing(run: perdure.Run[dict]) -> str:
 
 
 @pytest.mark.parametrize("outage", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
 def test_a_lease_that_was_taken_unnoticed_is_given_back(
-    place: Place, monkeypatch: pytest.MonkeyPatch, outage: bool
+    place: Place, monkeypatch: pytest.MonkeyPatch, outage: bool, at_once: bool
 ) -> None:
     """Ctrl-C while the lease was being taken: it was in the store, and nobody here knew of it, so
     the next run stood by for its own process for ever."""
@@ -63,9 +64,10 @@ def test_a_lease_that_was_taken_unnoticed_is_given_back(
 
         return taken
 
-    for name in ("lease", "take"):  # the latter: where the store is far away
-        if hasattr(backend, name):
-            monkeypatch.setattr(backend, name, unnoticed(getattr(backend, name)))
+    if not at_once:
+        monkeypatch.setattr(backend, "look", None)
+    for name in ("lease", "append") if at_once else ("lease",):
+        monkeypatch.setattr(backend, name, unnoticed(getattr(backend, name)))
     with pytest.raises(KeyboardInterrupt):
         store.run(nothing, "a")
     ref = backend.ref(1, "main")

@@ -52,6 +52,20 @@ MUTATIONS = (
         ("tests/contract/test_backends.py", "-k", "i4_only_the_current_epoch_appends"),
     ),
     Mutation(
+        "a commit takes the lease though somebody has it",
+        _SQLITE + "queries.sql",
+        "AND seq = ?4 AND held IS NULL AND epoch = ?5 - 1 AND EXISTS",
+        "AND seq = ?4 AND EXISTS",
+        ("tests/contract/test_backends.py", "-k", "i4 and by_a_commit"),
+    ),
+    Mutation(
+        "a run begins though its end was asked for",
+        _SQLITE + "append.py",
+        'unread += [(row.id, 0, "cancel") for row in item.runs]',
+        "pass",
+        ("tests/contract/test_backends.py", "-k", "whose_end_was_asked_for"),
+    ),
+    Mutation(
         "undo does not ask whether later commits touched the same",
         "src/perdure/core/history.py",
         "if not all(spares(touched, place.reach, place.left) for place in places):",

@@ -10,6 +10,7 @@ from msgspec import Struct
 from perdure.core import chain
 from perdure.errors import StoreUnavailable
 from perdure.model import Lease
+from perdure.storage.looks import Seen as Looked
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Appended, Outcome, Ref
 from tests.simulation import logs
@@ -87,6 +88,14 @@ class Connection:
         finally:
             self._tape.end(began, answer)
 
+    def look(self, agent: str, run: str) -> Looked:
+        began = self._tape.tick()
+        found: Looked = self._read("look", self.backend.look, agent, run)
+        if found.agent is not None:
+            log = self._tape.agents[found.agent.no]
+            self._tape.read(log, str(self._process), began, logs.Look(found.branch), found.ref)
+        return found
+
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
         began = [
             self._tape.begin(
@@ -117,6 +126,10 @@ class Connection:
         for item, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Appended):
                 self._tape.agents[outcome.no] = f"{item.agent} {item.incarnation}"
+                for one in (item, *item.then):
+                    if one.holder is not None and one.epoch is not None:
+                        lease = outcome.no, one.branch, one.epoch, one.holder
+                        self._tape.leases.append(lease)
         return outcomes
 
     def lease(
@@ -160,10 +173,10 @@ class Connection:
         self._scheduler.check()
         return self.backend.listen(executor, callback)
 
-    def notify(self, run_id: str) -> None:
+    def notify(self, run_id: str, *, besides: str = "") -> None:
         self._scheduler.check()
         if self._random.random() >= self._weather.lose_notice:
-            self.backend.notify(run_id)
+            self.backend.notify(run_id, besides=besides)
 
     def now(self) -> int:
         return self._process.wall_micros()

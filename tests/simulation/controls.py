@@ -40,8 +40,8 @@ def _epochs_unchecked(connection: Connection, _: Simulation) -> Connection:
     def unchecked(batch: Sequence[Append]) -> list[Outcome]:
         for item in batch:
             ref = None if item.no is None else connection.backend.ref(item.no, item.branch)
-            if ref is not None:
-                item.epoch = ref.held
+            if ref is not None and (ref.held is not None or item.holder is None):
+                item.epoch, item.holder = ref.held, None
         return append(batch)
 
     connection._append = unchecked  # type: ignore[method-assign]
@@ -95,6 +95,7 @@ def _leases_shared(connection: Connection, simulation: Simulation) -> Connection
         return answer
 
     connection.lease = share  # type: ignore[method-assign]
+    connection.look = None  # type: ignore[assignment,method-assign]  # none goes with a commit
     return connection
 
 

@@ -23,7 +23,8 @@ NOTHING = "nothing"
 
 
 class Put(Struct, frozen=True):
-    """An append: the log's next place, and what it depends on."""
+    """An append: the log's next place, and what it depends on. `takes`: the lease, along with it.
+    `then`: another one, which is in along with it."""
 
     seq: int
     id: bytes
@@ -34,6 +35,8 @@ class Put(Struct, frozen=True):
     key: str = ""
     release: bool = False
     deletes: bool = False
+    takes: bool = False
+    then: Put | None = None
 
 
 class Take(Struct, frozen=True):
@@ -124,11 +127,15 @@ def step(log: Log, asked: Asked, answer: Any) -> Iterator[Log]:
 
 def _put(log: Log, asked: Put, answer: Any) -> Iterator[Log]:
     refusals = _refusals(log, asked)
+    after = log if refusals else _written(log, asked)
+    if asked.then is not None and not refusals:
+        refusals = _refusals(after, asked.then)
+        after = log if refusals else _written(after, asked.then)
     if answer == UNKNOWN:
         yield log
     if answer in (UNKNOWN, "in"):
         if not refusals:
-            yield _written(log, asked)
+            yield after
     elif answer in refusals:
         yield log
 
@@ -149,7 +156,12 @@ def _refusals(log: Log, asked: Put) -> list[str]:
         return found
     if branch is None:
         return [*found, "gone"]
-    if branch.held != asked.epoch:
+    if asked.takes:
+        if branch.held is not None:
+            found.append("held")
+        elif branch.epoch + 1 != asked.epoch:
+            found.append("fenced")
+    elif branch.held != asked.epoch:
         found.append("held" if asked.epoch is None else "fenced")
     if branch.seq != asked.expected:
         found.append("moved")
@@ -158,8 +170,12 @@ def _refusals(log: Log, asked: Put) -> list[str]:
 
 def _written(log: Log, asked: Put) -> Log:
     before = log.branch(asked.branch) or Seen(0, 0, None)
-    held = None if asked.release else before.held
-    log = log.with_branch(asked.branch, Seen(asked.seq, before.epoch, held))
+    epoch, held = before.epoch, before.held
+    if asked.takes:
+        assert asked.epoch is not None
+        epoch = held = asked.epoch
+    after = Seen(asked.seq, epoch, None if asked.release else held)
+    log = log.with_branch(asked.branch, after)
     keys = log.keys | {asked.key} if asked.key else log.keys
     return replace(log, length=asked.seq, last=asked.id, keys=keys, deleted=asked.deletes)
 
@@ -196,7 +212,8 @@ def _taken(branch: Seen, asked: Take) -> Seen:
 def put_of(item: Append) -> Put:
     return Put(
         item.seq, chain.commit_id(item.header), item.prev, item.branch, item.expected, item.epoch,
-        item.key[0] if item.key else "", item.release, item.delete_agent,
+        item.key[0] if item.key else "", item.release, item.delete_agent, item.holder is not None,
+        put_of(item.then[0]) if item.then else None,
     )  # fmt: skip
 
 

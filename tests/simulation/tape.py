@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.model import Message
-from perdure.storage.port import Append, Appended, Refused, Sent
-from tests.simulation.logs import UNKNOWN, Asked, Call
+from perdure.storage.port import Append, Appended, Ref, Refused, Sent
+from tests.simulation.logs import UNKNOWN, Asked, Call, seen
 
 
 class Tape(Struct):
@@ -46,6 +46,11 @@ class Tape(Struct):
         agent, call = self._open.pop(began)
         ended = self.tick()
         self.calls.setdefault(agent, []).append(Call(call.who, began, ended, call.asked, answer))
+
+    def read(self, agent: str, who: str, began: int, asked: Asked, ref: Ref | None) -> None:
+        """A call that read a branch ends."""
+        call = Call(who, began, self.tick(), asked, seen(ref))
+        self.calls.setdefault(agent, []).append(call)
 
     def histories(self) -> dict[str, list[Call]]:
         """The calls by agent, those too that have no answer yet."""

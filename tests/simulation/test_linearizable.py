@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.model import FINISHED
 from perdure.storage.locate import locate
@@ -38,6 +39,11 @@ def put(seq: int, expected: int | None, *, epoch: int | None = None, word: str =
         seq, f"{word}{seq}".encode(), f"{word}{seq - 1}".encode() if seq > 1 else b"", "main",
         expected, epoch,
     )  # fmt: skip
+
+
+def taking(seq: int, expected: int, epoch: int) -> Put:
+    """One that takes the lease."""
+    return replace(put(seq, expected, epoch=epoch), takes=True)
 
 
 Made = tuple[int, int, Asked, Any]
@@ -84,6 +90,17 @@ RIGHT: dict[str, list[Made]] = {
         (6, 7, Take("main", None, None, 1), Seen(1, 1, None)), (8, 9, put(2, 1), "in"),
         (10, 11, End(), (2, b"2")),
     ],
+    "a commit takes the lease": [
+        FIRST, (2, 9, taking(2, 1, 1), "in"), (2, 9, TAKE, Seen(2, 1, 1)),
+        (10, 11, put(3, 2), "held"), (10, 11, taking(3, 2, 2), "held"),
+        (12, 13, Take("main", None, None, 1), Seen(2, 1, None)),
+        (14, 15, taking(3, 2, 1), "fenced"), (16, 17, taking(3, 2, 2), UNKNOWN),
+        (18, 19, LOOK, Seen(3, 2, 2)),
+    ],
+    "an agent begins with its lease": [
+        (0, 5, replace(put(1, None), then=taking(2, 1, 1)), "in"), (1, 4, LOOK, None),
+        (6, 7, LOOK, Seen(2, 1, 1)), (6, 7, put(1, None), "exists"),
+    ],
 }  # fmt: skip
 
 WRONG: dict[str, list[Made]] = {
@@ -110,6 +127,16 @@ WRONG: dict[str, list[Made]] = {
         (6, 7, put(2, 1, epoch=1), "in"),
     ],
     "one epoch for two": [FIRST, (2, 9, TAKE, Granted(1)), (2, 9, TAKE, Granted(1))],
+    "a commit takes what is held": [
+        FIRST, (2, 3, TAKE, Granted(1)), (4, 5, taking(2, 1, 2), "in"),
+    ],
+    "a commit takes an old epoch": [
+        FIRST, (2, 3, taking(2, 1, 1), "in"), (4, 5, Take("main", None, None, 1), Seen(2, 1, None)),
+        (6, 7, taking(3, 2, 1), "in"),
+    ],
+    "half a beginning": [
+        (0, 5, replace(put(1, None), then=taking(2, 1, 1)), "in"), (6, 7, LOOK, Seen(1, 0, None)),
+    ],
     "refused for nothing": [FIRST, (2, 3, put(2, 1), "moved")],
     "a link to what never got in": [FIRST, (2, 3, Put(2, b"2", b"x", "main", 1, None), "in")],
     "one key twice": [
@@ -165,7 +192,7 @@ def drawn(random: Random) -> list[Call]:
         began = random.randint(0, 8)
         asked: Asked = random.choice((
             put(2, 1), put(2, 1, epoch=1), put(3, 2), LOOK, LOOK, End(), TAKE,
-            Take("main", "you", 1, None),
+            Take("main", "you", 1, None), taking(2, 1, 1), taking(3, 2, 1),
         ))  # fmt: skip
         answer: Any = UNKNOWN
         match asked:

@@ -81,7 +81,7 @@ def test_a_sound_function_stands_it(bank: Bank, policy: str) -> None:
     assert (endings[0].killed_at, endings[0].result) == ("", 12)
     places = [end.killed_at for end in endings[1:]]
     assert len(places) == len(set(places)) > 20
-    wanted = {"before append 1", "after append 3", "after lease 1", "before tool 2", "after tool 2"}
+    wanted = {"before append 1", "after append 3", "before tool 2", "after tool 2"}
     assert wanted <= set(places)
 
 

@@ -13,10 +13,11 @@ from perdure.engine.current import Frame, counted, inside
 from perdure.engine.execution import Cancelled, DeadlinePassed, Execution, Fakes
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import AgentSpec, of_version, spec_of
+from perdure.engine.hold import Hold
 from perdure.engine.journal import Journal
-from perdure.engine.liveness import Claim, Liveness
+from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
-from perdure.engine.orders import Order
+from perdure.engine.orders import Order, refuse_others, resuming, starting
 from perdure.engine.playing import Played
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, digests, is_async, parameters_of, preview, results_of
@@ -39,7 +40,7 @@ from perdure.state.projections import FINISHED, row_problem, row_text
 from perdure.state.remaining import Unused
 from perdure.state.working import WorkingCopy
 from perdure.storage.looks import Look
-from perdure.storage.proposals import HERE, Extras
+from perdure.storage.proposals import HERE, Committed, Extras
 from perdure.storage.refusals import UnreadError
 
 
@@ -114,9 +115,11 @@ class Drive:
         self.going: Callable[[Execution[Any]], None] = lambda _: None
         """Told of each execution before the function is called."""
         self.wanted: Callable[[RunInfo | None], bool] = lambda _: True
-        """Asked under the lease, with the run as it is then: whether it is to be gone on with."""
+        """Asked with the run as it was looked at: whether it is to be gone on with."""
+        self.begun: Callable[[], None] = lambda: None
+        """Told that it is this process's turn, and is wanted."""
         self.execution: Execution[Any] | None = None
-        self._claim: Claim | None = None
+        self._hold = Hold(means.liveness, self.working, self.look)
         self._row: RunInfo
         self._results = results_of(command.function)
         self._deadline = 0
@@ -129,17 +132,7 @@ class Drive:
 
     def refuse_other_arguments(self, info: RunInfo | None) -> None:
         """Raises Conflict: the run was begun, or asked for, with others."""
-        asked = info.args if info is not None else None
-        if info is None:
-            for message in self.look.inbox("start"):
-                asked = Order.from_plain(message.agent, message.value).args
-        if asked is not None and asked != self._order.args:
-            raise Conflict(
-                f"was started with other arguments than {self._order.preview or 'none'}",
-                target=f"run {self.id}",
-                hint="another command needs another key: store.options(key=…).run(…), "
-                f"not {self._order.key!r}",
-            )
+        refuse_others(self._order, self.id, info, self.look.inbox("start") if info is None else ())
 
     def refuse_while_another_is_unfinished(self, info: RunInfo | None) -> None:
         """For when nobody has the lease: what another run left must be finished first.
@@ -210,61 +203,64 @@ class Drive:
             self.release()
 
     def begin(self) -> Execution[Any]:
-        """The run, ready to go over what is recorded; all is looked up anew under the lease."""
-        working = self.working
-        self._create()
-        self._claim = Claim(working.reader.no, working.branch)
-        working.epoch = self._means.liveness.take(self._claim, self.look)
-        working.refresh()
-        info = self.find()
-        if (info is not None and info.status in FINISHED) or not self.wanted(info):
-            raise FinishedMeanwhileError
-        self.refuse_other_arguments(info)
-        self.refuse_while_another_is_unfinished(info)
-        row = self._row = info if info is not None else self._start()
-        asked = self.look.inbox("cancel")
-        if asked:
-            self._cancel(str(asked[0].value or ""))
-            raise FinishedMeanwhileError
-        if row.status != "running":  # it was stopped, or waited, and does not any more
-            row = replace(row, status="running", problem=None, waits="", wake_at=0)
-            extras = Extras(records=[{"t": "run-resumed", "run": self.id}], runs=[row])
-            made = working.commit_delta([], self._cause("run-resumed"), extras)
-            self.look.note(made.no, made.linked)
-        self._row = row
-        self._choose_function(row)
+        """The run, ready to go over what is recorded."""
+        row = self._begin_at_once()
+        self._row = row if row is not None else self._begin_under_lease()
+        self._choose_function(self._row)
         execution = self._next_execution()
         self.look.forget()
         return execution
 
-    def _create(self) -> None:
-        working, reader = self.working, self.working.reader_if_created()
-        if reader is not None:
-            reader.ref(working.branch)  # or there is nothing to take; its state is read then
-            return
+    def _begin_at_once(self) -> RunInfo | None:
+        """Where it was seen that nothing stands in its way, record that the run begins, or goes on,
+        and take the lease with that. None: nothing is written; what there is, the lease must
+        tell."""
+        info = self.find()
+        if info is not None and (info.status == "running" or info.status in FINISHED):
+            return None  # there is nothing to record
+        if self.look.inbox("cancel") or not self.wanted(info):
+            return None
         try:
-            working.create()
-        except Conflict:  # by another process, which was asked for the same at the same moment
-            self.look.forget()
-            working.reopen_if_created_meanwhile()
-            working.load()
+            self.refuse_other_arguments(info)
+            self.refuse_while_another_is_unfinished(info)
+        except Conflict:
+            return None
+        made = self._hold.take_with(*self._beginning(info))
+        if made is None:
+            return None
+        self.begun()
+        return self._noted(made)
 
-    def _start(self) -> RunInfo:
-        """Record that the run begins, taking out the messages that asked for it."""
-        order, working = self._order, self.working
-        asked = self.look.inbox("start")
-        if asked:  # who asked for it said more than a call does: its parent, queue and deadline
-            order = Order.from_plain(working.name, asked[0].value)
-        record = {"t": "run-started", "run": self.id, **order.to_plain()}
-        row = RunInfo(
-            self.id, working.name, 0, working.branch, order.function, order.key, "running", HERE,
-            args=order.args, turn_at=HERE, version=order.version, queue=order.queue,
-            parent=order.parent, started_at=HERE,
-        )  # fmt: skip
-        extras = Extras(
-            records=[record], runs=[row], consumed=[message.no for message in asked]
-        )  # fmt: skip
-        made = working.commit_delta([], self._cause("run-started"), extras)
+    def _begin_under_lease(self) -> RunInfo:
+        """All is looked up anew under the lease."""
+        self._hold.take()
+        info = self.find()
+        if (info is not None and info.status in FINISHED) or not self.wanted(info):
+            raise FinishedMeanwhileError
+        self.begun()
+        self.refuse_other_arguments(info)
+        self.refuse_while_another_is_unfinished(info)
+        commit = self.working.commit_delta
+        if info is None:
+            info = self._noted(commit([], *self._beginning(None)))
+        row = self._row = info
+        asked = self.look.inbox("cancel")
+        if asked:
+            self._cancel(str(asked[0].value or ""))
+            raise FinishedMeanwhileError
+        if row.status != "running":
+            row = self._noted(commit([], *self._beginning(row)))
+        return row
+
+    def _beginning(self, info: RunInfo | None) -> tuple[Cause, Extras]:
+        """The commit that the run begins with or, if it rested, goes on with."""
+        if info is not None:
+            return self._cause("run-resumed"), resuming(info)
+        branch, asked = self.working.branch, self.look.inbox("start")
+        return self._cause("run-started"), starting(self._order, self.id, branch, asked)
+
+    def _noted(self, made: Committed) -> RunInfo:
+        """The row of a run that begins, or goes on, with this commit."""
         self.look.note(made.no, made.linked)
         return replace(made.linked.runs[0], agent_no=made.no)
 
@@ -314,9 +310,7 @@ class Drive:
 
     def release(self) -> None:
         """Give the lease back, however it ended."""
-        if self._claim is not None:
-            claim, self._claim = self._claim, None
-            self._means.liveness.release(claim)
+        self._hold.release()
 
     # -- how it ended ------------------------------------------------------------------------
 
@@ -485,8 +479,8 @@ class Drive:
                 break
             except UnreadError:
                 anew = True
-        if release and self._claim is not None:
-            self._means.liveness.released(self._claim)
+        if release:
+            self._hold.released()
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._order.function, run=self.id)

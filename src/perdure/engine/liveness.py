@@ -21,12 +21,20 @@ LEASE_TTL = timedelta(seconds=10)
 
 
 class Claim(Struct, eq=False):
-    """What one execution has, or is about to take. `epoch`: None until it is taken. `released`: it
-    is given back already."""
+    """What one execution has, or is about to take.
 
-    no: int
+    Attributes:
+        no: the agent's number; None: it is created along with the lease.
+        epoch: None until it is known.
+        taken: it is known to have the lease.
+        released: it is given back already.
+    """
+
+    agent: str
+    no: int | None
     branch: str
     epoch: int | None = None
+    taken: bool = False
     released: bool = False
 
 
@@ -131,30 +139,52 @@ class Liveness:
         Raises:
             HeldError: a living executor has it.
         """
+        no = claim.no
+        assert no is not None
         with self._claims_lock:
             try:
-                lease = self._context.take_lease(claim.no, claim.branch, look)
+                lease = self._context.take_lease(no, claim.branch, look)
             except HeldError as held:
-                if held.holder != self._context.executor or self._claimed(claim, held.held):
+                if held.holder != self._context.executor or self._claimed(
+                    claim.agent, no, claim.branch, held.held
+                ):
                     raise
-                answer = look.lease(claim.no, claim.branch, held.holder, over=held.held)
+                answer = look.lease(no, claim.branch, held.holder, over=held.held)
                 if not isinstance(answer, Lease):
                     raise
                 lease = answer
             self._claims.add(claim)
-            claim.epoch = lease.epoch
+            claim.epoch, claim.taken = lease.epoch, True
             return lease.epoch
 
-    def leaked(self, no: int, ref: Ref) -> bool:
+    def claim(self, claim: Claim) -> None:
+        """Before a commit that takes the lease under the claim's epoch: threads of this process
+        that see it taken must not think that it leaked."""
+        with self._claims_lock:
+            self._claims.add(claim)
+
+    def took(self, claim: Claim, no: int) -> None:
+        """The commit is in."""
+        claim.no, claim.taken = no, True
+
+    def unclaim(self, claim: Claim) -> None:
+        """The commit was refused: the lease was not taken."""
+        with self._claims_lock:
+            self._claims.discard(claim)
+
+    def leaked(self, agent: str, no: int, ref: Ref) -> bool:
         """Whether the branch's lease is this process's, and no execution in it knows of it."""
         if ref.holder != self._context.executor:
             return False
         with self._claims_lock:
-            return not self._claimed(Claim(no, ref.name), ref.held)
+            return not self._claimed(agent, no, ref.name, ref.held)
 
-    def _claimed(self, like: Claim, epoch: int | None) -> bool:
-        wanted = (like.no, like.branch, epoch)
-        return any((one.no, one.branch, one.epoch) == wanted for one in self._claims)
+    def _claimed(self, agent: str, no: int, branch: str, epoch: int | None) -> bool:
+        return any(
+            one.epoch == epoch and one.branch == branch
+            and (one.no == no if one.no is not None else one.agent == agent)
+            for one in self._claims
+        )  # fmt: skip
 
     def release(self, claim: Claim) -> None:
         """Give a lease back, now or as soon as the store takes it: while this process lives nobody
@@ -163,13 +193,13 @@ class Liveness:
             return
         with self._owed_lock:
             self._owed.append(claim)
-        self._claims.discard(claim)
+        self.unclaim(claim)
         self.settle()
 
     def released(self, claim: Claim) -> None:
         """A commit gave the lease back, along with what it wrote."""
         claim.released = True
-        self._claims.discard(claim)
+        self.unclaim(claim)
 
     def settle(self) -> None:
         """Give back what could not be given back before."""
@@ -188,13 +218,18 @@ class Liveness:
                 self._owed.pop(0)
 
     def _give_back(self, claim: Claim) -> None:
-        backend = self._context.backend
-        if claim.epoch is not None:
-            backend.lease(claim.no, claim.branch, None, release=claim.epoch)
+        backend, no = self._context.backend, claim.no
+        if claim.taken and no is not None:
+            backend.lease(no, claim.branch, None, release=claim.epoch)
             return
-        ref = backend.ref(claim.no, claim.branch)
-        if ref is not None and ref.held is not None and self.leaked(claim.no, ref):
-            backend.lease(claim.no, claim.branch, None, release=ref.held)
+        if no is None:
+            info = backend.agent(claim.agent)
+            if info is None:
+                return
+            no = info.no
+        ref = backend.ref(no, claim.branch)
+        if ref is not None and ref.held is not None and self.leaked(claim.agent, no, ref):
+            backend.lease(no, claim.branch, None, release=ref.held)
 
     def stop(self) -> None:
         """End; a standby may take over at once."""

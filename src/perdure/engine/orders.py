@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.names import check_name
 from perdure.core.values import Plain
 from perdure.engine.functions import spec_of
 from perdure.engine.retrying import Seconds, seconds
 from perdure.engine.values import binding_of, digests, fitting, parameters_of, preview
-from perdure.errors import PerdureError
+from perdure.errors import Conflict, PerdureError
+from perdure.model import Message, RunInfo
 from perdure.storage.looks import Look, Reads
 from perdure.storage.port import Backend
+from perdure.storage.proposals import HERE, Extras
 
 
 def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
@@ -130,3 +133,41 @@ def args_digest(by_name: Mapping[str, str]) -> str:
     """One digest of the digests of arguments."""
     joined = "\0".join(f"{name}={digest}" for name, digest in sorted(by_name.items()))
     return sha256(joined.encode()).hexdigest()[:16]
+
+
+def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[Message]) -> None:
+    """Raises Conflict: the run was begun, or asked for by these messages, with other arguments."""
+    begun = [info.args] if info is not None else []
+    begun += [Order.from_plain(message.agent, message.value).args for message in asked[-1:]]
+    if begun and begun[-1] != order.args:
+        raise Conflict(
+            f"was started with other arguments than {order.preview or 'none'}",
+            target=f"run {run}",
+            hint="another command needs another key: store.options(key=…).run(…), "
+            f"not {order.key!r}",
+        )
+
+
+def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> Extras:
+    """What the commit has that a run begins with.
+
+    Args:
+        asked: the messages that asked for it. They say more than a call does: the run's parent,
+            queue and deadline.
+    """
+    if asked:
+        order = Order.from_plain(order.agent, asked[0].value)
+    row = RunInfo(
+        run, order.agent, 0, branch, order.function, order.key, "running", HERE, args=order.args,
+        turn_at=HERE, version=order.version, queue=order.queue, parent=order.parent,
+        started_at=HERE,
+    )  # fmt: skip
+    record = {"t": "run-started", "run": run, **order.to_plain()}
+    return Extras(records=[record], runs=[row], consumed=[message.no for message in asked])
+
+
+def resuming(row: RunInfo) -> Extras:
+    """What the commit has with which a run goes on that was stopped, or waited, and does not any
+    more."""
+    row = replace(row, status="running", problem=None, waits="", wake_at=0)
+    return Extras(records=[{"t": "run-resumed", "run": row.id}], runs=[row])

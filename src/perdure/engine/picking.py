@@ -19,7 +19,7 @@ from perdure.engine.values import parameters_of
 from perdure.errors import Conflict, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Cause, Message, RunInfo
 from perdure.state.projections import row_text
-from perdure.storage.looks import Look, Reads
+from perdure.storage.looks import Look
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
 
@@ -101,7 +101,7 @@ class Picker:
             if row.id in self._callers:
                 continue
             look = Look(backend, row.agent, row.id).again()
-            if self._held(look, row.agent_no, row.branch):
+            if self._held(look, row.agent, row.agent_no, row.branch):
                 continue
             if not self._must_queue(look, row.branch, row.agent_no, row):
                 yield Pick(row.id, row.agent, row.branch, function, look, row)
@@ -126,7 +126,7 @@ class Picker:
             look = Look(backend, message.agent, message.run).again()
             info = look.agent(message.agent)
             if info is not None and not info.deleted:
-                if self._held(look, info.no, MAIN):
+                if self._held(look, info.name, info.no, MAIN):
                     continue
                 if self._must_queue(look, MAIN, info.no, None):
                     continue
@@ -138,10 +138,10 @@ class Picker:
             return known
         return of_version(name, version) or known
 
-    def _held(self, reads: Reads, no: int, branch: str) -> bool:
+    def _held(self, look: Look, agent: str, no: int, branch: str) -> bool:
         """Whether a living executor has the branch: another one, or this one for somebody else."""
-        ref: Ref | None = reads.ref(no, branch)
-        if ref is None or ref.holder is None or self._runner.liveness.leaked(no, ref):
+        ref: Ref | None = look.ref(no, branch)
+        if ref is None or ref.holder is None or self._runner.liveness.leaked(agent, no, ref):
             return False
         return self._context.backend.alive(ref.holder)
 
@@ -154,7 +154,7 @@ class Picker:
         )  # fmt: skip
 
     def still(self, look: Look, info: RunInfo | None) -> bool:
-        """Under the lease: whether there is still something to do for the run that is looked at."""
+        """Whether there is still something to do for the run that is looked at."""
         if info is None:
             return bool(look.inbox("start"))
         match info.status:
@@ -233,7 +233,8 @@ class Picker:
     def _note(self, row: RunInfo) -> bool:
         look = Look(self._context.backend, row.agent, row.id).again()
         info = look.run_row()
-        if self._held(look, row.agent_no, row.branch) or info is None or not self.still(look, info):
+        held = self._held(look, row.agent, row.agent_no, row.branch)
+        if held or info is None or not self.still(look, info):
             return False
         asked = self._context.backend.inbox(row.id, kind="cancel", limit=1)
         if asked:

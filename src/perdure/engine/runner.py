@@ -186,7 +186,7 @@ class Runner:
         ref = drive.look.ref(reader.no, drive.working.branch)
         live = (
             ref is not None and ref.holder is not None
-            and not self._means.liveness.leaked(reader.no, ref)
+            and not self._means.liveness.leaked(reader.name, reader.no, ref)
             and self._context.backend.alive(ref.holder)
         )  # fmt: skip
         if live:

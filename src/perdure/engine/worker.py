@@ -369,13 +369,13 @@ class Worker:
         drive = self._runner.drive(command, job.pick.look)
 
         def wanted(info: RunInfo | None) -> bool:
-            if self._stopping or not self._picker.still(drive.look, info):
-                return False
+            return not self._stopping and self._picker.still(drive.look, info)
+
+        def begun() -> None:
             job.begun = True
             self._news.put(("begun", job))
-            return True
 
-        drive.wanted = wanted
+        drive.wanted, drive.begun = wanted, begun
         job.drive = drive
         return drive
 

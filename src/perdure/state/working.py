@@ -25,6 +25,7 @@ from perdure.state.context import Context
 from perdure.state.flow import Flow, drive
 from perdure.state.following import MOVES, newer_commits
 from perdure.state.incarnation import Incarnation
+from perdure.state.initial import initial_state
 from perdure.state.live import Live
 from perdure.state.snapshotting import SinceSnapshot
 from perdure.storage.looks import Reads
@@ -211,23 +212,10 @@ class WorkingCopy(Generic[T]):
         self._adopt(reader.fold(ref.seq))
 
     def _start_from_initial(self) -> None:
-        initial = self._initial
-        if initial is MISSING:
-            initial = {} if self.schema.type is dict else self._construct()
-        self._plain = self.schema.take(initial, (), aliases_refused=True)
+        self._plain = initial_state(self.schema, self._initial, self.name)
         self._live.forget()
         self._live.of(self._plain)
         self._seq = 0
-
-    def _construct(self) -> Any:
-        try:
-            return self.schema.type()
-        except Exception as error:
-            raise SchemaError(
-                "the agent does not exist, and its schema cannot be made without values",
-                target=f"agent {self.name!r}",
-                hint=f"give one: store.agent(…, initial={self.schema.id}(…)) ({error})",
-            ) from error
 
     def _adopt(self, folded: Folded) -> None:
         self._stored = (folded.schema_id, folded.schema_version)
@@ -235,7 +223,7 @@ class WorkingCopy(Generic[T]):
         self._plain = self.schema.migrate(folded.state, folded.schema_version)
         self._live.drop()
         self._seq = folded.seq
-        self._since.begin(folded, migrated=self._migration_due)
+        self._since.begin(folded, migrated=self.migration_due)
 
     def _check_schema(self, stored: str) -> None:
         if stored != self.schema.id:
@@ -246,13 +234,13 @@ class WorkingCopy(Generic[T]):
             )
 
     @property
-    def _migration_due(self) -> bool:
+    def migration_due(self) -> bool:
         """Whether the log's state is of an older major version than the one in memory."""
         return self._stored is not None and self._stored[1][0] < self.schema.version[0]
 
     def migration(self) -> list[Op]:
         """What the next commit has to write first: from the log's state to the migrated one."""
-        if not self._migration_due:
+        if not self.migration_due:
             return []
         return diff(self.reader.fold(self._seq).state, self._plain)
 
@@ -267,7 +255,7 @@ class WorkingCopy(Generic[T]):
         Args:
             in_place: change the live typed object, as committing here would have.
         """
-        if self._migration_due or commit.cause.kind in MOVES:
+        if self.migration_due or commit.cause.kind in MOVES:
             self._adopt(self.reader.fold(commit.seq))
             return
         if not commit.delta:
@@ -345,7 +333,7 @@ class WorkingCopy(Generic[T]):
     ) -> Flow[Committed]:
         """The operation behind `commit_delta`."""
         self.refuse_inside_edit()
-        if not delta and self.in_memory and self._seq and not self._migration_due:
+        if not delta and self.in_memory and self._seq and not self.migration_due:
             check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
             return self._submitting([], cause, extras)
         return self._committing_ops(delta, cause, extras)
@@ -388,7 +376,7 @@ class WorkingCopy(Generic[T]):
         if delta and self.schema.invariants:
             self.schema.check_invariants(typed, view(self.schema, root), touched)
         self._plain = root
-        if self._seq == 0 or self._migration_due:
+        if self._seq == 0 or self.migration_due:
             yield from self._committing_base()
         committed = yield from self._submitting(delta, cause, extras)
         if plan is not None:
@@ -397,7 +385,7 @@ class WorkingCopy(Generic[T]):
 
     def _keep_base(self) -> None:
         """Where a base must be written first, it is the state before any change, to its order."""
-        if self._seq == 0 or self._migration_due:
+        if self._seq == 0 or self.migration_due:
             self._base = copy(self._plain)
 
     def _committing_base(self) -> Flow[None]:
@@ -412,17 +400,18 @@ class WorkingCopy(Generic[T]):
             cause, change = Cause("migrate"), diff(folded.state, base)
         yield from self._submitting(change, cause, NOTHING, snapshot=False)
 
-    def create(self, cause: Cause = Cause("create")) -> Committed | None:  # noqa: B008
-        """Make sure that the agent is in the log; None if it was already."""
-        return drive(self.context, self.creating(cause))
+    def creating(self, along: Proposal | None = None) -> Flow[Committed | None]:
+        """Make sure that the agent is in the log; None if it was already.
 
-    def creating(self, cause: Cause = Cause("create")) -> Flow[Committed | None]:  # noqa: B008
-        """The operation behind `create`."""
+        Args:
+            along: the commit behind that, which is in along with it, or neither is.
+        """
         yield self.load
         if self._seq:
             return None
         self.schema.check_invariants(None, view(self.schema, self._plain), [()])
-        return (yield from self._submitting([ops.Set((), self._plain)], cause, NOTHING))
+        created, cause = [ops.Set((), self._plain)], Cause("create")
+        return (yield from self._submitting(created, cause, NOTHING, along=along))
 
     def commit_move(
         self, target: int, cause: Cause, extras: Extras = NOTHING, *, branch: str | None = None
@@ -449,8 +438,9 @@ class WorkingCopy(Generic[T]):
         return committed
 
     def _submitting(
-        self, delta: Sequence[Op], cause: Cause, extras: Extras, *, snapshot: bool = True
-    ) -> Flow[Committed]:
+        self, delta: Sequence[Op], cause: Cause, extras: Extras, *, snapshot: bool = True,
+        along: Proposal | None = None,
+    ) -> Flow[Committed]:  # fmt: skip
         first = self._seq == 0
         payload = chain.pack_payload(delta, extras.records)
         schema_id, version = self.schema_to_write()
@@ -465,6 +455,7 @@ class WorkingCopy(Generic[T]):
         proposal = self._proposal(draft, None if first else self._seq, extras)
         if first:
             proposal.no = None  # created meanwhile, or not: the store says so
+            proposal.then = along
         stored: Callable[[int], None] | None = None
         if snapshot and self._draft is None and self._since.due(self.context, cause):
             proposal.snapshot, stored = yield partial(
@@ -477,7 +468,9 @@ class WorkingCopy(Generic[T]):
                 AgentInfo(self.name, committed.no, draft.incarnation, False, committed.seq),
             )
             self._since.begin_ageing(committed.at_micros)
-        self._seq, self._stored = committed.seq, (schema_id, version)
+        if along is not None:
+            self._since.note((), len(along.draft.payload.data))
+        self._seq, self._stored = proposal.end.seq, (schema_id, version)
         if stored is not None:
             stored(committed.at_micros)
         return committed

@@ -208,7 +208,7 @@ class Committer:
             except Exception as error:  # its own: the others of the batch go on
                 proposal.error = error
                 continue
-            ends[log] = proposal.tail
+            ends[log] = proposal.end
             linked.append(proposal)
         return linked
 
@@ -234,7 +234,7 @@ class Committer:
         log = (proposal.draft.agent, proposal.draft.incarnation)
         match outcome:
             case Appended(no):
-                self._remember(log, proposal.tail)
+                self._remember(log, proposal.end)
                 proposal.landed(no)
             case Refused("stale"):
                 self._tails.pop(log, None)

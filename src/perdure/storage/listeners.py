@@ -43,10 +43,11 @@ class LocalListeners:
         ).start()
         return partial(self._end, executor, notices)
 
-    def notify(self, run_id: str) -> None:
+    def notify(self, run_id: str, besides: str = "") -> None:
         self._forget_after_fork()
-        for notices in list(self._queues.values()):
-            notices.put(run_id)
+        for executor, notices in list(self._queues.items()):
+            if executor != besides:
+                notices.put(run_id)
 
     def close(self) -> None:
         for executor, notices in list(self._queues.items()):

@@ -1,16 +1,18 @@
 """Looking at all that a run needs to begin, or to go on, at once.
 
-A store that is far away answers ten questions as fast as one. So it may have more than `Backend`
-asks for, `Far`: then a `Look` asks once, and answers from that. What it did not ask for, and
-everything where the store is near, it reads as it is wanted.
+What is asked for one by one costs a round trip each where the store is far away, and a transaction
+each where it is near; and it may change in between. So a backend may have more than `Backend` asks
+for, `Looks`, and one that is far away `Far`: then a `Look` asks once, and answers from that. What
+it did not ask for, it reads as it is wanted; with other backends, that is everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.model import UNFINISHED, AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.port import Append, Backend, Ref, StoredCommit, StoredSnapshot
@@ -29,7 +31,7 @@ class Seen(Struct, frozen=True):
         messages: what is in the run's inbox, in the order they came.
         branch: the run's, or main where it has not begun; `ref` is what the agent has there.
         commits: up to the branch's head, the last first, and dense; as many as were asked for, or
-            all that there are.
+            all that there are; none, where the store is near.
     """
 
     agent: AgentInfo | None
@@ -40,13 +42,17 @@ class Seen(Struct, frozen=True):
     commits: Sequence[StoredCommit]
 
 
-@runtime_checkable
-class Far(Protocol):
+class Looks(Protocol):
     """What a backend may have beside `Backend`, whose promises hold here, too."""
 
     def look(self, agent: str, run: str) -> Seen:
-        """What there is, without commits, in one go."""
+        """What there is, in one go; with `COMMITS` commits only where the run can begin or go on:
+        it has not begun, or rests, and nobody has the branch's lease."""
         ...
+
+
+class Far(Looks, Protocol):
+    """What one that is far away may have, too."""
 
     def take(self, no: int, branch: str, executor: str, over: int | None, agent: str,
              run: str) -> tuple[Lease | Ref, Seen | None]:  # fmt: skip
@@ -66,6 +72,11 @@ class Reads(Protocol):
              limit: int | None = None) -> list[StoredCommit]: ...  # fmt: skip
 
 
+_Take = Callable[
+    [int, str, str, int | None, str, str], tuple[Lease | Ref, Seen | None]
+]  # fmt: skip
+
+
 class Look:
     """Reads of one agent and of one run. Between `again`, or `lease`, and `forget` what it answers
     may be as old as the former; else it is as new as the backend's own answers. For one thread.
@@ -76,7 +87,8 @@ class Look:
 
     def __init__(self, backend: Backend, agent: str, run: str) -> None:
         self._backend = backend
-        self._far = backend if isinstance(backend, Far) else None
+        self._look: Callable[[str, str], Seen] | None = getattr(backend, "look", None)
+        self._take: _Take | None = getattr(backend, "take", None)
         self._agent = agent
         self.run = run
         self._seen: Seen | None = None
@@ -87,23 +99,32 @@ class Look:
 
     def again(self) -> Look:
         """Look at what there is now."""
-        if self._far is not None:
-            self._keep(self._far.look(self._agent, self.run))
+        if self._look is not None:
+            self._keep(self._look(self._agent, self.run))
         return self
 
     def lease(self, no: int, branch: str, executor: str, *, over: int | None = None) -> Lease | Ref:
         """As `Backend.lease`; and look at what there is under it."""
-        if self._far is None:
-            return self._backend.lease(no, branch, executor, over=over)
-        answer, seen = self._far.take(no, branch, executor, over, self._agent, self.run)
+        if self._take is None:
+            taken = self._backend.lease(no, branch, executor, over=over)
+            if isinstance(taken, Lease):
+                self.again()
+            return taken
+        answer, seen = self._take(no, branch, executor, over, self._agent, self.run)
         self._keep(seen)
         return answer
 
     def note(self, no: int, append: Append) -> None:
         """A commit that was just written to the agent's log."""
         seen, commits = self._seen, self._commits
-        if seen is None or seen.agent is None or seen.agent.no != no:
+        if seen is None or append.agent != self._agent:
             return
+        if seen.agent is None or seen.agent.no != no:
+            if append.seq != 1:
+                return
+            commits.clear()  # of a deleted one
+            made = AgentInfo(append.agent, no, append.incarnation, False, append.seq)
+            self._seen = replace(seen, agent=made, branch="")
         if not commits or commits[0].seq + 1 != append.seq:  # else there is another's in between
             commits.clear()
         commits.insert(
@@ -117,6 +138,11 @@ class Look:
     def _keep(self, seen: Seen | None) -> None:
         self._seen, self._seen_run = seen, self.run
         self._commits = list(seen.commits) if seen is not None else []
+
+    @property
+    def of_one_moment(self) -> bool:
+        """Whether what it answers was there all at once."""
+        return self._seen is not None and self._seen_run == self.run
 
     # -- reading -------------------------------------------------------------------------------
 

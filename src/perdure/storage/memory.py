@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
-from perdure.model import AgentInfo, Lease, Message, MessageKind, RunInfo
+from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
+from perdure.storage.looks import Seen
 from perdure.storage.memory_agent import Agent, bury, purge
 from perdure.storage.port import (
     Append,
@@ -79,15 +80,20 @@ class MemoryBackend:
 
     def _append_all(self, item: Append) -> Outcome:
         """A commit with those that follow it: all, or none."""
-        agents, latest, runs = len(self._agents), dict(self._latest), self._runs.copy()
-        arrivals = len(self._arrivals)
+        agents, arrivals = len(self._agents), len(self._arrivals)
+        before, runs = self._latest.get(item.agent), self._runs
+        if any(one.runs or one.consumed or one.sends for one in (item, *item.then[:-1])):
+            self._runs = runs.copy()  # the last one writes nothing where it is refused
         outcome = self._append(item)
         for follower in item.then:
             if isinstance(outcome, Appended):
                 outcome = self._append(replace(follower, no=outcome.no))
         if not isinstance(outcome, Appended):
             del self._agents[agents:], self._arrivals[arrivals:]
-            self._latest, self._runs = latest, runs
+            self._runs = runs
+            self._latest.pop(item.agent, None)
+            if before is not None:
+                self._latest[item.agent] = before
         return outcome
 
     def _append(self, item: Append) -> Outcome:
@@ -113,7 +119,7 @@ class MemoryBackend:
     def _refusal(self, agent: Agent, item: Append) -> Refused | None:
         if item.consumed and not self._runs.has_all(item.consumed):
             return Refused("consumed")
-        if item.read_to and self._runs.has_unread(item.read_to):
+        if self._runs.has_unread(item.read_to, [row.id for row in item.runs if item.holder]):
             return Refused("unread")
         if item.key is not None and item.key[0] in agent.keys:
             seq, asked = agent.keys[item.key[0]]
@@ -135,7 +141,10 @@ class MemoryBackend:
         ref = agent.refs.get(item.branch)
         if ref is None or ref.deleted or ref.kind != "branch":
             return Refused("gone", ref)
-        if ref.held != item.epoch:
+        if item.holder is not None:
+            if ref.held is not None or ref.epoch + 1 != item.epoch:
+                return Refused("fenced" if ref.held is None else "held", ref)
+        elif ref.held != item.epoch:
             return Refused("held" if item.epoch is None else "fenced", ref)
         if ref.seq != item.expected:
             return Refused("moved", ref)
@@ -147,7 +156,7 @@ class MemoryBackend:
         if item.expected is None:
             agent.refs[item.branch] = Ref(item.branch, "branch", item.seq)
         else:
-            agent.refs[item.branch] = replace(agent.refs[item.branch], seq=item.seq)
+            agent.move(item)
         if item.key is not None:
             agent.keys[item.key[0]] = (item.seq, item.key[1])
         if item.snapshot is not None:
@@ -254,6 +263,17 @@ class MemoryBackend:
                 return None
             leaves = {i: self._leaves[i] for i in found.leaf_ids if i in self._leaves}
             return replace(found, leaves=leaves)
+
+    def look(self, agent: str, run: str) -> Seen:
+        """As `Looks.look`."""
+        with self._lock:
+            self._check_open()
+            latest = self._latest.get(agent)
+            rows = self._runs.of(agent, run)
+            branch = next((row.branch for row in rows if row.id == run), MAIN)
+            ref = latest.refs.get(branch) if latest is not None else None
+            info = latest.info() if latest is not None else None
+            return Seen(info, rows, self._runs.inbox(run), branch, ref, ())
 
     # -- runs and their inbox --------------------------------------------------------------
 
@@ -428,8 +448,8 @@ class MemoryBackend:
             self._check_open()
             return self._listeners.listen(executor, callback)
 
-    def notify(self, run_id: str) -> None:
-        self._listeners.notify(run_id)
+    def notify(self, run_id: str, *, besides: str = "") -> None:
+        self._listeners.notify(run_id, besides)
 
     # -- housekeeping ----------------------------------------------------------------------
 

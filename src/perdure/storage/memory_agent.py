@@ -51,6 +51,13 @@ class Agent(Struct):
         """Headers and payloads that are there."""
         return (commit for commit in self.commits if commit is not None)
 
+    def move(self, item: Append) -> None:
+        """The branch's head to a commit, which may take the lease."""
+        ref = replace(self.refs[item.branch], seq=item.seq)
+        if item.holder is not None and item.epoch is not None:
+            ref = replace(ref, epoch=item.epoch, held=item.epoch, holder=item.holder)
+        self.refs[item.branch] = ref
+
     def end(self, *, purge: bool) -> None:
         self.deleted = True
         self.purge = purge

@@ -68,6 +68,8 @@ class Append(Struct):
         seq, header, payload: the commit. `seq` must be the log's next.
         branch, expected: the branch's head must be at `expected`; None: the branch must be new.
         epoch: the lease under which it is written; None: no lease may be held on the branch.
+        holder: the executor for which it takes the branch's lease, which nobody may hold; `epoch`
+            is then the next one. Not with a new branch. A "cancel" to one of `runs` refuses it.
         key: an idempotency key that must be new to the agent, and a digest of what was asked.
         snapshot: a snapshot of the state after this commit.
         checkpoint: a checkpoint to record.
@@ -81,7 +83,7 @@ class Append(Struct):
         prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
             writer linked to what never got in: ``stale`` (I3).
         then: with a commit that creates its agent, commits that follow it (their `no` is None):
-            all of them are in along with it, or none is. For imports.
+            all of them are in along with it, or none is.
         consumed: numbers of the messages that it takes out of the inbox (I2). Each is taken out by
             one commit only.
         read_to: by run that it ends: the number of the last signal to it that its maker has read,
@@ -100,6 +102,7 @@ class Append(Struct):
     branch: str
     expected: int | None
     epoch: int | None = None
+    holder: str | None = None
     key: tuple[str, bytes] | None = None
     snapshot: StoredSnapshot | None = None
     checkpoint: Checkpoint | None = None
@@ -129,11 +132,12 @@ class Refused(Struct, frozen=True):
     Attributes:
         why: ``stale``: the log's end is not before `seq`, link again;
             ``moved``: the branch's head is elsewhere; ``exists``: agent, branch or name is taken;
-            ``held``: another executor holds the branch; ``fenced``: the epoch is not current;
+            ``held``: another executor holds the branch; ``fenced``: the epoch is not current,
+            or, where the commit takes the lease, not the next one;
             ``gone``: the agent, incarnation or branch is deleted or was never there;
             ``key``: the idempotency key is used, `seq` says where and `asked` for what;
             ``consumed``: a message was taken out by another commit, or ended with its agent;
-            ``unread``: a signal came to a run that it ends, and its maker has not read that.
+            ``unread``: its maker has not read a message to a run that it begins or ends.
         ref: the branch as it is, where there is one.
     """
 
@@ -448,9 +452,9 @@ class Backend(Protocol):
         """
         ...
 
-    def notify(self, run_id: str) -> None:
-        """Tell all who listen that there is something to do for a run. Never raises, never waits;
-        nothing is promised."""
+    def notify(self, run_id: str, *, besides: str = "") -> None:
+        """Tell all who listen that there is something to do for a run; the executor `besides` may
+        be left out. Never raises, never waits; nothing is promised."""
         ...
 
     def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:

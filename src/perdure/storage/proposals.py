@@ -26,6 +26,7 @@ class Extras(Struct, frozen=True):
     """
 
     records: Sequence[Mapping[str, Any]] = ()
+    holder: str | None = None
     key: tuple[str, bytes] | None = None
     checkpoint: Checkpoint | None = None
     drop_branch: str | None = None
@@ -52,7 +53,7 @@ class Proposal:
 
     __slots__ = (
         "_done", "_gate", "committed", "draft", "epoch", "error", "expected", "extras", "linked",
-        "no", "refused", "snapshot", "tail", "woken",
+        "no", "refused", "snapshot", "tail", "then", "woken",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +66,8 @@ class Proposal:
         self.expected = expected
         self.epoch = epoch
         self.snapshot: StoredSnapshot | None = None
+        self.then: Proposal | None = None
+        """Of one that creates its agent: another one, that is in along with it, or none is."""
         self.linked: Append | None = None
         self.tail: Tail = START
         self.committed: Committed | None = None
@@ -100,21 +103,31 @@ class Proposal:
         """It is in the log of the agent of that number, at the place that it was linked to."""
         tail = self.tail
         self.committed = Committed(no, tail.seq, tail.id, tail.at, self.append)
+        if self.then is not None:
+            self.then.landed(no)
+
+    @property
+    def end(self) -> Tail:
+        """The log's end, once it is in."""
+        return self.tail if self.then is None else self.then.end
 
     def link(self, tail: Tail, now: int) -> Append:
         """Take the place behind `tail`; may be done again behind another one."""
         draft, extras = self.draft, self.extras
         header, self.tail = chain.link(draft, tail, now)
         seq = self.tail.seq
-        self.linked = Append(
+        linked = self.linked = Append(
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
-            draft.branch, self.expected, self.epoch, extras.key, self.snapshot,
+            draft.branch, self.expected, self.epoch, extras.holder, extras.key, self.snapshot,
             _at(extras.checkpoint, seq), extras.drop_branch, extras.delete_agent,
             [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
             extras.release, extras.sync, prev=tail.id, consumed=extras.consumed,
             sends=extras.sends, purge=extras.purge, read_to=extras.read_to,
         )  # fmt: skip
-        return self.linked
+        if self.then is not None:
+            follower = self.then.link(self.tail, now)
+            linked.then, linked.sync = (follower,), linked.sync or follower.sync
+        return linked
 
     @property
     def append(self) -> Append:

@@ -37,7 +37,8 @@ class ConsumedError(Conflict):
 
 
 class UnreadError(Conflict):
-    """A signal came to a run that the commit ends, after its maker had read the inbox."""
+    """A signal came to a run that the commit ends, or a request to end one that it begins, after
+    its maker had read the inbox."""
 
 
 def explain(proposal: Proposal, refused: Refused) -> PerdureError:
@@ -87,8 +88,8 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         )  # fmt: skip
     if refused.why == "unread":
         return UnreadError(
-            "a signal came to a run that this commit ends", target=target,
-            hint="read the inbox again, and say with the end what was not taken",
+            "a message came to a run that this commit begins or ends", target=target,
+            hint="read the inbox again, and decide anew",
         )  # fmt: skip
     gone = proposal.extras.drop_branch or draft.branch
     return NotFound(

@@ -57,6 +57,13 @@ class RunTable(Struct):
         ]  # fmt: skip
         return found[:limit]
 
+    def of(self, agent: str, run: str) -> list[RunInfo]:
+        """The agent's that are unfinished, and the one of that id."""
+        return [
+            row for row in self.rows.values()
+            if row.id == run or (row.agent == agent and row.status in UNFINISHED)
+        ]  # fmt: skip
+
     def ready(self, now: int, limit: int) -> list[RunInfo]:
         """As `Backend.ready`."""
         addressed: dict[str, int] = {}
@@ -143,10 +150,12 @@ class RunTable(Struct):
     def has_all(self, numbers: Sequence[int]) -> bool:
         return len(set(numbers)) == len(numbers) and all(no in self.waiting for no in numbers)
 
-    def has_unread(self, read_to: Mapping[str, int]) -> bool:
+    def has_unread(self, read_to: Mapping[str, int], begun: Sequence[str]) -> bool:
+        """As `Append.read_to` and, of the runs that are begun, `Append.holder`."""
         return any(
-            message.kind == "signal" and message.no > read_to.get(message.run, message.no)
-            for message in self.waiting.values()
+            (message.kind == "signal" and message.no > read_to.get(message.run, message.no))
+            or (message.kind == "cancel" and message.run in begun)
+            for message in (self.waiting.values() if read_to or begun else ())
         )
 
     def consume(self, no: int) -> None:

@@ -28,13 +28,14 @@ from perdure.testing.contract_notices import NoticesContract
 from perdure.testing.contract_purging import PurgingContract
 from perdure.testing.contract_runs import RunsContract
 from perdure.testing.contract_shipping import ShippingContract
+from perdure.testing.contract_taking import TakingContract
 from perdure.testing.pen import Pen as Pen
 from perdure.testing.pen import a_run, fields, refused
 
 
 class BackendContract(
     RunsContract, InboxContract, LooksContract, NoticesContract, FeedContract, ShippingContract,
-    PurgingContract,
+    PurgingContract, TakingContract,
 ):  # fmt: skip
     """See the module."""
 

@@ -88,6 +88,15 @@ class NoticesContract(Contract):
         other.notify("nobody is there")
         other.close()
 
+    def test_who_tells_may_be_left_out(self, backend: Backend) -> None:
+        one, two = Heard(), Heard()
+        backend.listen("one", one)
+        backend.listen("two", two)
+        backend.notify("r", besides="one")
+        assert two.next() == "r"
+        backend.notify("s")
+        assert one.next() in ("r", "s")
+
     def test_nobody_has_to_listen(self, backend: Backend) -> None:
         backend.notify("r")
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.storage.port import Append, Appended, Outcome, Standing
@@ -33,8 +34,13 @@ from perdure.storage.standing import ClosedError, closed_error, no_such_agent
 TYPES = (BOOL, TEXTS, BIGINTS, TEXTS, BYTEAS, JSONBS)
 
 
-def values_of_all(items: Sequence[Append], durable: bool, now: int) -> tuple[Any, ...]:
-    """For the statement "append": a boolean, and arrays of `TYPES`.
+FOLLOWS = 0
+"""Stands for the agent's number in a commit that follows the one that creates it."""
+
+
+def values_of_all(batch: Sequence[Append], durable: bool, now: int) -> tuple[Any, ...]:
+    """For the statement "append": a boolean, and arrays of `TYPES`. Those that follow one are
+    behind it.
 
     Raises:
         TypeError: a result or a message's value is not plain data.
@@ -42,6 +48,7 @@ def values_of_all(items: Sequence[Append], durable: bool, now: int) -> tuple[Any
     known: list[int | None] = []
     words: list[str | None] = []
     extra = _Bytes()
+    items = _with_followers(batch)
     for item in items:
         key, asked = item.key if item.key is not None else (None, None)
         known += (item.no, item.incarnation, item.seq, item.expected, item.epoch)
@@ -53,6 +60,15 @@ def values_of_all(items: Sequence[Append], durable: bool, now: int) -> tuple[Any
         durable, texts(_runs_of(items)) if together else None, numbers(known), texts(words),
         blobs(extra.all), jsons(more) if any(more) else None,
     )  # fmt: skip
+
+
+def _with_followers(batch: Sequence[Append]) -> Sequence[Append]:
+    if not any(item.then for item in batch):
+        return batch
+    return [
+        one for item in batch
+        for one in (item, *(replace(follower, no=FOLLOWS) for follower in item.then))
+    ]  # fmt: skip
 
 
 def _runs_of(items: Sequence[Append]) -> list[str]:
@@ -100,6 +116,8 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
              new_token()]
             for message in item.sends
         ]  # fmt: skip
+    if item.holder is not None:
+        more["holder"] = text(item.holder)
     if item.epoch_min:
         more["epoch_min"] = item.epoch_min
     if item.release:

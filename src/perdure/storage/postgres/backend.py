@@ -275,8 +275,9 @@ class PostgresBackend:
 
     def look(self, agent: str, run: str) -> Seen:
         """As `Far.look`."""
-        values = text(agent).encode(), text(run).encode()
-        result = self._reading(lambda db: db.call(self._sql["look"], (TEXT, TEXT), values))
+        values = text(agent).encode(), text(run).encode(), number(COMMITS)
+        types = TEXT, TEXT, BIGINT
+        result = self._reading(lambda db: db.call(self._sql["look"], types, values))
         return self._seen(result, 0, run)
 
     def _seen(self, result: PGresult, begin: int, run: str) -> Seen:
@@ -366,7 +367,7 @@ class PostgresBackend:
         self._pool.check()
         return self._line.listen(executor, callback)
 
-    def notify(self, run_id: str) -> None:
+    def notify(self, run_id: str, *, besides: str = "") -> None:
         self._notifier.notify(run_id)
 
     # -- housekeeping ----------------------------------------------------------------------

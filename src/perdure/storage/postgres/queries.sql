@@ -69,13 +69,13 @@ FROM {schema}.send_1(%s, %s, %s, %s, %s, %s, %b, %s, %s, %s);
 SELECT taken, ref::text, refusal::text FROM {schema}.lease_1(%s, %s, %s, %s, %s);
 
 -- name: look
-SELECT what, fields, first, second FROM {schema}.look_1($1, $2, 0);
+SELECT what, fields, first, second FROM {schema}.look_1($1, $2, $3, true);
 
 -- name: take
 -- A lease, and what there is under it: the look comes after, and sees what the lease waited for.
 SELECT l.taken, l.ref::text, l.refusal::text, k.what, k.fields, k.first, k.second
 FROM {schema}.lease_1($1, $2, $3, $4, NULL) l
-LEFT JOIN LATERAL {schema}.look_1($5, $6, CASE WHEN l.taken IS NULL THEN 0 ELSE $7 END) k
+LEFT JOIN LATERAL {schema}.look_1($5, $6, CASE WHEN l.taken IS NULL THEN 0 ELSE $7 END, false) k
     ON l.taken IS NOT NULL;
 
 -- name: heartbeat

@@ -41,6 +41,9 @@ T = TypeVar("T")
 AT_ONCE_MAX = 500
 """Commits in one transaction: a longer batch goes in several."""
 
+FOLLOWERS_MAX = 8
+"""Of one commit, that go over the wire with it."""
+
 AGAIN_MAX = 8
 """How often a transaction is made anew after a deadlock or a serialization failure."""
 
@@ -69,13 +72,13 @@ class Writer:
             return self._settled(batch)
         order = sorted(range(len(batch)), key=lambda at: _place(batch[at]))
         outcomes: dict[int, Outcome] = {}
-        together = [at for at in order if not batch[at].then]
+        together = [at for at in order if len(batch[at].then) <= FOLLOWERS_MAX]
         for first in range(0, len(together), AT_ONCE_MAX):
             part = together[first : first + AT_ONCE_MAX]
             done = self._settled([batch[at] for at in part])
             outcomes.update(zip(part, done, strict=True))
         for at in order:
-            if batch[at].then:
+            if len(batch[at].then) > FOLLOWERS_MAX:
                 outcomes[at] = self._settled([batch[at]])[0]
         return [outcomes[at] for at in range(len(batch))]
 
@@ -119,7 +122,7 @@ class Writer:
         self._witness.check(item.no for item in items)
         durable = self._sync or any(item.sync for item in items)
         now = self._now()
-        if items[0].then:
+        if len(items[0].then) > FOLLOWERS_MAX:
             return [self._write_whole(connection, items[0], now)]
         if len(items) == 1 and plain.is_plain(items[0]):
             no = plain.write(connection, self._sql["append_plain"], items[0], durable)
@@ -141,9 +144,12 @@ class Writer:
             if isinstance(outcome, Appended):
                 last = item.then[-1] if item.then else item
                 self._witness.saw(outcome.no, last.seq, last.header)
+                if last.holder is not None and last.epoch is not None:
+                    self._witness.took(outcome.no, last.branch, last.epoch)
 
     def _write_whole(self, connection: Connection, item: Append, now: int) -> Outcome:
-        """A commit that creates its agent, with those that follow it: all, or none."""
+        """A commit that creates its agent, with the many that follow it: all, or none. Each goes
+        over the wire alone: all together they may be too big for that."""
         cursor = psycopg.RawCursor(connection)
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         try:

@@ -11,7 +11,7 @@ from perdure.core import chain
 from perdure.model import FINISHED
 from perdure.storage.clocks import Clock
 from perdure.storage.port import Append, Appended, Outcome, Refused
-from perdure.storage.sqlite.closing import closed, find_closed
+from perdure.storage.sqlite.closing import closed
 from perdure.storage.sqlite.inbox import Put
 from perdure.storage.sqlite.purging import mark
 from perdure.storage.sqlite.rows import (
@@ -35,18 +35,26 @@ NO_HEADS: Heads = {}
 def append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads = NO_HEADS) -> Outcome:
     """Write one commit with those that come along with it, or nothing of it (I2). Later ones of
     the transaction see it."""
-    if not item.then:
-        try:
-            return _append(db, item, clock, heads)
-        except apsw.ConstraintError as error:  # the first statement's: nothing is written yet
-            return closed(db, item, error)
-    if standing := find_closed(db, item.no or 0):
-        return standing
+    try:
+        return _append_whole(db, item, clock) if item.then else _append(db, item, clock, heads)
+    except apsw.ConstraintError as error:  # the first statement's: nothing is written yet
+        return closed(db, item, error)
+
+
+def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
     db.execute("SAVEPOINT whole")
-    outcome = _append(db, item, clock, heads)
-    for follower in item.then:
-        if isinstance(outcome, Appended):
-            outcome = _append(db, replace(follower, no=outcome.no), clock, heads)
+    try:
+        outcome = _append(db, item, clock, NO_HEADS)
+        before = item
+        for follower in item.then:
+            if isinstance(outcome, Appended):
+                heads = {outcome.no: (before.seq, before.header)}
+                outcome = _append(db, replace(follower, no=outcome.no), clock, heads)
+                before = follower
+    except apsw.ConstraintError:
+        db.execute("ROLLBACK TO whole")
+        db.execute("RELEASE whole")
+        raise
     if not isinstance(outcome, Appended):
         db.execute("ROLLBACK TO whole")
     db.execute("RELEASE whole")
@@ -63,12 +71,15 @@ def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Ou
     at = place(no, item.seq)
     if item.expected is not None:
         wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
-        do(db, "claim_head", wanted)
+        if item.holder is None:
+            do(db, "claim_head", wanted)
+        else:
+            do(db, "claim_free_head", (*wanted, item.holder))
         if not db.changes():
             return _diagnose(db, item, no)
     if not _take_place(db, item, at, heads.get(no)):
         if item.expected is not None:
-            do(db, "put_back_head", (no, item.branch, item.expected))
+            do(db, "put_back_head", (no, item.branch, item.expected, item.holder is not None))
         return Refused("stale")
     if item.expected is None:
         do(db, "add_branch", (no, item.branch, item.seq))
@@ -106,7 +117,10 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     """What can be told before anything is written; the rest, the insert itself refuses."""
     if item.consumed and not _are_there(db, item.consumed):
         return Refused("consumed")
-    if any(run(db, "find_unread", of_run) for of_run in item.read_to.items()):
+    unread = [(*of_run, "signal") for of_run in item.read_to.items()]
+    if item.holder is not None:
+        unread += [(row.id, 0, "cancel") for row in item.runs]
+    if any(run(db, "find_unread", of_run) for of_run in unread):
         return Refused("unread")
     if item.no is None:
         found = run(db, "find_agent", (item.agent, None))
@@ -143,7 +157,10 @@ def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
     ref = find_ref(db, no, item.branch)
     if ref is None or ref.deleted or ref.kind != "branch":
         return Refused("gone", ref)
-    if ref.held != item.epoch:
+    if item.holder is not None:
+        if ref.held is not None or ref.epoch + 1 != item.epoch:
+            return Refused("fenced" if ref.held is None else "held", ref)
+    elif ref.held != item.epoch:
         return Refused("held" if item.epoch is None else "fenced", ref)
     if ref.seq != item.expected:
         return Refused("moved", ref)

@@ -10,13 +10,14 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import apsw
 
 from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.looks import Seen
 from perdure.storage.port import (
     Append,
     ExecutorRow,
@@ -36,10 +37,10 @@ from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import RESTORE
-from perdure.storage.sqlite.feed import PURGED, Feeder
+from perdure.storage.sqlite.feed import Feeder
+from perdure.storage.sqlite.looking import info_of, look
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
-    NO_MAX,
     SEQ_MAX,
     behind,
     find_ref,
@@ -130,7 +131,7 @@ class SqliteBackend:
     def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
         with self._reading() as db:
             rows = run(db, "find_agent", (name, incarnation))
-            return _info(db, rows[0]) if rows else None
+            return info_of(db, rows[0]) if rows else None
 
     def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
         wanted = prefix, after, limit, behind(prefix)
@@ -139,7 +140,7 @@ class SqliteBackend:
                 rows = run(db, "list_agents", wanted)
         except Corrupt:  # of the names, maybe: each log tells its own end, if that is whole
             with self._reading() as db:
-                return [_info(db, row) for row in run(db, "list_agents_alone", wanted)]
+                return [info_of(db, row) for row in run(db, "list_agents_alone", wanted)]
         return [AgentInfo(name, no, incarnation, False, seq) for no, name, incarnation, seq in rows]
 
     def ref(self, no: int, name: str) -> Ref | None:
@@ -149,6 +150,11 @@ class SqliteBackend:
     def refs(self, no: int) -> list[Ref]:
         with self._reading() as db:
             return [to_ref(row) for row in run(db, "list_refs", (no,))]
+
+    def look(self, agent: str, run: str) -> Seen:
+        """As `Looks.look`."""
+        with self._reading() as db:
+            return look(db, agent, run)
 
     # -- runs and their inbox --------------------------------------------------------------
 
@@ -269,15 +275,15 @@ class SqliteBackend:
         self._writer.check()
         return self._sockets.listen(executor, callback)
 
-    def notify(self, run_id: str) -> None:
-        self._sockets.notify(run_id)
+    def notify(self, run_id: str, *, besides: str = "") -> None:
+        self._sockets.notify(run_id, besides)
 
     # -- housekeeping ----------------------------------------------------------------------
 
     def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:
         with self._reading() as db:
             found = purging.to_purge(db, after, limit)
-            return [_info(db, row) for no in found for row in run(db, "find_numbered", (no,))]
+            return [info_of(db, row) for no in found for row in run(db, "find_numbered", (no,))]
 
     def purge(self, no: int, limit: int = 500) -> bool:
         with self._writing() as db:
@@ -305,7 +311,7 @@ class SqliteBackend:
     def incarnations(self) -> list[AgentInfo]:
         """Every agent that there ever was; for `perdure.repair`."""
         with self._reading() as db:
-            return [_info(db, row) for row in run(db, "list_incarnations")]
+            return [info_of(db, row) for row in run(db, "list_incarnations")]
 
     def rewrite_pages(self) -> None:
         """Write every page anew, with its checksum; for `perdure.repair`."""
@@ -382,15 +388,6 @@ class _Reading:
             self._readers.give_back(None)
         if isinstance(error, apsw.Error):
             raise self._writer.translate(error) from error
-
-
-def _info(db: apsw.Connection, row: Any) -> AgentInfo:
-    no, name, incarnation, deleted = row
-    if not 0 < no <= NO_MAX:
-        raise Corrupt(f"an agent has the number {no}", target=f"agent {name!r}", hint=RESTORE)
-    last = run(db, "last_place", span(no))
-    seq = last[0][0] & SEQ_MAX if last else 0
-    return AgentInfo(name, no, incarnation, bool(deleted), seq, deleted == PURGED)
 
 
 _open: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()

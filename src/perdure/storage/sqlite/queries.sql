@@ -8,8 +8,17 @@ UPDATE refs SET seq = ?3
 WHERE agent_no = ?1 AND name = ?2 AND kind = 'branch' AND deleted = 0
   AND seq = ?4 AND held IS ?5 AND EXISTS (SELECT 1 FROM commits WHERE id = ?6);
 
+-- name: claim_free_head
+-- As claim_head, of a branch that nobody holds; and takes its lease (?7), if the epoch is the next.
+UPDATE refs SET seq = ?3, epoch = ?5, held = ?5, holder = ?7
+WHERE agent_no = ?1 AND name = ?2 AND kind = 'branch' AND deleted = 0
+  AND seq = ?4 AND held IS NULL AND epoch = ?5 - 1 AND EXISTS (SELECT 1 FROM commits WHERE id = ?6);
+
 -- name: put_back_head
-UPDATE refs SET seq = ?3 WHERE agent_no = ?1 AND name = ?2;
+-- ?4: with a lease that was taken.
+UPDATE refs SET seq = ?3, epoch = epoch - ?4, held = iif(?4, NULL, held),
+    holder = iif(?4, NULL, holder)
+WHERE agent_no = ?1 AND name = ?2;
 
 -- name: add_commit
 -- The log's next place can be taken only once.
@@ -162,6 +171,10 @@ SELECT {run_columns} FROM runs INDEXED BY runs_unfinished_by_agent
 WHERE agent = :agent AND {unfinished} AND {wanted_runs}
 ORDER BY place * :direction LIMIT :limit;
 
+-- name: list_unfinished_of_agent
+SELECT {run_columns} FROM runs INDEXED BY runs_unfinished_by_agent
+WHERE agent = ? AND {unfinished} ORDER BY place;
+
 -- name: list_ready
 -- Its cost must not grow with the runs that wait: each branch has an index of its own.
 SELECT {run_columns} FROM runs WHERE place IN (
@@ -229,7 +242,7 @@ UPDATE inbox SET consumed = 1, value = NULL WHERE no IN (SELECT value FROM json_
 
 -- name: find_unread
 SELECT 1 FROM inbox INDEXED BY inbox_by_run
-    WHERE run = ? AND no > ? AND consumed = 0 AND kind = 'signal' LIMIT 1;
+    WHERE run = ? AND no > ? AND consumed = 0 AND kind = ? LIMIT 1;
 
 -- name: close_inbox
 UPDATE inbox SET consumed = 1, value = NULL WHERE run = ? AND consumed = 0;

@@ -93,10 +93,12 @@ class Sockets:
             if folder >= 0:
                 os.close(folder)
 
-    def notify(self, run_id: str) -> None:
+    def notify(self, run_id: str, besides: str = "") -> None:
         """As `Backend.notify`."""
+        own = besides + SUFFIX
         try:
-            names = [name for name in os.listdir(self._folder) if name.endswith(SUFFIX)]
+            there = os.listdir(self._folder)
+            names = [name for name in there if name.endswith(SUFFIX) and name != own]
             notice = HEAD + run_id.encode()
         except (OSError, UnicodeEncodeError):
             return

@@ -212,6 +212,13 @@ BEGIN
             RETURN '{"why": "unread"}';
         END IF;
     END IF;
+    IF p_more ? 'holder' THEN
+        PERFORM 1 FROM jsonb_array_elements(p_more -> 'runs') w JOIN {schema}.inbox m
+            ON m.run = w ->> 'id' AND NOT m.consumed WHERE m.kind = 'cancel';
+        IF FOUND THEN
+            RETURN '{"why": "unread"}';
+        END IF;
+    END IF;
     SELECT r.* INTO v_ref FROM {schema}.refs r WHERE r.agent_no = p_agent_no
         AND r.name = CASE WHEN p_expected IS NULL THEN p_branch
                      ELSE p_more -> 'checkpoint' ->> 0 END;
@@ -235,7 +242,7 @@ END $$;
 
 -- Why a branch's head cannot be moved. NULL: it can be, now: what stood in the way went meanwhile.
 CREATE FUNCTION {schema}.diagnosis_1(
-    p_agent_no bigint, p_branch text, p_expected bigint, p_epoch bigint
+    p_agent_no bigint, p_branch text, p_expected bigint, p_epoch bigint, p_takes boolean
 ) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_ref {schema}.refs;
@@ -245,7 +252,9 @@ BEGIN
     RETURN CASE
         WHEN NOT FOUND OR v_ref.deleted OR v_ref.kind <> 'branch'
             THEN {schema}.refusal_1('gone', v_ref)
-        WHEN v_ref.held IS DISTINCT FROM p_epoch
+        WHEN p_takes AND v_ref.held IS NOT NULL THEN {schema}.refusal_1('held', v_ref)
+        WHEN p_takes AND v_ref.epoch + 1 <> p_epoch THEN {schema}.refusal_1('fenced', v_ref)
+        WHEN NOT p_takes AND v_ref.held IS DISTINCT FROM p_epoch
             THEN {schema}.refusal_1(CASE WHEN p_epoch IS NULL THEN 'held' ELSE 'fenced' END, v_ref)
         WHEN v_ref.seq <> p_expected THEN {schema}.refusal_1('moved', v_ref)
     END;
@@ -263,6 +272,7 @@ CREATE FUNCTION {schema}.append_1(
 DECLARE
     v_deleted boolean;
     v_header bytea;
+    v_holder text := p_more ->> 'holder';
     v_ref {schema}.refs;
     v_tx xid8;
     v_linked boolean;
@@ -320,11 +330,17 @@ BEGIN
     END IF;
     LOOP
         EXIT WHEN p_expected IS NULL;
-        UPDATE {schema}.refs r SET seq = p_seq
+        UPDATE {schema}.refs r SET seq = p_seq, held = p_epoch,
+                epoch = CASE WHEN v_holder IS NULL THEN r.epoch ELSE p_epoch END,
+                holder = coalesce(v_holder, r.holder)
             WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
-              AND NOT r.deleted AND r.seq = p_expected AND r.held IS NOT DISTINCT FROM p_epoch;
+              AND NOT r.deleted AND r.seq = p_expected
+              AND r.held IS NOT DISTINCT FROM CASE WHEN v_holder IS NULL THEN p_epoch END
+              AND (v_holder IS NULL OR r.epoch = p_epoch - 1);
         EXIT WHEN FOUND;
-        refusal := {schema}.diagnosis_1(p_agent_no, p_branch, p_expected, p_epoch);
+        refusal := {schema}.diagnosis_1(
+            p_agent_no, p_branch, p_expected, p_epoch, v_holder IS NOT NULL
+        );
         IF refusal IS NOT NULL THEN
             RETURN;
         END IF;
@@ -343,7 +359,10 @@ BEGIN
         v_linked := FOUND;
     END IF;
     IF NOT v_linked THEN
-        UPDATE {schema}.refs r SET seq = p_expected
+        UPDATE {schema}.refs r SET seq = p_expected,
+                epoch = r.epoch - (v_holder IS NOT NULL)::int,
+                held = CASE WHEN v_holder IS NULL THEN r.held END,
+                holder = CASE WHEN v_holder IS NULL THEN r.holder END
             WHERE p_expected IS NOT NULL AND r.agent_no = p_agent_no AND r.name = p_branch
             RETURNING r.* INTO v_ref;
         refusal := {schema}.refusal_1('stale', v_ref);
@@ -364,10 +383,39 @@ BEGIN
     END IF;
 END $$;
 
+-- A commit of a batch that creates its agent (the p_at-th, from 0), with those behind it that follow it:
+-- all of them, or none.
+CREATE FUNCTION {schema}.append_whole_1(
+    p_at int, p_durable boolean, p_numbers bigint[], p_texts text[], p_bytes bytea[],
+    p_mores jsonb[], OUT agent_no bigint, OUT refusal jsonb
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_at int := p_at;
+BEGIN
+    LOOP
+        SELECT a.agent_no, a.refusal INTO agent_no, refusal FROM {schema}.append_1(
+            p_durable, p_texts[3 * v_at + 1], agent_no, p_numbers[5 * v_at + 2],
+            p_numbers[5 * v_at + 3], p_bytes[4 * v_at + 1], p_bytes[4 * v_at + 2],
+            p_bytes[4 * v_at + 3], p_texts[3 * v_at + 2], p_numbers[5 * v_at + 4],
+            p_numbers[5 * v_at + 5], p_texts[3 * v_at + 3], p_bytes[4 * v_at + 4],
+            p_mores[v_at + 1], p_bytes
+        ) a;
+        IF refusal IS NOT NULL THEN
+            RAISE EXCEPTION 'refused' USING ERRCODE = 'PDRFS';  -- takes back what is written
+        END IF;
+        v_at := v_at + 1;
+        EXIT WHEN p_numbers[5 * v_at + 1] IS DISTINCT FROM 0;
+    END LOOP;
+EXCEPTION WHEN SQLSTATE 'PDRFS' THEN
+    NULL;
+END $$;
+
 -- A batch in one statement, and so in one transaction and one round trip. For each commit p_numbers
 -- has agent_no, incarnation, seq, expected, epoch; p_texts agent, branch, key; p_bytes header, payload,
--- prev, asked, and behind those of all commits what p_mores speak of. p_locks: the runs to be locked
--- first, or NULL for a single commit.
+-- prev, asked, and behind those of all commits what p_mores speak of. One whose agent_no is 0 follows
+-- the one before it, and has no answer of its own. p_locks: the runs to be locked first, or NULL for
+-- a single commit.
 CREATE FUNCTION {schema}.append_all_1(
     p_durable boolean, p_locks text[], p_numbers bigint[], p_texts text[], p_bytes bytea[],
     p_mores jsonb[]
@@ -385,6 +433,14 @@ BEGIN
         );
     END IF;
     FOR v_at IN 0..cardinality(p_numbers) / 5 - 1 LOOP
+        CONTINUE WHEN p_numbers[5 * v_at + 1] = 0;
+        IF p_numbers[5 * v_at + 6] = 0 THEN
+            SELECT a.agent_no, a.refusal::text INTO agent_no, refusal FROM {schema}.append_whole_1(
+                v_at, p_durable, p_numbers, p_texts, p_bytes, p_mores
+            ) a;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         -- Most have no key, nothing beside them, and nothing in their way: append_1's own path for
         -- these, without its questions. Where something is in the way, append_1 says what.
         IF v_open AND p_locks IS NOT NULL AND p_numbers[5 * v_at + 4] IS NOT NULL

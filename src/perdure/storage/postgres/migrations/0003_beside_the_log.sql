@@ -46,7 +46,8 @@ END $$;
 
 -- What there is of an agent and of a run, all at one moment (the query's): a row for each thing, its
 -- fields as JSON in their order, its bytes beside. p_commits: how many, up to the branch's head.
-CREATE FUNCTION {schema}.look_1(p_agent text, p_run text, p_commits bigint)
+-- p_free: only where the run has not begun, or rests, and nobody has the branch.
+CREATE FUNCTION {schema}.look_1(p_agent text, p_run text, p_commits bigint, p_free boolean)
 RETURNS TABLE (what text, place bigint, fields text, first bytea, second bytea)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -85,6 +86,9 @@ BEGIN
         SELECT 1 FROM {schema}.snapshots s WHERE s.agent_no = c.agent_no AND s.seq = c.seq
     ))::text, c.header, c.payload FROM branch f JOIN {schema}.commits c
         ON c.agent_no = f.agent_no AND c.seq BETWEEN f.seq - p_commits + 1 AND f.seq
+    WHERE NOT p_free OR (f.held IS NULL AND NOT f.deleted AND NOT EXISTS (
+        SELECT 1 FROM {schema}.runs r WHERE r.id = p_run
+        AND r.status NOT IN ('pending', 'waiting', 'needs_attention')))
     ORDER BY 2;
 END $$;
 

@@ -1,0 +1,46 @@
+"""Looking at an agent and a run at once: in one transaction, and so at one moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from perdure.errors import Corrupt
+from perdure.model import MAIN, AgentInfo
+from perdure.storage.looks import Seen
+from perdure.storage.sqlite.faults import RESTORE
+from perdure.storage.sqlite.feed import PURGED
+from perdure.storage.sqlite.inbox import messages
+from perdure.storage.sqlite.rows import NO_MAX, SEQ_MAX, find_ref, run, span, to_run
+
+
+def look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
+    """As `Looks.look`."""
+    db.execute("BEGIN")
+    seen = _look(db, agent, run_id)
+    db.execute("COMMIT")
+    return seen
+
+
+def _look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
+    agents = run(db, "find_agent", (agent, None))
+    info = info_of(db, agents[0]) if agents else None
+    runs = [to_run(row) for row in run(db, "list_unfinished_of_agent", (agent,))]
+    ours = next((row for row in runs if row.id == run_id), None)
+    if ours is None and (found := run(db, "find_run", (run_id,))):
+        ours = to_run(found[0])
+        runs.insert(0, ours)
+    branch = ours.branch if ours is not None else MAIN
+    ref = find_ref(db, info.no, branch) if info is not None else None
+    return Seen(info, runs, messages(db, run_id, None, None), branch, ref, ())
+
+
+def info_of(db: apsw.Connection, row: Any) -> AgentInfo:
+    """Of a row of agents, and of where the log ends."""
+    no, name, incarnation, deleted = row
+    if not 0 < no <= NO_MAX:
+        raise Corrupt(f"an agent has the number {no}", target=f"agent {name!r}", hint=RESTORE)
+    last = run(db, "last_place", span(no))
+    seq = last[0][0] & SEQ_MAX if last else 0
+    return AgentInfo(name, no, incarnation, bool(deleted), seq, deleted == PURGED)
