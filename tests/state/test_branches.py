@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import perdure
 from perdure import Schema
 from perdure.errors import Conflict, GuardMismatch, NotFound, SchemaError
+from perdure.state.moves import _left_behind
+from perdure.storage.reader import LogReader
 
 
 @pytest.fixture
@@ -215,6 +218,43 @@ def test_others_follow_a_rollback(agent, store, steady):
     with other.edit() as draft:
         draft["n"] += 1
     assert agent.refresh() == {"n": 2}
+
+
+def test_what_a_rollback_leaves_behind(store):
+    """Of any two commits of a tree of branches: those on the one path that are not on the other."""
+    agent = store.agent("tree", initial={"n": 0})
+    dice = random.Random(7)
+    for number in range(40):
+        if number % 8 == 3:
+            agent = agent.fork(f"branch-{number}", at=dice.randint(1, agent.seq))
+        elif number % 8 == 6:
+            agent.rollback(dice.randint(1, agent.seq))
+        else:
+            agent.save({"n": number + 1})
+    reader = agent._working.reader
+    paths = [[one.seq for one in reader.ancestors(seq)] for seq in range(1, reader.last_seq() + 1)]
+    for path in paths:
+        for other in paths:
+            left = [one.seq for one in _left_behind(reader, path[0], other[0])]
+            assert left == [seq for seq in path if seq not in other]
+
+
+def test_a_rollback_reads_no_more_than_it_takes_back(store, monkeypatch):
+    """It read the whole log twice: an old agent took seconds to go back by one commit."""
+    agent = store.agent("old", initial={"n": 0})
+    for number in range(400):
+        agent.save({"n": number + 1})
+    read: list[int] = []
+    decode = LogReader._decode
+
+    def counting(reader, row):
+        read.append(row.seq)
+        return decode(reader, row)
+
+    monkeypatch.setattr(LogReader, "_decode", counting)
+    agent.rollback(agent.seq - 1)
+    assert agent.state == {"n": 399}
+    assert min(read) > 1 and len(read) < 200  # a snapshot is never far
 
 
 def test_adopt_takes_a_branchs_state(agent, store):

@@ -68,7 +68,7 @@ class Execution(Generic[T]):
         self.root.home = threading.get_ident()
         self.turns = Turns(journal)
         self.mail = Mail(working.context.backend, run_id)
-        self._behind = list(reversed(journal.commits))
+        self._behind = [one for one in reversed(journal.commits) if one.seq > working.seq]
         self._interrupted: RunInterrupted | None = None
         self._stop: PerdureError | None = None
         self._deadline = deadline
@@ -263,7 +263,7 @@ class Execution(Generic[T]):
         with self._lock:
             while self._behind and self._behind[-1].seq <= seq:
                 commit = self._behind.pop()
-                if commit.seq > self.working.seq:
+                if commit.seq > self.working.seq:  # it may have gone on meanwhile
                     self.working.advance(commit, in_place=True)
 
     def value(self, kind: str, make: Callable[[], Plain]) -> Plain:

@@ -193,7 +193,8 @@ class Journal(Struct):
 
     def _settle(self, entry: Entry, seq: int) -> None:
         entry.seq = seq
-        self._unsettle(entry)
+        if entry.order >= 0:
+            self._unsettle(entry)
         if entry.kind not in UNORDERED:
             entry.order = len(self.order)
             self.order.append(entry)

@@ -18,6 +18,7 @@ from perdure.state.projections import MOVED
 from perdure.state.remaining import Unused
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
+from perdure.storage.reader import LogReader
 from perdure.storage.refusals import UnreadError
 
 
@@ -45,8 +46,7 @@ def moving(
         working.refresh()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
-        kept = {commit.seq for commit in reader.ancestors(seq)}
-        left = (commit for commit in reader.ancestors(working.seq) if commit.seq not in kept)
+        left = _left_behind(reader, working.seq, seq)
         return seq, _extras(working, cancelled), _tool_calls(left)
 
     while True:
@@ -112,6 +112,19 @@ def _path(working: WorkingCopy[Any]) -> Iterator[Commit]:
         head = working.reader.commit(working.seq)
         yield replace(head, seq=head.seq + 1, cause=Cause("migrate"), delta=tuple(migration))
     yield from path
+
+
+def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:
+    """The commits behind one state and not behind another, newest first. Reads what is between:
+    two paths that meet are one from there on."""
+    kept = reader.ancestors(target)
+    other = next(kept, None)
+    for commit in reader.ancestors(head):
+        while other is not None and other.seq > commit.seq:
+            other = next(kept, None)
+        if other is not None and other.seq == commit.seq:
+            return
+        yield commit
 
 
 def unfinished_runs(working: WorkingCopy[Any]) -> list[RunInfo]:
