@@ -27,7 +27,6 @@ SHA256 = b"\x01"
 ID_SIZE = 33
 _DOMAIN = b"perdure.commit.v1\0"
 
-_Number = Annotated[int, Meta(ge=0, le=2**62)]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -59,7 +58,7 @@ class _Header(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, 
     schema: tuple[str, int, int]
     at: Annotated[int, Meta(ge=0, le=MICROS_MAX)]
     executor: str
-    epoch: _Number
+    epoch: Annotated[int, Meta(ge=0, le=2**62)]
     cause: tuple[str, _Said]
     payload_id: bytes
     payload_digest: bytes
