@@ -27,6 +27,7 @@ from perdure.state.verify import Progress, verify_log
 from perdure.state.working import WorkingCopy
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
+from perdure.storage.refusals import HeldError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -183,7 +184,7 @@ class Agent(Generic[T]):
 
         Raises:
             Conflict: after 100 tries, with growing pauses; or the key was used for something
-                else; or `fn` raised it.
+                else, an executor has the branch, an edit is open, or `fn` raised it.
             TypeError: `fn` is a coroutine function.
         """
         name = what or getattr(fn, "__name__", "")
@@ -193,17 +194,14 @@ class Agent(Generic[T]):
         if used is not None:
             return used
         for tried in chances():
-            edit, raised = Edit(self._working, cause), None
+            edit, lost = Edit(self._working, cause), False
             try:
                 with edit as draft:
-                    try:
-                        _refuse_awaitable(fn(draft), fn, self.id)
-                    except Conflict as error:
-                        raised = error
-                        raise
+                    _refuse_awaitable(fn(draft), fn, self.id)
+                    lost = True  # what is a conflict from here on was a race
                 return edit.commit
             except Conflict as error:
-                if error is raised or tried == CHANCES_MAX - 1:
+                if not lost or isinstance(error, HeldError) or tried == CHANCES_MAX - 1:
                     raise
                 self._working.reopen_if_created_meanwhile()
         raise AssertionError("unreachable")

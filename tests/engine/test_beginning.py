@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perdure
-from perdure.errors import Conflict, RunFailed, StoreUnavailable
+from perdure.errors import Conflict, NotFound, RunFailed, StoreUnavailable
 from perdure.store import Store
 from perdure.testing import run_with_kills
 from tests.engine.conftest import Place
+from tests.engine.working import BOUND_S, wait_until
 
 STARTERS = 4
 calls: list[str] = []
@@ -259,3 +263,127 @@ def test_a_migration_that_is_due_is_written_before_the_run(place: Place) -> None
     assert store.run(reading, "a") == 2
     assert kinds(store)[-3:] == ["migrate", "run-started", "run-finished"]
     assert free(store)
+
+
+def test_a_child_that_somebody_else_begins_tells_its_parent(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: somebody looked, and found no run; then a parent asked for it, as its child; then the
+    first one's commit began it, without a parent. It told nobody of its end, and its parent waited
+    for ever."""
+
+    @perdure.agent(dict)
+    def parent(run: perdure.Run[dict[str, Any]]) -> str:
+        return str(run.options(key="k").start(noting, "child", "said").result())
+
+    store, other = place.open(), place.open()
+    store.agent("child", initial={}).checkpoint("there")
+    with ThreadPoolExecutor(1) as pool:
+        waiting: list[Any] = []
+
+        def between() -> None:
+            waiting.append(pool.submit(other.run, parent, "parent"))
+            wait_until(lambda: any(row.status == "waiting" for row in other.runs("parent")))
+
+        start = store.runner.liveness.start
+        left = [between]
+        monkeypatch.setattr(
+            store.runner.liveness, "start", lambda: (left.pop()() if left else None, start())[1]
+        )
+        assert store.options(key="k").run(noting, "child", "said") == "noted said"
+        assert waiting[0].result(BOUND_S) == "noted said"
+    assert [row.parent for row in store.runs("child")] == ["parent/parent/main"]
+    assert calls == ["said"]
+
+
+@pytest.mark.parametrize("ends", ["its run", "its process"])
+def test_a_run_queues_behind_one_that_ends_while_it_looks(place: Place, ends: str) -> None:
+    """Story: the second of two runs of an agent was refused, as the first was unfinished and nobody
+    was running it: what it had been when it was looked at, and who had it a moment later."""
+    on, off = threading.Event(), threading.Event()
+
+    @perdure.agent(dict)
+    def slow(run: perdure.Run[dict[str, Any]]) -> str:
+        on.set()
+        off.wait(BOUND_S)
+        return "slow"
+
+    one = place.open()
+    two = one if ends == "its run" else place.open()
+
+    def first() -> None:
+        one.run(slow, "a")
+        if one is not two:
+            one.close()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert on.wait(BOUND_S)
+    drive: Any = two.runner.drive
+    left = [1]
+
+    def looked(*args: Any, **more: Any) -> Any:
+        made = drive(*args, **more)
+        if left:
+            left.clear()
+            off.set()
+            thread.join()
+        return made
+
+    vars(two.runner).update(drive=looked)
+    assert two.run(noting, "a", "quick") == "noted quick"
+    assert [row.status for row in two.runs()] == ["done", "done"]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "another one is there"])
+def test_an_agent_that_is_deleted_while_its_run_begins_is_said_to_be(
+    place: Place, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """It was said that its lease changes hands too fast."""
+    store, other = place.open(), place.open()
+    other.agent("a").save({"n": 1}, "made")
+    start = store.runner.liveness.start
+
+    def deleted() -> None:
+        monkeypatch.setattr(store.runner.liveness, "start", start)
+        other.delete("a")
+        if again:
+            other.agent("a").save({"n": 2}, "made again")
+        start()
+
+    monkeypatch.setattr(store.runner.liveness, "start", deleted)
+    with pytest.raises(NotFound, match="was deleted"):
+        store.run(noting, "a")
+    assert calls == []
+    assert store.run(noting, "a", "anew") == "noted anew"
+    assert free(store)
+
+
+def test_a_forked_child_has_none_of_its_parents_leases(tmp_path: Path) -> None:
+    """Forked while a thread of its parent took one, it could never run anything; and at the end of
+    a function that it was forked in, it gave its parent's lease back."""
+    store = perdure.open(tmp_path / "a.db")
+    exits: list[int] = []
+
+    @perdure.agent(dict)
+    def forking(run: perdure.Run[dict[str, Any]]) -> str:
+        with store.runner.liveness._claims_lock:
+            child = os.fork()
+            if not child:
+                signal.alarm(round(BOUND_S))  # the end of one that hangs
+                with suppress(BaseException):
+                    with suppress(perdure.PerdureError):
+                        run.now()
+                    store.run(noting, "b", "child")
+                    os._exit(7)
+                os._exit(1)
+        exits.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        with run.edit("still mine") as draft:
+            draft["forked"] = True
+        return "done"
+
+    assert store.run(forking, "a") == "done"
+    assert exits == [7]
+    assert store.agent("b").state == {"word": "child"}
+    assert free(store) and free(store, "b")
+    store.close()

@@ -156,3 +156,27 @@ def test_the_schema_of_the_state_is_the_functions(store: Store) -> None:
     assert store.runs() == []
     (branch,) = store.agent("a").branches()
     assert branch.holder is None
+
+
+def test_an_update_is_told_at_once_who_has_the_branch(place: Place) -> None:
+    """It was tried a hundred times, as if a race had been lost, for up to ten seconds; the same
+    inside an open edit."""
+    store, other = place.open(), place.open()
+    calls: list[int] = []
+
+    def change(draft: Any) -> None:
+        calls.append(1)
+        draft["n"] = 1
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> None:
+        with pytest.raises(Conflict, match="is running on it"):
+            other.agent("a").update(change)
+
+    store.run(f, "a")
+    assert calls == [1]
+    agent = other.agent("b", initial={"n": 0})
+    with agent.edit() as draft, pytest.raises(Conflict, match="not inside an open edit"):
+        draft["n"] = 1
+        agent.update(change)
+    assert calls == [1]

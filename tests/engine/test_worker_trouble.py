@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perdure
-from perdure.engine import picking, worker
+from perdure.engine import picking, troubles, worker
 from perdure.model import Message
+from perdure.replication import following, promote
 from perdure.store import Store
 from tests.engine.conftest import CrashError, Crashes, Place
 from tests.engine.working import (
@@ -69,7 +71,7 @@ def test_what_would_end_a_process_ends_no_worker_and_in_the_end_a_person_is_aske
 ) -> None:
     """A function that calls sys.exit() would else be tried again for ever, unseen. One that was
     asynchronous took the worker's event loop with it, and all that ran there."""
-    monkeypatch.setattr(worker, "AGAIN_S", 0.01)
+    monkeypatch.setattr(troubles, "AGAIN_S", 0.01)
 
     @perdure.agent(dict)
     def leaving(run: perdure.Run[dict]) -> None:
@@ -303,7 +305,7 @@ def test_a_state_that_does_not_fit_its_schema_is_seen(
 ) -> None:
     """It ended before anything of it could be recorded: it looked as if it had come to waiting
     again, and was picked up again at once, for ever, with no reason to be seen."""
-    monkeypatch.setattr(worker, "AGAIN_S", 0.01)
+    monkeypatch.setattr(troubles, "AGAIN_S", 0.01)
     store = place.open()
     handle = store.start(approval, "a")
     with working(place.open(), approval) as events:
@@ -324,3 +326,34 @@ def test_a_worker_ends_when_its_store_is_closed(place: Place) -> None:
         events.wait_for("ready")
         store.close()
         events.wait_for("stopped")
+
+
+def test_a_worker_on_a_follower_waits_until_it_is_promoted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It tried each run that was due twice a second, for ever, with a traceback each time."""
+    source, copy = str(tmp_path / "source.db"), str(tmp_path / "copy.db")
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> str:
+        return str(run.wait_for("go"))
+
+    with perdure.open(source) as store:
+        handles = [store.start(f, name) for name in ("a", "b")]
+        with working(store, f) as events:
+            for handle in handles:
+                events.wait_for("waiting", handle.id)
+        for handle in handles:
+            handle.signal("go", "went")
+    with perdure.open(source) as store, following(source, copy) as follower:
+        follower.drain()
+    with perdure.open(copy) as store, working(store, f) as events:
+        events.wait_for("unavailable")
+        time.sleep(1.5)
+        assert "trouble" not in {event.kind for event in events}
+        assert events.kinds().count("unavailable") == 1
+        promote(copy)
+        for run in ("a/f/main", "b/f/main"):
+            assert store.handle(run).result(BOUND_S) == "went"
+        events.wait_for("available")
+    assert "Traceback" not in caplog.text

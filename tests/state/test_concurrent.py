@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -168,6 +169,45 @@ def test_what_the_dead_hold_stands_in_nobodys_way(store):
     agent.delete_branch("other")
     assert agent.state == {"n": 2}
     agent.verify()
+
+
+def test_one_that_waited_behind_another_takes_from_the_dead_too(store):
+    """Story: a writer that had queued behind another one's commit, and then found a dead process's
+    lease, was told of a lock that it never took, though its commit was in; and those that came into
+    its batch hung for ever."""
+    for name in "ab":
+        store.agent(name).save({"n": 1})
+    backend: Any = store._context.backend
+    backend.lease(backend.agent("a").no, "main", "killed")
+    append, queued, go_on = backend.append, threading.Event(), threading.Event()
+    left = [1]
+
+    def slow(batch: Any) -> Any:
+        if left:
+            left.clear()
+            queued.set()
+            assert go_on.wait(60)
+        return append(batch)
+
+    backend.append = slow
+
+    def second() -> None:
+        assert queued.wait(60)
+        store.agent("a").update(add)
+
+    def third() -> None:
+        _until(lambda: store._context.committer._queue)
+        go_on.set()
+
+    in_threads(lambda: store.agent("b").update(add), second, third)
+    assert [store.agent(name).state for name in "ab"] == [{"n": 2}] * 2
+
+
+def _until(true: Any) -> None:
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 def test_what_the_dead_hold_stands_in_no_coroutines_way(place):

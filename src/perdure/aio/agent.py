@@ -21,6 +21,7 @@ from perdure.state.edit import Block, used_key
 from perdure.state.flow import Flow, drive_async
 from perdure.state.moves import Moved
 from perdure.state.verify import Progress
+from perdure.storage.refusals import HeldError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -149,19 +150,16 @@ class AsyncAgent(Generic[T]):
         for tried, pause in enumerate(pauses()):
             if pause:
                 await asyncio.sleep(pause)
-            edit, raised = AsyncEdit(self, cause), None
+            edit, lost = AsyncEdit(self, cause), False
             try:
                 async with edit as draft:
-                    try:
-                        result = fn(draft)
-                        if inspect.isawaitable(result):
-                            await result
-                    except Conflict as error:
-                        raised = error
-                        raise
+                    result = fn(draft)
+                    if inspect.isawaitable(result):
+                        await result
+                    lost = True  # what is a conflict from here on was a race
                 return edit.commit
             except Conflict as error:
-                if error is raised or tried == CHANCES_MAX - 1:
+                if not lost or isinstance(error, HeldError) or tried == CHANCES_MAX - 1:
                     raise
                 async with self._turn:
                     self._working.reopen_if_created_meanwhile()

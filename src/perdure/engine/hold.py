@@ -119,5 +119,5 @@ class Hold:
     def release(self) -> None:
         """Give the lease back, however it ended."""
         if self._claim is not None:
-            claim, self._claim = self._claim, None
-            self._liveness.release(claim)
+            self._liveness.release(self._claim)
+            self._claim = None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from perdure.core import process
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.context import Context
@@ -28,6 +31,7 @@ class Claim(Struct, eq=False):
         epoch: None until it is known.
         taken: it is known to have the lease.
         released: it is given back already.
+        pid: of the process that has it: a forked child has nothing.
     """
 
     agent: str
@@ -36,6 +40,7 @@ class Claim(Struct, eq=False):
     epoch: int | None = None
     taken: bool = False
     released: bool = False
+    pid: int = field(default_factory=lambda: process.pid)
 
 
 class Liveness:
@@ -47,16 +52,21 @@ class Liveness:
     def __init__(self, context: Context, ttl: timedelta = LEASE_TTL) -> None:
         self._context = context
         self._ttl_ms = round(ttl / timedelta(milliseconds=1))
-        self._owed: list[Claim] = []
-        self._claims: set[Claim] = set()
-        self._claims_lock = threading.Lock()
-        self._owed_lock = threading.Lock()
-        self._lock = threading.Lock()
+        self._begin()
+        weak = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._executor = ""
         self._serving: Counter[str] = Counter()
         self._serves: tuple[str, ...] = ()
+
+    def _begin(self) -> None:
+        self._owed: list[Claim] = []
+        self._claims: set[Claim] = set()
+        self._claims_lock = threading.Lock()
+        self._owed_lock = threading.Lock()
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Be alive; returns once that is durable."""
@@ -189,11 +199,11 @@ class Liveness:
     def release(self, claim: Claim) -> None:
         """Give a lease back, now or as soon as the store takes it: while this process lives nobody
         else could have the branch. Also one of which it is not known whether it was taken."""
-        if claim.released:
+        if claim.released or claim.pid != process.pid:
             return
+        self.unclaim(claim)  # first: interrupted here, it is found as one that leaked
         with self._owed_lock:
             self._owed.append(claim)
-        self.unclaim(claim)
         self.settle()
 
     def released(self, claim: Claim) -> None:
@@ -243,6 +253,12 @@ class Liveness:
                 self._context.backend.heartbeat(self._executor, None)
             except PerdureError as error:
                 _warn("ending the executor: %s", error)
+
+
+def _begin_anew(liveness: Liveness | None) -> None:
+    """In a forked child: its parent's leases are not its own, nor is what its parent was doing."""
+    if liveness is not None:
+        liveness._begin()
 
 
 def _warn(text: str, *parts: object) -> None:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from perdure.storage.looks import Look
 
 STANDBY_S = 0.02
+MOVED_S = 0.001
+"""How long to wait before looking again where something moved while it was looked at."""
+
 """How often a standby looks whether the owner has ended. The lock file's look-up costs 10 µs."""
 
 
@@ -194,9 +197,11 @@ class Runner:
         try:
             drive.refuse_while_another_is_unfinished(info)
         except BranchTaken as taken:
-            if taken.run.status != "waiting":
-                raise
-            return POLL_S  # it goes on by itself when what it waits for comes
+            if taken.run.status == "waiting":
+                return POLL_S  # it goes on by itself when what it waits for comes
+            if drive.look.again().ref(reader.no, drive.working.branch) != ref:
+                return MOVED_S  # it was somebody's, as it was looked at, and has ended since
+            raise
         return 0.0
 
     def _until_due(self, drive: Drive, info: RunInfo) -> float:

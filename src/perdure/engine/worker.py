@@ -18,10 +18,12 @@ from perdure.engine.drives import BranchTaken, Drive, Finished, FinishedMeanwhil
 from perdure.engine.execution import Drained
 from perdure.engine.functions import MARK, AgentSpec, by_name, spec_of
 from perdure.engine.picking import NeedsCallerError, Pick, Picker
+from perdure.engine.troubles import AGAIN_MAX_S, UNAVAILABLE_MAX_S, Troubles
 from perdure.engine.wakeups import POLL_S
 from perdure.errors import Fenced, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, RunInfo
 from perdure.storage.refusals import HeldError
+from perdure.storage.standing import ClosedError
 
 if TYPE_CHECKING:
     from perdure.engine.own_loop import OwnLoop
@@ -32,11 +34,9 @@ DEATH_S = 0.05
 of a row for each. It is what a takeover waits for."""
 
 OTHERS_MAX = 32
-AGAIN_S, AGAIN_MAX_S = 0.5, 60.0
 TRIES = 5
 """How often a run is tried whose end cannot be recorded, before a person is asked."""
 
-BACK_MAX_S = 5.0
 TAKE_UP_S = 60.0
 LOOKING_MAX = 0.05
 """What part of its time an idle worker may spend on looking, however much there is to look at."""
@@ -75,13 +75,6 @@ class _Job(Struct, eq=False):
 
 
 _News = Literal["begun", "over"]
-
-
-class _Trouble(Struct):
-    """A run that is not to be tried again before `until`."""
-
-    count: int
-    until: float
 
 
 class Worker:
@@ -126,7 +119,8 @@ class Worker:
         self._limit = limit
         self._on_event = on_event
         self._jobs: dict[str, _Job] = {}
-        self._troubles: dict[str, _Trouble] = {}
+        self._troubles = Troubles()
+        self._shut: ClosedError | None = None
         # Not an Event: a signal's handler may put into this one whatever it interrupted.
         self._news: queue.SimpleQueue[tuple[_News, _Job] | None] = queue.SimpleQueue()
         self._stopping = False
@@ -176,7 +170,7 @@ class Worker:
                     except StoreUnavailable as error:
                         if not back_s:
                             self._say(WorkerEvent("unavailable", words=str(error)))
-                        back_s = wait_s = min(back_s * 2 or DEATH_S, BACK_MAX_S)
+                        back_s = wait_s = min(back_s * 2 or DEATH_S, UNAVAILABLE_MAX_S)
                     else:
                         if back_s:
                             self._say(WorkerEvent("available"))
@@ -290,6 +284,7 @@ class Worker:
         backend = self._context.backend
         self._runner.liveness.start()
         self._runner.liveness.settle()
+        self._check_open()
         if time.monotonic() >= self._take_up_at:
             self._picker.take_up_known()
             self._take_up_at = time.monotonic() + TAKE_UP_S
@@ -300,7 +295,7 @@ class Worker:
         if len(self._jobs) >= self._limit:
             return POLL_S  # one that ends is news
         began, now = time.monotonic(), backend.now()
-        self._forget_troubles()
+        self._troubles.forget_old()
         for pick in self._picker.picks(self._taken):
             self._start(pick)
             if len(self._jobs) >= self._limit or self._stopping:
@@ -311,21 +306,12 @@ class Worker:
         wait_s = max(POLL_S, (time.monotonic() - began) / LOOKING_MAX)
         if wake_at > now:  # else none; or one that is due, and not for this worker
             wait_s = min(max((wake_at - backend.now()) / 1e6, 0.0), wait_s)
-        again = (trouble.until - time.monotonic() for trouble in self._troubles.values())
-        return min([wait_s, *(again_s for again_s in again if again_s > 0)])
+        return min([wait_s, *self._troubles.waits_s()])
 
     def _taken(self, run: str, agent: str, branch: str) -> bool:
-        if run in self._troubles and time.monotonic() < self._troubles[run].until:
-            return True
-        return any(
+        return self._troubles.holds_off(run) or any(
             job.pick.agent == agent and job.pick.branch == branch for job in self._jobs.values()
         )
-
-    def _forget_troubles(self) -> None:
-        """Of runs that went on elsewhere; nothing may grow with the runs that there were."""
-        old = time.monotonic() - 2 * AGAIN_MAX_S
-        for run in [run for run, trouble in self._troubles.items() if trouble.until < old]:
-            del self._troubles[run]
 
     # -- executing ---------------------------------------------------------------------------------
 
@@ -391,27 +377,47 @@ class Worker:
             self._say(WorkerEvent("lost", run, error.problem, seconds))
         elif isinstance(error, HeldError | BranchTaken | FinishedMeanwhileError):
             # Somebody else was faster; or the end of the run had been asked for.
-            self._hold_off(run, DEATH_S)
+            self._troubles.hold_off(run, DEATH_S)
             if job.begun:
                 self._tell_status(run, seconds, job.pick.row, error)
         elif isinstance(error, Drained):
             self._runner.wakeups.tell(run)
             self._say(WorkerEvent("left", run, "", seconds))
         elif job.end == "gone":
-            self._hold_off(run, AGAIN_MAX_S)
+            self._troubles.hold_off(run, AGAIN_MAX_S)
         elif error is None:
-            self._troubles.pop(run, None)
+            self._troubles.end(run)
             if isinstance(job.end, Finished):
                 self._say(WorkerEvent("done", run, "", seconds))
             else:
                 self._tell_status(run, seconds)
+        elif isinstance(error, ClosedError):
+            self._closed(run, error)
         elif not self._tell_status(run, seconds, job.pick.row, error):
             self._trouble(job, error, seconds)
 
-    def _hold_off(self, run: str, seconds: float) -> None:
-        """Do not pick it again at once: whatever it is, it must not become a tight loop."""
-        trouble = self._troubles.setdefault(run, _Trouble(0, 0.0))
-        trouble.until = time.monotonic() + seconds
+    def _closed(self, run: str, error: ClosedError) -> None:
+        """Nothing may be written to the store, or to this agent: it follows another store, or was
+        moved there."""
+        known = run in self._troubles
+        self._troubles.hold_off(run, UNAVAILABLE_MAX_S)
+        with contextlib.suppress(PerdureError):  # the next look says what is the matter
+            if self._is_closed():
+                self._shut = error
+                self._troubles.end(run)
+            elif not known:
+                self._say(WorkerEvent("trouble", run, str(error)))
+
+    def _is_closed(self) -> bool:
+        standing = self._context.backend.standing()
+        return standing is not None and standing.closed
+
+    def _check_open(self) -> None:
+        """Raise ClosedError where the store took no writes when they were tried, and takes none
+        yet."""
+        if self._shut is not None and self._is_closed():
+            raise self._shut
+        self._shut = None
 
     def _tell_status(
         self, run: str, seconds: float, before: RunInfo | None = None,
@@ -443,13 +449,9 @@ class Worker:
         """It ended without that being recorded: it is tried again, later and later; in the end a
         person is asked (I8)."""
         run = job.pick.run
-        before = self._troubles.get(run)
-        count = (before.count if before is not None else 0) + 1
-        again_s = min(AGAIN_S * 2 ** (count - 1), AGAIN_MAX_S)
         problem = f"{type(error).__name__}: {error}"
-        if isinstance(error, StoreUnavailable):
-            count, again_s = 0, AGAIN_S  # nothing that the run could be blamed for
-        elif count >= TRIES:
+        store = isinstance(error, StoreUnavailable)
+        if not store and (count := self._troubles.count(run)) >= TRIES:
             reason = NeedsAttention(
                 f"it ended {count} times without an outcome, with {problem}",
                 target=f"run {run}", hint="put that right and resume the run, or cancel it",
@@ -459,12 +461,13 @@ class Worker:
             except PerdureError as refused:
                 _log.info("run %s: %s", run, refused)
             else:
-                self._troubles.pop(run, None)
+                self._troubles.end(run)
                 self._tell_status(run, seconds)
                 return
-        self._troubles[run] = _Trouble(count, time.monotonic() + again_s)
+        troubles = self._troubles
+        again_s = troubles.blame_the_store(run) if store else troubles.try_later(run)
         again = f"{problem} (tried again in {again_s:g} s)"
-        self._say(WorkerEvent("trouble", run, again, seconds), error)
+        self._say(WorkerEvent("trouble", run, again, seconds), None if store else error)
 
     def _say(self, event: WorkerEvent, error: BaseException | None = None) -> None:
         warn = event.kind in ("failed", "needs_attention", "trouble", "unavailable", "lost")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from perdure.core import process
-from perdure.errors import Conflict, StoreUnavailable
+from perdure.errors import Conflict, NotFound, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage.committer import Committer
@@ -90,7 +90,7 @@ class Context:
         assert proposal.no is not None
         # The epoch grows with it: if the owner was only paused, it is fenced (I4).
         self.backend.lease(proposal.no, held.branch, None, over=held.held)
-        proposal.refused = None
+        proposal.anew()
         return True
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -135,12 +135,18 @@ class Context:
 
         Raises:
             Conflict: a living executor holds it.
+            NotFound: it was deleted.
         """
         over: int | None = None
         for _ in range(3):
             answer = (look or self.backend).lease(no, branch, self.executor, over=over)
             if isinstance(answer, Lease):
                 return answer
+            if answer.deleted:
+                raise NotFound(
+                    "was deleted", target=f"branch {branch!r}",
+                    hint="a late call cannot bring it back; open the agent anew for another one",
+                )  # fmt: skip
             if answer.held is not None and self.backend.alive(answer.holder or ""):
                 raise HeldError(
                     f"executor {answer.holder} is running on it", target=f"branch {branch!r}",

@@ -119,7 +119,8 @@ class MemoryBackend:
     def _refusal(self, agent: Agent, item: Append) -> Refused | None:
         if item.consumed and not self._runs.has_all(item.consumed):
             return Refused("consumed")
-        if self._runs.has_unread(item.read_to, [row.id for row in item.runs if item.holder]):
+        begun = [row.id for row in item.runs if item.holder]
+        if self._runs.has_unread(item.read_to, begun, max(item.consumed, default=0)):
             return Refused("unread")
         if item.key is not None and item.key[0] in agent.keys:
             seq, asked = agent.keys[item.key[0]]

@@ -69,7 +69,8 @@ class Append(Struct):
         branch, expected: the branch's head must be at `expected`; None: the branch must be new.
         epoch: the lease under which it is written; None: no lease may be held on the branch.
         holder: the executor for which it takes the branch's lease, which nobody may hold; `epoch`
-            is then the next one. Not with a new branch. A "cancel" to one of `runs` refuses it.
+            is then the next one. Not with a new branch. A "cancel" to one of `runs` refuses it,
+            and a "start" of one that is not among `consumed`, as something to be read: ``unread``.
         key: an idempotency key that must be new to the agent, and a digest of what was asked.
         snapshot: a snapshot of the state after this commit.
         checkpoint: a checkpoint to record.

@@ -139,8 +139,13 @@ class Proposal:
         assert self._gate is not None
         self._gate.acquire()
 
+    def anew(self) -> None:
+        """It was refused, and is to be submitted once more: nobody waits for it yet."""
+        self.refused, self.woken = None, False
+        self._gate = self._done = None
+
     def prepare_to_wait(self) -> None:
-        self.woken = False  # it may have been in before, and been refused
+        self.woken = False
         self._gate = threading.Lock()
         self._gate.acquire()
 

@@ -137,6 +137,23 @@ class TakingContract(Contract):
         assert refused(backend.append([first])[0]) == "unread"
         assert backend.agent("new") is None
 
+    def test_a_run_that_was_asked_for_meanwhile_does_not_begin(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """A parent asked for its child just before somebody else's commit began that: the child
+        had no parent, told nobody of its end, and its parent waited for ever."""
+        pen.write()
+        sent = backend.send(Message("r", "a", "start", "f"))
+        assert not isinstance(sent, Refused)
+        late, _ = pen.make(epoch=1, holder="one", runs=[a_run("r")])
+        assert refused(backend.append([late])[0]) == "unread"
+        assert backend.runs() == [] and len(backend.inbox("r")) == 1
+        pen.write(epoch=1, holder="one", runs=[a_run("r")], consumed=[sent.message.no])
+        first, _ = beginning("new", backend)
+        backend.send(Message("new/f/main", "new", "start", "f"))
+        assert refused(backend.append([first])[0]) == "unread"
+        assert backend.agent("new") is None
+
     def test_i2_beginnings_of_one_batch_succeed_or_fail_alone(self, backend: Backend) -> None:
         there = Pen(backend, "there")
         there.write()

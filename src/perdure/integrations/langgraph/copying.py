@@ -53,7 +53,7 @@ def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo
         finally:
             view.forget()
         return info, view.removed_at()
-    raise Conflict("could not get a commit in between those of others", target=source.name)
+    raise source.too_busy()
 
 
 def _say(view: View, target: str, at: int) -> None:

@@ -35,6 +35,7 @@ def keep_latest(thread: Thread) -> None:
             marks = {label_of(view.log): _all_but(view, latest) for view in views}
             if _commit(thread, marks, "all but the latest checkpoints removed"):
                 return
+        raise thread.too_busy()
 
 
 def _all_but(view: View, latest: dict[str, Found | None]) -> dict[str, Any]:
@@ -71,6 +72,7 @@ def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:
                         mark["keep"] = [one for one in mark["keep"] if one != seq]
             if not found or _commit(thread, marks, f"{len(run_ids)} runs removed"):
                 return
+        raise thread.too_busy()
 
 
 def _of_runs(coder: Coder, view: View, run_ids: Collection[str]) -> Iterable[tuple[str, int]]:

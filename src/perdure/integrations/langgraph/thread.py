@@ -229,9 +229,10 @@ class Thread:
                 self._lines.pop(place.branch, None)
             except NotFound:
                 self._forget()
-        raise self._too_busy()
+        raise self.too_busy()
 
-    def _too_busy(self) -> Conflict:
+    def too_busy(self) -> Conflict:
+        """For a commit that others were faster than each time."""
         return Conflict(
             "could not get a commit in between those of others",
             target=f"thread {self.name!r}", hint="make the call again",
@@ -457,7 +458,7 @@ class Thread:
                 view.forget()
             except NotFound:
                 self._forget()
-        raise self._too_busy()
+        raise self.too_busy()
 
     def _append_writes(
         self, view: View, line_of: str, tip: Tip, namespace: str, number: int,

@@ -119,7 +119,9 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         return Refused("consumed")
     unread = [(*of_run, "signal") for of_run in item.read_to.items()]
     if item.holder is not None:
-        unread += [(row.id, 0, "cancel") for row in item.runs]
+        last = max(item.consumed, default=0)
+        for row in item.runs:
+            unread += [(row.id, 0, "cancel"), (row.id, last, "start")]
     if any(run(db, "find_unread", of_run) for of_run in unread):
         return Refused("unread")
     if item.no is None:

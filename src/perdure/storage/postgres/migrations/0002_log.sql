@@ -214,7 +214,10 @@ BEGIN
     END IF;
     IF p_more ? 'holder' THEN
         PERFORM 1 FROM jsonb_array_elements(p_more -> 'runs') w JOIN {schema}.inbox m
-            ON m.run = w ->> 'id' AND NOT m.consumed WHERE m.kind = 'cancel';
+            ON m.run = w ->> 'id' AND NOT m.consumed
+            WHERE m.kind = 'cancel' OR (
+                m.kind = 'start' AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no)
+            );
         IF FOUND THEN
             RETURN '{"why": "unread"}';
         END IF;
