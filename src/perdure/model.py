@@ -23,6 +23,9 @@ RunStatus = Literal[
 UNFINISHED: tuple[RunStatus, ...] = ("pending", "running", "waiting", "needs_attention")
 FINISHED: tuple[RunStatus, ...] = ("done", "failed", "cancelled")
 
+UNTIL = "until "
+"""How `RunInfo.waits` begins where a run just sleeps."""
+
 MAIN = "main"
 """The branch that an agent's first commit makes."""
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -385,3 +386,46 @@ def test_what_can_be_no_store_is_said_to_be_none(tmp_path: Path) -> None:
 def run_on(url: str, *words: str) -> Result:
     made: Any = CliRunner().invoke(app, [*words, "--store", url])
     return made  # type: ignore[no-any-return]
+
+
+def test_the_log_of_a_run_that_waits_says_for_what_and_what_came(tmp_path: Path) -> None:
+    """Story: it said `run-waiting wanting` and `message-refused wait_for:note#1`, and neither what
+    was waited for, nor what was refused and why, nor who had answered."""
+    path = tmp_path / "waiting.db"
+
+    @perdure.agent(dict)
+    def wanting(run: Any) -> bool:
+        run.wait_for("note", schema=str)
+        return bool(run.ask("Go on?"))
+
+    with perdure.open(path) as store:
+        handle = store.start(wanting, "a")
+        worker = perdure.Worker(store, [wanting])
+        thread = threading.Thread(target=lambda: worker.run(signals=False))
+        thread.start()
+        try:
+            for waits, act in (
+                ("signal 'note'", lambda: handle.signal("note", 5)),
+                ("signal 'note'", lambda: handle.signal("note", "text")),
+                ("Go on?", lambda: handle.answer(True, by="ann")),
+            ):
+                seq = store.agent("a").seq
+                until = time.monotonic() + 60
+                while waits not in handle.info.waits:
+                    assert time.monotonic() < until
+                    time.sleep(0.01)
+                act()
+                while store.agent("a").seq == seq:
+                    assert time.monotonic() < until
+                    time.sleep(0.01)
+            assert handle.result(60) is True
+        finally:
+            worker.stop()
+            thread.join()
+    said = Operator(path).see("log", "a")
+    for words in (
+        "run waits: wanting  for signal 'note'", "run goes on: wanting",
+        "refused at wait_for:note#1: state: Expected `str`, got `int`",
+        "← wait_for:note#1 → 'text'", "for an answer to 'Go on?'", "← ask#1 → True  from ann",
+    ):  # fmt: skip
+        assert words in said, said

@@ -210,3 +210,46 @@ def test_no_hint_shows_the_password_of_a_url() -> None:
     url = "postgresql://me:geheim@localhost:1/db?schema=s"
     said = in_the_shell("then `perdure verify a`", url, shown=True)
     assert "geheim" not in said and "postgresql://me@localhost:1/db?schema=s" in said
+
+
+def test_an_empty_word_is_no_choice(operator: Operator) -> None:
+    """Story: `-s "$UNSET"` took the store of the environment, and `--queue "$UNSET"` served a queue
+    without a name, and picked up nothing, for ever."""
+    for words, said in (
+        (("-s", "", "ls"), "--store is empty"),
+        (("worker", "tests.cli.operator:support", "--queue", ""), "--queue is empty"),
+        (("signal", "ticket-42", "", "1"), "NAME is empty"),
+    ):
+        found = run(*words, store=operator.path)
+        assert (found.returncode, found.stdout) == (2, "")
+        assert said in found.stderr
+
+
+def test_the_words_of_hints_are_no_values(operator: Operator) -> None:
+    """Story: who pasted a hint, `--done JSON`, had the text "JSON" recorded as a tool's result."""
+    found = run("settle", "ticket-42", "refund#1", "--done", "JSON", store=operator.path)
+    assert found.returncode == 2
+    assert "put the value itself in the place of JSON" in found.stderr
+
+
+def test_a_command_of_a_hint_names_its_store_once(operator: Operator) -> None:
+    for words in (("log", "nothing-like-it"), ("why", "nothing-like-it")):
+        found = run("-s", str(operator.path), *words)
+        (hint,) = [line for line in found.stderr.splitlines() if "→" in line]
+        assert hint.count("--store") == 1, hint
+
+
+def test_closed_streams(operator: Operator) -> None:
+    """Story: `perdure ls >&-` ended with an unexpected AttributeError."""
+    env = {**os.environ, "PERDURE_STORE": str(operator.path)}
+    shell = f"{COMMAND[0]} -m perdure"
+    for words, code in (
+        ("ls >&-", 0), ("ls 2>&-", 0), ("ls <&-", 0), ("nothing >&- 2>&-", 2),
+        ("cancel --all <&-", 2),
+    ):  # fmt: skip
+        found = subprocess.run(
+            ["sh", "-c", f"{shell} {words}"], capture_output=True, text=True, env=env, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert found.returncode == code, (words, found.stderr)
+        assert "unexpected" not in found.stderr

@@ -1,6 +1,7 @@
 """Why a run is not moving: one answer for any run, which ends with what to do."""
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 import perdure
 from perdure import Explanation, Store, Worker
+from perdure.engine import why
 
 BOUND_S = 30.0
 
@@ -133,12 +135,45 @@ def test_a_run_that_waits_says_for_what_and_how_to_bring_it(store: Store) -> Non
     assert any("no living worker serves function 'asking'" in way.words for way in said.ways)
 
 
-def test_what_came_and_nobody_went_on_with(store: Store) -> None:
+def test_what_it_does_not_wait_for_does_not_hide_what_it_waits_for(store: Store) -> None:
+    """Story: after a signal whose name was mistyped, nothing was said but that nobody goes on with
+    that; and a signal that was refused was told to nobody."""
+
+    @perdure.agent(dict)
+    def wanting(run: perdure.Run[dict[str, Any]]) -> str:
+        return str(run.wait_for("note", schema=str))
+
+    handle = started(store, wanting, "t")
+    handle.signal("nota", "hi")
+    said = handle.why()
+    assert said.situation == "waiting"
+    assert said.why == "waits for signal 'note'; in its inbox, and not waited for: signal 'nota'"
+    with worker(store, wanting):
+        handle.signal("note", 5)
+        until(lambda: "was refused" in handle.why().why)
+        assert "got `int`" in handle.why().why
+        handle.signal("note", "text")
+        assert handle.result(30) == "text"
+
+
+def test_a_run_that_sleeps_says_until_when_once(store: Store) -> None:
+    @perdure.agent(dict)
+    def sleeping(run: perdure.Run[dict[str, Any]]) -> None:
+        run.sleep(3600)
+
+    words = started(store, sleeping, "t").why().why
+    assert re.fullmatch(r"sleeps until [-0-9: ]+, for 59 min \d+ s more", words), words
+
+
+def test_what_came_and_nobody_went_on_with(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = started(store, asking, "t")
     handle.answer(True, by="ann")
     said = handle.why()
     assert said.situation == "due"
     assert "an answer came at" in said.why
+    assert "which had it last, is alive" in said.why, "its program may be just about to"
+    monkeypatch.setattr(why, "LATE_S", 0.0)
+    said = handle.why()
     assert "from ann, and nobody went on with it" in said.why
     assert commands(said)[0] == "worker MODULE:asking"
     with worker(store, asking):

@@ -44,6 +44,12 @@ class Root(TyperGroup):
         except failures.UsageError as error:
             raise _left(ctx, error) from None
 
+    def main(self, *args: Any, **more: Any) -> Any:
+        for name in ("stdin", "stdout", "stderr"):
+            if getattr(sys, name) is None:  # closed by whoever called: `perdure ls >&-`
+                setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+        return super().main(*args, **more)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             made = super().invoke(ctx)

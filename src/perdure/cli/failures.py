@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -60,6 +61,10 @@ IN_THE_SHELL = {
 """How the library's hints are said on a command line."""
 
 
+STORELESS = re.compile("`perdure (?![^`]*--store)")
+"""A command of the library's, which does not say on which store."""
+
+
 def code_of(error: BaseException) -> int:
     if type(error) in USAGES or isinstance(error, UsageError):
         return USAGE  # the library's words for an argument that cannot be, e.g. an overlong name,
@@ -74,9 +79,8 @@ def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
         file = shlex.quote((store or "").removeprefix("sqlite:///"))
         words = words.replace(library, ours.replace("{file}", file))
     if store and shown:
-        words = words.replace(
-            "`perdure ", f"`perdure --store {shlex.quote(without_password(store))} "
-        )
+        here = f"`perdure --store {shlex.quote(without_password(store))} "
+        words = STORELESS.sub(lambda _: here, words)
     return words
 
 

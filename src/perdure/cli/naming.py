@@ -193,6 +193,9 @@ def begun(run: RunInfo, *, short: bool = False) -> str:
 
 WORDS = re.compile(r"[^\W\d_][^\"{}\[\]]*")
 MISLEADING = ("none", "null", "true", "false", "nan", "infinity", "undefined")
+PLACEHOLDERS = ("JSON", "VALUE", "NAME")
+"""Words of hints and of --help, for which something is to be put in."""
+
 YES, NO = ("yes", "y"), ("no", "n")
 
 
@@ -205,6 +208,10 @@ def value_of(what: str, words: str) -> Any:
     try:
         held = json.loads(words)
     except (ValueError, RecursionError) as error:
+        if words in PLACEHOLDERS:
+            raise UsageError(
+                f"{what}: put the value itself in the place of {words}, e.g. 5, '\"text\"' or null"
+            ) from error
         if WORDS.fullmatch(words) and words.lower() not in MISLEADING:
             return words
         raise UsageError(

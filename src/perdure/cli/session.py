@@ -41,6 +41,8 @@ class Settings(Struct):
 
 
 def _note_store(ctx: typer.Context, value: str | None) -> str | None:
+    if value == "":
+        raise UsageError("--store is empty: a variable that is not set?")
     if value:
         ctx.ensure_object(Settings).store = value
         ctx.ensure_object(Settings).shown = True

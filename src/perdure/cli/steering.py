@@ -143,6 +143,8 @@ def signal(
     """Send a run a signal, durably. It may come before the run waits for it."""
     if key == "":
         raise UsageError("--key is not empty, or two signals that forgot theirs would be one")
+    if name == "":
+        raise UsageError("NAME is empty: say which signal")
     given = value_of("VALUE", value)
     with opened(ctx) as session:
         info = find_run(session, run)

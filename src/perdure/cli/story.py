@@ -10,7 +10,7 @@ from rich.text import Text
 from perdure.cli.words import ago, clean, full, moment, short, text
 from perdure.core import ops
 from perdure.core.values import Plain, format_path, look_up
-from perdure.model import MISSING, Change, Commit, id_text
+from perdure.model import MISSING, UNTIL, Change, Commit, id_text
 
 LINES_MAX = 6
 """Lines of changes under a commit in a log without -p."""
@@ -61,6 +61,15 @@ def cause_words(commit: Commit) -> Text:
             return text(("run cancelled", "cyan"), f": {what}" if what else "")
         case "settle":
             return text(("settled ", "magenta"), what)
+        case "run-waiting":
+            return _waiting(commit, what)
+        case "run-resumed":
+            return text(("run goes on: ", "cyan"), what)
+        case "message-refused":
+            problem = _said(commit, "message-refused", "problem")
+            return text(("refused ", "bold red"), f"at {step or what}: {problem}")
+        case "run-progress":
+            return text("says: ", _said(commit, "run-progress", "text") or what)
         case "intent":
             attempt = max((int(record.get("attempt", 1)) for record in commit.records), default=1)
             again = f", attempt {attempt}" if attempt > 1 else ""
@@ -71,6 +80,18 @@ def cause_words(commit: Commit) -> Text:
             return text("step ", (step, "bold"))
         case kind:
             return text(clean(kind), f" {what or step}" if what or step else "")
+
+
+def _said(commit: Commit, kind: str, field: str) -> str:
+    """What the first record of a kind says, on one line."""
+    found = (str(one.get(field, "")) for one in commit.records if one.get("t") == kind)
+    return clean(next(found, "").partition("\n")[0])
+
+
+def _waiting(commit: Commit, what: str) -> Text:
+    line = text(("run waits: ", "cyan"), what)
+    waits = _said(commit, "run-waiting", "waits")
+    return line.append(f"  {'' if waits.startswith(UNTIL) else 'for '}{waits}") if waits else line
 
 
 def _version(commit: Commit) -> str:
@@ -213,6 +234,9 @@ def _record(record: Mapping[str, Any], say: Say, whole: bool) -> Text | None:
             by = record.get("by", "call")
             how = "" if by == "call" else f"  by {clean(str(by))}"
             return text(("← ", "cyan"), f"{place} ", *_result(record, say), (who or how, "magenta"))
+        case "wait-ended":
+            who = f"  from {clean(str(record['who']))}" if record.get("who") else ""
+            return text(("← ", "cyan"), f"{place} ", *_result(record, say), (who, "magenta"))
         case "value":
             return text(("· ", "cyan"), f"{place} = {say(record.get('value'))}")
         case "run-finished":

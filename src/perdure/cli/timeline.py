@@ -28,7 +28,7 @@ from perdure.cli.words import (
     table,
     text,
 )  # fmt: skip
-from perdure.model import UNFINISHED, from_micros
+from perdure.model import UNFINISHED, UNTIL, from_micros
 
 Event = Any  # the library's own type has no public name
 EVENTS = 40
@@ -170,7 +170,8 @@ def _what(event: Event, whole: bool) -> Text:
     if event.kind == "edit":
         return text((clean(event.place), "green"))
     if event.kind == "wait":
-        return text(("waits for ", "yellow"), words, (f"  {clean(event.place)}", "dim"))
+        verb = "sleeps " if words.startswith(UNTIL) else "waits for "
+        return text((verb, "yellow"), words, (f"  {clean(event.place)}", "dim"))
     if event.kind in ("value", "patch"):
         return text((clean(event.place), "dim"))
     style = MARK_STYLES.get(event.kind, "cyan")

@@ -62,6 +62,8 @@ def worker(
     """
     found = [function for words in functions for function in _load(words)]
     queues = queue or ["default"]
+    if "" in queues:
+        raise UsageError("--queue is empty: a variable that is not set?")
     with opened(ctx) as session, _events(session, queues, limit) as on_event:
         try:
             made = Worker(session.store, found, queues, limit, on_event=on_event)

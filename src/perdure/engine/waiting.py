@@ -18,7 +18,7 @@ from perdure.engine.effects import Arrive, Await, Branch, Came, Effects, Now, Re
 from perdure.engine.failures import rebuild_error
 from perdure.engine.retrying import Seconds, seconds
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
-from perdure.model import MISSING, from_micros
+from perdure.model import MISSING, UNTIL, from_micros
 from perdure.state.family import CHILD
 
 
@@ -193,7 +193,7 @@ class Wait:
         for branch, spec in zip(branches, self._specs.values(), strict=True):
             if isinstance(spec, Timer):
                 when = from_micros(int(branch["until"]))
-                parts.append(f"until {when.isoformat(sep=' ', timespec='seconds')}")
+                parts.append(f"{UNTIL}{when.isoformat(sep=' ', timespec='seconds')}")
             else:
                 parts.append(_short(spec))
         return " or ".join(parts)

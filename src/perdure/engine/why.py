@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
-from perdure.model import FINISHED, Message, RunInfo, RunStatus, from_micros
+from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
 from perdure.state.family import CHILD
 from perdure.storage.port import Backend, ExecutorRow, Ref
 from perdure.storage.reader import LogReader
@@ -131,6 +131,12 @@ class _Look:
             row.id for row in self._executors if row.alive and self._run.function in row.serves
         )
 
+    @property
+    def _had_it(self) -> str | None:
+        """The executor that had it last, if that is alive."""
+        had = self._recorded.commits[-1].executor if self._recorded.commits else ""
+        return had if any(row.id == had and row.alive for row in self._executors) else None
+
     def _asked_to_end(self) -> datetime | None:
         asked = [message.at for message in self._inbox if message.kind == "cancel"]
         return from_micros(asked[0]) if asked else None
@@ -172,11 +178,10 @@ class _Look:
             names = ", ".join(self._workers[:CALLS_SHOWN])
             return f"worker{'s' if many else ''} {names} serve{'' if many else 's'} {function}"
         said = f"no living worker serves {function}{where}"
-        had = self._recorded.commits[-1].executor if self._recorded.commits else ""
-        if any(row.id == had and row.alive for row in self._executors):
+        if self._had_it is not None:
             return (
-                f"{said}, but executor {had}, which had it last, is alive, and goes on with it "
-                "if its program waits for its result"
+                f"{said}, but executor {self._had_it}, which had it last, is alive, and goes on "
+                "with it if its program waits for its result"
             )
         others = [row for row in self._executors if row.alive and row.serves]
         if others:
@@ -278,26 +283,56 @@ class _Look:
             why = f"{words}, and nobody went on with it since: {self._whom()}"
             if self._holder is not None and self._ahead() is None:
                 return self._executing()
-            if (self._now - since).total_seconds() < LATE_S and self._workers:
-                why = f"{words}; {self._whom()}, and is about to go on with it"
+            if (self._now - since).total_seconds() < LATE_S:
+                if self._workers:
+                    why = f"{words}; {self._whom()}, and is about to go on with it"
+                elif self._had_it is not None:
+                    why = f"{words}; {self._whom()}"
             queued = self._queued(f"{words}; ")
             return queued or self._made("due", why, since, [self._get_it_run(), self._cancel()])
         why = f"waits for {run.waits}"
         if run.wake_at:
-            left = from_micros(run.wake_at) - self._now
-            why += f"; its timer is due {_moment(from_micros(run.wake_at))}, in {_for(left)}"
+            due = from_micros(run.wake_at)
+            when, left = _clock(due), _for(due - self._now)
+            why += f"; its timer is due at {when}, in {left}"
+            if run.waits.startswith(UNTIL):
+                why = f"sleeps until {when}, for {left} more"
+        why += self._besides()
         ways = [*self._bring(), self._heed(), self._cancel()]
         return self._made("waiting", why, run.changed_at, ways)
 
     def _came(self) -> tuple[str, datetime] | None:
         """What came that it was to go on with, and when."""
-        news = [m for m in self._inbox if m.no > self._run.seen or m.kind == "cancel"]
+        news = [m for m in self._news() if self._waits_for(m)]
         if news:
             return _came(news[0]), from_micros(news[0].at)
         wake_at = self._run.wake_at
         if wake_at and from_micros(wake_at) <= self._now:
             return f"its timer was due {_moment(from_micros(wake_at))}", from_micros(wake_at)
         return None
+
+    def _news(self) -> list[Message]:
+        return [m for m in self._inbox if m.no > self._run.seen or m.kind == "cancel"]
+
+    def _waits_for(self, message: Message) -> bool:
+        """Whether it goes on with this, as far as that is recorded."""
+        branches = [one for event in self._recorded.open for one in event.branches]
+        if message.kind != "signal" or message.name.startswith(CHILD) or not branches:
+            return True
+        return any(one.kind == "signal" and one.name == message.name for one in branches)
+
+    def _besides(self) -> str:
+        """What came that it does not wait for, and what it waited for and refused."""
+        said = ""
+        others = list(dict.fromkeys(m.name for m in self._news() if not self._waits_for(m)))
+        if others:
+            names = ", ".join(map(repr, others[:CALLS_SHOWN]))
+            said += f"; in its inbox, and not waited for: signal {names}"
+        begun = min((event.at for event in self._recorded.open), default=self._now)
+        for event in reversed(self._recorded.events):
+            if event.kind == "refused" and event.at >= begun:
+                return f"{said}; one that came {_moment(event.at)} was refused: {event.words}"
+        return said
 
     def _bring(self) -> list[Way]:
         """What brings each thing that it waits for."""

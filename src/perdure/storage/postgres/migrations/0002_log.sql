@@ -203,21 +203,17 @@ BEGIN
     IF p_more ? 'read_to' THEN
         -- Locked first: a signal that is just being put in is seen by the next statement.
         PERFORM 1 FROM {schema}.runs r
-            WHERE r.id IN (SELECT jsonb_object_keys(p_more -> 'read_to'))
-            ORDER BY r.id FOR NO KEY UPDATE;
-        PERFORM 1 FROM jsonb_each_text(p_more -> 'read_to') t JOIN {schema}.inbox m
-            ON m.run = t.key AND NOT m.consumed AND m.no > t.value::bigint
-            WHERE m.kind = 'signal';
+            WHERE r.id IN (SELECT jsonb_object_keys(p_more -> 'read_to')) ORDER BY r.id FOR NO KEY UPDATE;
+        PERFORM 1 FROM jsonb_each_text(p_more -> 'read_to') t JOIN {schema}.inbox m ON m.run = t.key
+            AND NOT m.consumed AND m.no > t.value::bigint AND m.kind = 'signal';
         IF FOUND THEN
             RETURN '{"why": "unread"}';
         END IF;
     END IF;
     IF p_more ? 'holder' THEN
         PERFORM 1 FROM jsonb_array_elements(p_more -> 'runs') w JOIN {schema}.inbox m
-            ON m.run = w ->> 'id' AND NOT m.consumed
-            WHERE m.kind = 'cancel' OR (
-                m.kind = 'start' AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no)
-            );
+            ON m.run = w ->> 'id' AND NOT m.consumed WHERE m.kind = 'cancel' OR (m.kind = 'start'
+            AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no));
         IF FOUND THEN
             RETURN '{"why": "unread"}';
         END IF;
