@@ -237,7 +237,12 @@ def check(site: Site, store: Store) -> None:
     wanted = {agent: name for name, agent in site.orders()}
     for agent in [agent for agent, name in wanted.items() if name == "parent"]:
         wanted |= {f"{agent}-{number}": "child" for number in range(CHILDREN)}
-    _same("runs", sorted(runs), sorted(wanted))
+    ended = [f"{run.id} is {run.status}: {run.problem}" for run in runs.values()]
+    _same(
+        f"runs ({'; '.join(one for one in ended if ' is done' not in one)})",
+        sorted(runs),
+        sorted(wanted),
+    )
     for agent, run in runs.items():
         name, rounds = wanted[agent], site.rounds
         _same(f"status of {run.id} ({run.problem})", run.status, "done")

@@ -243,3 +243,64 @@ def test_a_lease_that_is_gone_does_not_keep_those_after_it(
     vars(store._context.backend).update(lease=lease)
     liveness.settle()
     assert backend.ref(claims["damaged"].no or 0, "main").held is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "asked", ["start", "start, keyed", "result", "the end that was asked for", "now", "select"]
+)
+def test_i8_what_the_engine_asks_in_vain_is_no_failure_of_the_function(
+    place: Place, asked: str
+) -> None:
+    """Story: a server was away while a run started another one. The function got that as an error
+    of its own, and when the server was back soon enough the run was recorded as failed."""
+    store = place.open()
+    backend: Any = store._context.backend
+    away = [0]
+
+    def failing(method: Any) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
+            if away[0]:
+                away[0] -= 1
+                raise StoreUnavailable("the server is away")
+            return method(*args, **more)
+
+        return call
+
+    names = ("runs", "inbox", "now", "agent", "read")
+    for name in names:
+        vars(backend)[name] = failing(getattr(backend, name))
+
+    @perdure.agent(dict, name=f"child-{asked.replace(' ', '-')}")
+    def child(run: perdure.Run[dict]) -> str:
+        return "told"
+
+    @perdure.agent(dict, name=f"asking-{asked.replace(' ', '-')}")
+    def asking(run: perdure.Run[dict]) -> str:
+        turns.append(asked)
+        first = len(turns) == 1
+        if asked.startswith("start"):
+            away[0] = first
+            keyed = run.options(key="k") if "keyed" in asked else run
+            return str(keyed.start(child, "b").result(timeout=0, default="told"))
+        if asked == "result":
+            one = run.start(child, "b")
+            away[0] = first
+            return str(one.result(timeout=0, default="told"))
+        away[0] = first
+        if asked == "now":
+            run.now()
+        elif asked == "select":
+            run.wait_for("s", timeout=0, default=None)
+        else:
+            run._execution.news()
+            run.call(len, "x")
+        return "told"
+
+    turns: list[str] = []
+    with pytest.raises(StoreUnavailable, match="the server is away"):
+        store.run(asking, "a")
+    assert [row.status for row in store.runs("a")] == ["running"]
+    assert store.run(asking, "a") == "told"
+    assert len(turns) == 2
+    for name in names:
+        del vars(backend)[name]

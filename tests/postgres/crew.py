@@ -26,11 +26,20 @@ FINISH_S = 120.0
 
 def cared_for(site: Site) -> None:
     """Somebody who asks again after each failure."""
+    _again(site, "care", care)
+
+
+def worked(site: Site) -> None:
+    """A worker that is started anew if the server was away when it opened the store."""
+    _again(site, "work", work)
+
+
+def _again(site: Site, what: str, do: Callable[[Site], None]) -> None:
     while not site.finished.exists():
         try:
-            care(site)
+            do(site)
         except perdure.StoreUnavailable as error:
-            site.note("told", f"care: {error}")
+            site.note("told", f"{what}: {error}")
             time.sleep(0.1)
 
 
@@ -41,7 +50,7 @@ def checked(site: Site) -> None:
 
 
 PARTS: dict[str, Callable[[Site], None]] = {
-    "work": work,
+    "work": worked,
     "care": cared_for,
     "check": checked,
 }

@@ -81,7 +81,8 @@ def refuse_deadlock(execution: Execution[Any], child: str) -> None:
                 f"is of an agent that run {run} has, and cannot begin before that ends",
                 target=f"run {child}", hint="start it on another agent",
             )  # fmt: skip
-        found = backend.runs(run_id=run)
+        with execution.asking:
+            found = backend.runs(run_id=run)
         run = found[0].parent if found else ""
 
 
@@ -89,7 +90,8 @@ def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflic
     """What speaks against starting it: a run that others asked for would not tell this one of its
     end."""
     try:
-        info = find_run(execution.context.backend, child)
+        with execution.asking:
+            info = find_run(execution.context.backend, child)
     except NotFound:
         return None
     if info.parent == execution.id and info.args == order.args:
@@ -129,7 +131,8 @@ def started_child(
     if options.key is None:
         # The place alone would be the same again in the run's next turn.
         order = replace(order, key=f"{spec.name[:80]}-{arrived.key}")
-    child = order.run_id(execution.context.backend)
+    with execution.asking:
+        child = order.run_id(execution.context.backend)
     record: dict[str, Any] = {
         "t": "step", "run": execution.id, "place": arrived.place, "args": digests(described),
         "preview": preview(described),
@@ -206,7 +209,8 @@ def _started(execution: Execution[Any], outcome: Mapping[str, Any], arrived: Arr
     child = str(outcome["value"])
     if outcome.get("by") == "person":  # whoever settled it may have mistyped it
         try:
-            find_run(execution.context.backend, child)
+            with execution.asking:
+                find_run(execution.context.backend, child)
         except NotFound:
             raise NeedsAttention(
                 f"it was settled with {outcome['value']!r:.200}, and there is no such run",

@@ -20,6 +20,7 @@ from perdure.engine.edits import Edits
 from perdure.engine.effects import Arrive, Arrived, Await, Came, Record
 from perdure.engine.failures import words
 from perdure.engine.going import Going
+from perdure.engine.interrupting import Asking, Stopping
 from perdure.engine.journal import Entry, Journal, OthersFirstError, changed, describe
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
@@ -29,7 +30,7 @@ from perdure.engine.scopes import Scope
 from perdure.engine.turns import Turns
 from perdure.engine.wakeups import Wakeups
 from perdure.engine.writing import Item, RunWriter
-from perdure.errors import NeedsAttention, PerdureError, RunInterrupted, SchemaError
+from perdure.errors import PerdureError, RunInterrupted, SchemaError
 from perdure.model import Cause
 from perdure.state.context import Context
 from perdure.state.working import WorkingCopy
@@ -79,7 +80,7 @@ class Execution(Generic[T]):
         self.writer = RunWriter(working, self.catch_up, self._failed_to_write, self._lock)
         self.edits = Edits(self)
         self.going = Going()
-        self.stopping = Stopping(self)
+        self.stopping, self.asking = Stopping(self.interrupt), Asking(self.interrupt)
         self.performer = Performer(self)
         self.tasks: RunTasks | None = None
         """Of the event loop that it runs in, if it does."""
@@ -370,7 +371,18 @@ class Execution(Generic[T]):
         """What a wait waits for, if it is there."""
         if self.played is not None:
             return self.played.came(effect)
-        return self.mail.came(effect)
+        with self.asking:
+            return self.mail.came(effect)
+
+    def look_by(self, effect: Await) -> int:
+        """When a wait is to look again at the latest; see `Mail.look_by`."""
+        with self.asking:
+            return self.mail.look_by(effect)
+
+    def now(self) -> int:
+        """The store's time, in microseconds since 1970."""
+        with self.asking:
+            return self.context.backend.now()
 
     def waiting_item(self, effect: Await) -> Item | None:
         """What the writer is to commit before a wait in place, which may last: when it began and
@@ -405,10 +417,11 @@ class Execution(Generic[T]):
         """At a boundary: leave if somebody asked for that, or the time is up."""
         self.check()
         if self._stop is None and time.monotonic() > self._look_at:
-            self.look_for_cancel()
+            with self.asking:
+                self.look_for_cancel()
         if self._stop is not None:
             raise self.interrupt(self._stop)
-        if self._deadline and self.context.backend.now() >= self._deadline:
+        if self._deadline and self.now() >= self._deadline:
             raise self.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))
 
     def look_for_cancel(self) -> None:
@@ -460,20 +473,6 @@ class Execution(Generic[T]):
         """The function returned, or raised: was everything recorded come to?"""
         with self.stopping:
             self.journal.check_finished(error)
-
-
-class Stopping:
-    """Context manager: a need for attention that is found in it interrupts the run."""
-
-    def __init__(self, execution: Execution[Any]) -> None:
-        self._execution = execution
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, NeedsAttention):
-            raise self._execution.interrupt(error)
 
 
 class LeftError(PerdureError):

@@ -65,7 +65,7 @@ class Performer:
             case Invoke():
                 return self.invoke(effect)
             case Now():
-                return self._execution.context.backend.now()
+                return self._execution.now()
             case Pause():
                 self._pause(effect)
             case Await():
@@ -179,7 +179,7 @@ class Performer:
 
     def _await(self, effect: Await) -> Came:
         execution = self._execution
-        here = self._waiting(effect.words, execution.mail.look_by(effect))
+        here = self._waiting(effect.words, execution.look_by(effect))
         with execution.wakeups.watch(execution.id) as watch, here:
             for wanted in waiting(execution, effect, lambda: execution.going.threads_wait):
                 if isinstance(wanted, Came):
@@ -199,7 +199,7 @@ def pausing(
     Args:
         unloadable: whether all of the run provably waits.
     """
-    while (left_s := (effect.until - execution.context.backend.now()) / 1e6) > 0:
+    while (left_s := (effect.until - execution.now()) / 1e6) > 0:
         execution.check_stop()
         if left_s > execution.wakeups.in_place_s and unloadable():
             raise execution.interrupt(suspended(execution))
@@ -221,7 +221,7 @@ def waiting(
             return
         left_s = POLL_S
         if timer is not None:
-            left_s = (timer.until - execution.context.backend.now()) / 1e6
+            left_s = (timer.until - execution.now()) / 1e6
         in_place_s = execution.wakeups.in_place_s
         soon = timer is not None and len(effect.branches) == 1 and left_s <= in_place_s
         if not soon and unloadable():
@@ -243,7 +243,8 @@ def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:
 def suspended(execution: Execution[Any]) -> Suspended:
     """What to leave the function with, for the run to be unloaded."""
     if execution.going.deaf:
-        execution.mail.look()  # no message is news for the run until then
+        with execution.asking:
+            execution.mail.look()  # no message is news for the run until then
     return execution.going.suspended()
 
 

@@ -146,7 +146,7 @@ class AsyncPerformer:
             case Invoke():
                 return await self._invoke(effect, calling)
             case Now():
-                return self._execution.context.backend.now()
+                return self._execution.now()
             case Pause():
                 await self._pause(effect)
             case Await():
@@ -349,7 +349,7 @@ class AsyncPerformer:
         execution = self._execution
         wait = Wait(bell())
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
-        with watch, self._waiting(effect.words, execution.mail.look_by(effect)):
+        with watch, self._waiting(effect.words, execution.look_by(effect)):
             for wanted in waiting(execution, effect, self._unloadable):
                 if isinstance(wanted, Came):
                     return wanted

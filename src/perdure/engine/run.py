@@ -219,8 +219,8 @@ class Run(Generic[T]):
 
     def now(self) -> datetime:
         """The time, aware, in UTC; the same again on replay."""
-        clock = self._execution.context.backend.now
-        return self._execution.value("now", lambda: from_micros(clock()))  # type: ignore[no-any-return]
+        execution = self._execution
+        return execution.value("now", lambda: from_micros(execution.now()))  # type: ignore[no-any-return]
 
     def random(self) -> float:
         """A random number from [0, 1); the same again on replay."""
