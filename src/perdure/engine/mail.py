@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from perdure.core.values import Plain
 from perdure.engine.effects import Await, Branch, Came, first_timer
@@ -91,8 +92,11 @@ class Mail:
         return min(ends, default=0)
 
     def _is_ours(self, child: str) -> bool:
-        # By its row alone: what was asked for may be begun by somebody who asked for it, too.
-        return any(row.parent == self._run for row in self._backend.runs(run_id=child))
+        rows = self._backend.runs(run_id=child)
+        if rows:
+            return rows[0].parent == self._run
+        asked: list[Any] = [one.value for one in self._backend.inbox(child, kind="start")]
+        return any(order["parent"] == self._run for order in asked)
 
     def _first(self, by_name: dict[tuple[str, str], Branch]) -> Came | None:
         for message in self._unread.values():
