@@ -20,7 +20,7 @@ import perdure
 import perdure.aio  # before the forks, and not again in each process
 import perdure.engine.drives_async
 import perdure.engine.performing_async
-from perdure.engine.worker import Worker
+from perdure.engine.worker import Worker, WorkerEvent
 from perdure.model import Durability, RunInfo
 from perdure.store import Store
 from tests.chaos import agents
@@ -114,7 +114,12 @@ def _end_with(conductor: int) -> None:
 def work(site: Site) -> None:
     """A worker, as users have them."""
     with site.open() as store:
-        worker = Worker(store, FUNCTIONS.values(), limit=6)
+
+        def on_event(event: WorkerEvent) -> None:
+            if event.kind == "ready":
+                site.note("ready", "work")
+
+        worker = Worker(store, FUNCTIONS.values(), limit=6, on_event=on_event)
 
         def watch() -> None:
             while not site.finished.exists():

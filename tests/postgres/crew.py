@@ -86,6 +86,11 @@ class Crew:
         """How often these words are in what the processes logged."""
         return (self.site.folder / "errors").read_text(errors="replace").count(words)
 
+    def ready(self) -> int:
+        """How many workers have come to look for runs."""
+        path = self.site.folder / "ready"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
     def effects(self) -> int:
         """How much was done to the world until now."""
         world, folder = World(self.site.folder), self.site.folder / "world"

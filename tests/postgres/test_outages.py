@@ -31,10 +31,18 @@ ENDS: dict[str, Callable[[Server], None]] = {
 
 
 @pytest.fixture(scope="module")
-def durable() -> Iterator[Server]:
+def one_server() -> Iterator[Server]:
     server = Server(DURABLE).start()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def durable(one_server: Server) -> Server:
+    """It runs, also after a test that failed while it was down."""
+    if not one_server.runs:
+        restart(one_server)
+    return one_server
 
 
 def restart(server: Server) -> None:
@@ -138,11 +146,14 @@ def test_agents_go_on_after_an_outage_that_is_longer_than_they_wait(
     durable: Server, tmp_path: Path
 ) -> None:
     """Calls of runs in the middle of their work fail; a worker says that the store is away, looks
-    again, later and later, and takes its runs up where they were."""
+    again, later and later, and takes its runs up where they were. (Once the test waited without end
+    for the word of a worker that the crash had met when it was about to open the store.)"""
     crew = Crew(Site(tmp_path, 1, 2, "sync", 2.0, durable.new_url(retry=0.2)))
     try:
-        for part in ("work", "work", "care"):
+        for part in ("work", "work"):
             crew.hire(part)
+        crew.wait(lambda: crew.ready() == 2)
+        crew.hire("care")
         crew.await_effects(6)
         durable.crash()
         crew.wait(lambda: crew.said("worker unavailable") >= 2)
