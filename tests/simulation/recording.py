@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from typing import Any
@@ -125,22 +127,37 @@ def use(url: str, seed: int, deeds: int) -> list[Call]:
     return list(recorder.calls)
 
 
+@contextmanager
+def changing_often() -> Iterator[None]:
+    """Meanwhile threads take turns within a call: by default one may do all its deeds in its own
+    turn, where they are short."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def use_in_threads(url: str, seed: int, threads: int, deeds: int) -> list[Call]:
     """The same by several at once, each as an opener of its own."""
     found: list[Call] = []
     errors: list[BaseException] = []
+    together = threading.Barrier(threads)
 
     def work(number: int) -> None:
         try:
+            together.wait()
             found.extend(use(url, seed * 100 + number, deeds))
         except BaseException as error:
             errors.append(error)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with changing_often():
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
     if errors:
         raise errors[0]
     return found
