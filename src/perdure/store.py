@@ -34,7 +34,7 @@ from perdure.model import (
     Verified,
 )
 from perdure.state.context import Context
-from perdure.state.family import cancelled_to_parents, to_children
+from perdure.state.family import to_children, to_parents
 from perdure.state.foreign import ForeignLog as ForeignLog
 from perdure.state.foreign import ForeignLogs as ForeignLogs
 from perdure.state.foreign import Held as Held
@@ -244,7 +244,7 @@ class Store:
         self, reader: LogReader, cancelled: Sequence[RunInfo], asked: Sequence[RunInfo]
     ) -> list[Message]:
         """What tells those that started these runs, and those that they started."""
-        sends = cancelled_to_parents([*cancelled, *asked])
+        sends = [message for run in (*cancelled, *asked) for message in to_parents(run)]
         for run in cancelled:
             sends += to_children(reader.commits(run.started), run.id)
         return sends

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.drives import Drive
 from perdure.errors import Conflict, NotFound, RunFailed, StoreUnavailable
 from perdure.store import Store
 from perdure.testing import run_with_kills
@@ -294,6 +295,60 @@ def test_a_child_that_somebody_else_begins_tells_its_parent(
         assert waiting[0].result(BOUND_S) == "noted said"
     assert [row.parent for row in store.runs("child")] == ["parent/parent/main"]
     assert calls == ["said"]
+
+
+CAME_TO = ("waiting", "done", "failed")
+
+
+@pytest.mark.parametrize("ends", ["done", "failed", "cancelled", "rolled back"])
+def test_who_asked_too_late_for_a_run_hears_of_its_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Story: the commit that begins a run was on its way, under a lease that was taken before, when
+    a parent asked for the run as its child. It began without a parent, as above."""
+
+    @perdure.agent(dict)
+    def child(run: perdure.Run[dict[str, Any]]) -> str:
+        if ends == "failed":
+            raise ValueError("not today")
+        if ends != "done":
+            run.wait_for("what never comes")
+        return "done"
+
+    @perdure.agent(dict)
+    def parent(run: perdure.Run[dict[str, Any]]) -> str:
+        try:
+            return run.options(key="k").start(child, "child").result()
+        except (RunFailed, ValueError) as error:
+            return type(error).__name__
+
+    monkeypatch.setattr(Drive, "_begin_at_once", lambda drive: None)
+    store, other = place.open(), place.open()
+    store.agent("child", initial={}).checkpoint("there")
+    backend = store._context.backend
+    append, left = backend.append, [1]
+    with ThreadPoolExecutor(2) as pool:
+        waiting: list[Any] = []
+
+        def late(batch: Any) -> Any:
+            if left and any(row.key == "k" for item in batch for row in item.runs):
+                left.clear()
+                waiting.append(pool.submit(other.run, parent, "parent"))
+                wait_until(lambda: any(row.status == "waiting" for row in other.runs("parent")))
+            return append(batch)
+
+        monkeypatch.setattr(backend, "append", late)
+        started = pool.submit(store.options(key="k").run, child, "child")
+        wait_until(lambda: any(row.status in CAME_TO for row in store.runs("child")))
+        if ends == "cancelled":
+            store.handle("child/child/k").cancel()
+        elif ends == "rolled back":
+            store.agent("child").rollback("there", cancel_run=True)
+        said = {"done": "done", "failed": "ValueError"}.get(ends, "RunFailed")
+        assert waiting[0].result(BOUND_S) == said
+        assert ends == "done" or started.exception(BOUND_S) is not None
+    assert [row.parent for row in store.runs("child")] == [""]
+    assert store._context.backend.inbox() == []
 
 
 @pytest.mark.parametrize("ends", ["its run", "its process"])

@@ -34,7 +34,7 @@ from perdure.errors import (
 )
 from perdure.model import MAIN, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
-from perdure.state.family import cancelled_to_parents, to_children, to_parent
+from perdure.state.family import to_children, to_parents
 from perdure.state.following import MOVES
 from perdure.state.projections import FINISHED, row_problem, row_text
 from perdure.state.remaining import Unused
@@ -382,12 +382,8 @@ class Drive:
     ) -> None:
         record = {"t": "run-finished", "run": self.id, "status": status, "value": value}
         row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
-        end = {"status": status, "value": value}
-        self._commit(
-            execution, "run-finished", record, row, sync=True, release=True,
-            sends=to_parent(self.id, self._row.parent, end),
-        )  # fmt: skip
-        self._tell()
+        self._commit(execution, "run-finished", record, row, sync=True, release=True)
+        self._means.wakeups.tell(self.id)
 
     def _tell(self) -> None:
         wakeups = self._means.wakeups
@@ -443,15 +439,11 @@ class Drive:
             self._row, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
         )
         commits = self.working.reader.commits(self._row.started)
-        children = to_children(commits, self.id)
-        sends = cancelled_to_parents([row])
         self._commit(
             execution, "run-cancelled", record, row, sync=True, release=True,
-            sends=[*sends, *children], consumed=[message.no for message in inbox],
+            sends=to_children(commits, self.id), consumed=[message.no for message in inbox],
         )  # fmt: skip
-        self._tell()
-        for child in children:
-            self._means.wakeups.tell(child.run)
+        self._means.wakeups.tell(self.id)
 
     def _commit(
         self, execution: Execution[Any] | None, kind: str, record: Mapping[str, Any],
@@ -459,21 +451,25 @@ class Drive:
         consumed: Sequence[int] = (),
     ) -> None:  # fmt: skip
         """The last commit of an execution, with all that waited for one. One that ends the run
-        notes the signals that nobody took."""
+        notes the signals that nobody took, and tells those that started it."""
         records, taken = execution.writer.take_waiting() if execution else ([], [])
         if execution is not None:
             execution.catch_up()
+        taken = [*taken, *consumed]
         extras = Extras(
             records=[*records, record], runs=[row], sync=sync, release=release, sends=sends,
-            consumed=[*taken, *consumed],
+            consumed=taken,
         )  # fmt: skip
         anew = False  # most runs have no signals left, and need not ask for that
         while True:
             if row.status in FINISHED:
                 backend, mail = self._means.context.backend, execution and execution.mail
                 unused = mail.unused(anew=anew) if mail else Unused.read(backend, self.id)
-                noted = unused.noted_in(record)
-                extras = replace(extras, records=[*records, noted], read_to=unused.read_to)
+                extras = replace(
+                    extras, records=[*records, unused.noted_in(record)], read_to=unused.read_to,
+                    consumed=[*taken, *(message.no for message in unused.asked)],
+                    sends=[*to_parents(row, unused.asked), *sends],
+                )  # fmt: skip
             try:
                 self.working.commit_delta([], self._cause(kind), extras)
                 break
@@ -481,6 +477,8 @@ class Drive:
                 anew = True
         if release:
             self._hold.released()
+        for message in extras.sends:
+            self._means.wakeups.tell(message.run)
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._order.function, run=self.id)

@@ -24,7 +24,7 @@ from perdure.engine.wakeups import POLL_S, Wakeups
 from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedOut
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
-from perdure.state.family import CHILD, cancelled_to_parents, to_children
+from perdure.state.family import CHILD, to_children, to_parents
 from perdure.state.notes import note
 from perdure.state.projections import FINISHED, row_text
 from perdure.state.remaining import Unused
@@ -417,11 +417,12 @@ class RunHandle(Generic[R]):
 
     def _with_cancelled(self, extras: Extras, row: RunInfo, reader: LogReader) -> Extras:
         """Those that started it, or that it started, hear of it in the same commit."""
-        sends = cancelled_to_parents([row]) + to_children(reader.commits(row.started), self._id)
         asked = self._context.backend.inbox(self._id, kind="cancel")
         unused = Unused.read(self._context.backend, self._id)
+        children = to_children(reader.commits(row.started), self._id)
         return replace(
-            extras, sends=sends, consumed=[message.no for message in asked],
+            extras, sends=to_parents(row, unused.asked) + children,
+            consumed=[message.no for message in (*asked, *unused.asked)],
             read_to=unused.read_to, records=[unused.noted_in(record) for record in extras.records],
         )  # fmt: skip
 

@@ -46,12 +46,11 @@ class Mail:
                 self._unread[message.no] = message
 
     def unused(self, *, anew: bool) -> Unused:
-        """The signals that were read, now if it is to be `anew`, and that nobody took."""
+        """What was read, now if it is to be `anew`, and nobody took."""
         with self._lock:
             if anew:
                 self._look()
-            left = [message for message in self._unread.values() if message.kind == "signal"]
-            return Unused(self._run, left, self.seen)
+            return Unused.among(self._run, self._unread.values(), self.seen)
 
     def take(self, numbers: Iterable[int]) -> None:
         """These are consumed, or will be by the run's next commit."""

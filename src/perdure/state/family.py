@@ -3,7 +3,7 @@ commits that end them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,20 +18,21 @@ def agent_of(run: str) -> str:
     return unquote(run.split("/")[0])
 
 
-def to_parent(run: str, parent: str, end: Mapping[str, Any]) -> list[Message]:
-    """What tells the run that started one, if any did, how it ended."""
-    if not parent:
-        return []
-    return [Message(parent, agent_of(parent), "signal", CHILD + run, run, dict(end))]
+def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
+    """What tells the runs that started one, if any did, how it ended.
 
-
-def cancelled_to_parents(runs: Iterable[RunInfo]) -> list[Message]:
-    """As `to_parent`, for runs that are being cancelled."""
-    messages: list[Message] = []
-    for run in runs:
-        end = {"status": "cancelled", "value": None, "problem": run.problem}
-        messages += to_parent(run.id, run.parent, end)
-    return messages
+    Args:
+        run: its row as it is then.
+        asked: messages that asked for it, and came when somebody else had begun it.
+    """
+    end: dict[str, Any] = {"status": run.status, "value": run.result}
+    if run.status == "cancelled":
+        end["problem"] = run.problem
+    parents = [run.parent, *(str(message.value.get("parent", "")) for message in asked)]
+    return [
+        Message(parent, agent_of(parent), "signal", CHILD + run.id, run.id, dict(end))
+        for parent in dict.fromkeys(parents) if parent
+    ]  # fmt: skip
 
 
 def to_children(commits: Iterable[Commit], run: str) -> list[Message]:

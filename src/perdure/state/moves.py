@@ -12,7 +12,7 @@ from perdure.core import chain, history
 from perdure.core.ops import OpError
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit, RunInfo
-from perdure.state.family import cancelled_to_parents
+from perdure.state.family import to_parents
 from perdure.state.flow import Flow
 from perdure.state.projections import MOVED
 from perdure.state.remaining import Unused
@@ -55,6 +55,7 @@ def moving(
             made = yield from working.committing_move(seq, cause(seq), extras)
         except UnreadError:
             continue
+        _tell(working, extras)
         return Moved(made.read(), calls)
 
 
@@ -101,6 +102,7 @@ def _going_back(
                 f"what its log says of undos does not fit its state: {error}",
                 target=_target(working), hint=chain.HINT,
             ) from error  # fmt: skip
+        _tell(working, extras)
         return Moved(made.read(), calls)
 
 
@@ -159,9 +161,20 @@ def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
     unused = [Unused.read(working.context.backend, run.id) for run in cancelled]
     return Extras(
         records=[one.noted_in({"t": "run-cancelled", "run": one.run}) for one in unused],
-        runs=cancelled, sends=cancelled_to_parents(cancelled),
+        runs=cancelled,
+        sends=[
+            message for run, one in zip(cancelled, unused, strict=True)
+            for message in to_parents(run, one.asked)
+        ],
+        consumed=[message.no for one in unused for message in one.asked],
         read_to={run: no for one in unused for run, no in one.read_to.items()},
     )  # fmt: skip
+
+
+def _tell(working: WorkingCopy[Any], extras: Extras) -> None:
+    """Those who wait for the end of the runs that were cancelled, or whose inbox it went to."""
+    for run in {*(row.id for row in extras.runs), *(message.run for message in extras.sends)}:
+        working.context.backend.notify(run)
 
 
 def _tool_calls(commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:

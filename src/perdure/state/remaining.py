@@ -12,7 +12,7 @@ again.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from msgspec import Struct
@@ -29,22 +29,36 @@ _LEFT_MAX = envelope.SEALED_MAX // 4
 
 
 class Unused(Struct, frozen=True):
-    """The signals to a run that is to end, but for those that its last commit takes."""
+    """The signals to a run that is to end, but for those that its last commit takes.
+
+    Attributes:
+        last_no: of all signals that were read, those that are taken too; 0: there was none.
+        asked: what asked for the run, and came when somebody else had begun it: who did so waits
+            for its end, and its last commit takes this out, too.
+    """
 
     run: str
     signals: Sequence[Message]
     last_no: int
-    """Of all signals that were read, those that are taken too; 0: there was none."""
+    asked: Sequence[Message] = ()
 
-    @staticmethod
-    def read(backend: Backend, run: str, taken: Container[int] = ()) -> Unused:
-        found = backend.inbox(run, kind="signal")
-        left = [message for message in found if message.no not in taken]
-        return Unused(run, left, found[-1].no if found else 0)
+    @classmethod
+    def read(cls, backend: Backend, run: str) -> Unused:
+        found = backend.inbox(run)
+        last = max((message.no for message in found if message.kind == "signal"), default=0)
+        return cls.among(run, found, last)
+
+    @classmethod
+    def among(cls, run: str, messages: Iterable[Message], last_no: int) -> Unused:
+        """From what is in the run's inbox, and nobody took."""
+        kinds: dict[str, list[Message]] = {"signal": [], "start": []}
+        for message in messages:
+            kinds.get(message.kind, []).append(message)
+        return cls(run, kinds["signal"], last_no, kinds["start"])
 
     @property
     def read_to(self) -> Mapping[str, int]:
-        """For `Extras`: refuses the commit where another one has come since."""
+        """For `Extras`: refuses the commit where something has come since."""
         return {self.run: self.last_no}
 
     def noted_in(self, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class MemoryBackend:
         if item.consumed and not self._runs.has_all(item.consumed):
             return Refused("consumed")
         begun = [row.id for row in item.runs if item.holder]
-        if self._runs.has_unread(item.read_to, begun, max(item.consumed, default=0)):
+        if self._runs.has_unread(item.read_to, begun, item.consumed):
             return Refused("unread")
         if item.key is not None and item.key[0] in agent.keys:
             seq, asked = agent.keys[item.key[0]]

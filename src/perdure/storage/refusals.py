@@ -37,8 +37,8 @@ class ConsumedError(Conflict):
 
 
 class UnreadError(Conflict):
-    """A signal came to a run that the commit ends, or a request to end one that it begins, after
-    its maker had read the inbox."""
+    """A signal came to a run that the commit ends, a request to end one that it begins, or who
+    else wants it, after its maker had read the inbox."""
 
 
 def explain(proposal: Proposal, refused: Refused) -> PerdureError:

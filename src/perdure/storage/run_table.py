@@ -150,13 +150,18 @@ class RunTable(Struct):
     def has_all(self, numbers: Sequence[int]) -> bool:
         return len(set(numbers)) == len(numbers) and all(no in self.waiting for no in numbers)
 
-    def has_unread(self, read_to: Mapping[str, int], begun: Sequence[str], taken: int) -> bool:
-        """As `Append.read_to` and, of the runs that are begun, `Append.holder`; the commit takes
-        out messages up to the number `taken`."""
+    def has_unread(
+        self, read_to: Mapping[str, int], begun: Sequence[str], taken: Sequence[int]
+    ) -> bool:
+        """As `Append.read_to` and, of the runs that are begun, `Append.holder`."""
         return any(
             (message.kind == "signal" and message.no > read_to.get(message.run, message.no))
             or (message.kind == "cancel" and message.run in begun)
-            or (message.kind == "start" and message.run in begun and message.no > taken)
+            or (
+                message.kind == "start"
+                and (message.run in begun or message.run in read_to)
+                and message.no not in taken
+            )
             for message in (self.waiting.values() if read_to or begun else ())
         )
 

@@ -206,6 +206,42 @@ class InboxContract(Contract):
         pen.write(runs=[a_run("q", status="done")], read_to={"q": 0})
         assert backend.inbox() == []
 
+    def test_i8_a_run_does_not_end_over_what_asked_for_it_too_late(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """Somebody else's commit was on its way that began it: who asks waits for its end."""
+        asked = put(backend, start("r"))
+        pen.write(runs=[a_run("r")])
+        last = put(backend, signal())
+        for consumed in ([], [last.no]):
+            late, _ = pen.make(
+                runs=[a_run("r", status="done")], read_to={"r": last.no}, consumed=consumed
+            )
+            assert backend.append([late])[0] == Refused("unread")
+        assert backend.inbox("r") == [asked, last]
+        pen.write(runs=[a_run("r", status="done")], read_to={"r": last.no}, consumed=[asked.no])
+        assert backend.inbox("r") == []
+
+    def test_i8_what_asks_for_a_run_races_its_begin_and_its_end(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """Either the run does not end over the message, or the message is told that it began."""
+        for run in map("r{}".format, range(20)):
+            gate = threading.Barrier(2)
+            with ThreadPoolExecutor() as sender:
+                sending = sender.submit(_send_at, gate, backend, start(run))
+                gate.wait()
+                pen.write(runs=[a_run(run)])
+                end, tail = pen.make(runs=[a_run(run, status="done")], read_to={run: 0})
+                outcome = backend.append([end])[0]
+            sent = sending.result()
+            assert not isinstance(sent, Refused)
+            if isinstance(outcome, Appended):
+                pen.accept(end, tail, outcome)
+                assert not sent.fresh
+            else:
+                assert (outcome, sent.fresh) == (Refused("unread"), True)
+
     def test_i8_a_signal_races_the_end_of_its_run(self, backend: Backend, pen: Pen) -> None:
         """Of a signal and a commit that ends its run over an empty inbox, one is refused."""
         for run in map("r{}".format, range(20)):

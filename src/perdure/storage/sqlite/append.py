@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import apsw
 from msgspec.structs import replace
@@ -117,12 +118,7 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     """What can be told before anything is written; the rest, the insert itself refuses."""
     if item.consumed and not _are_there(db, item.consumed):
         return Refused("consumed")
-    unread = [(*of_run, "signal") for of_run in item.read_to.items()]
-    if item.holder is not None:
-        last = max(item.consumed, default=0)
-        for row in item.runs:
-            unread += [(row.id, 0, "cancel"), (row.id, last, "start")]
-    if any(run(db, "find_unread", of_run) for of_run in unread):
+    if (item.read_to or item.holder is not None) and _is_unread(db, item):
         return Refused("unread")
     if item.no is None:
         found = run(db, "find_agent", (item.agent, None))
@@ -147,6 +143,17 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         if not found or found[0][3]:
             return Refused("gone")
     return None
+
+
+def _is_unread(db: apsw.Connection, item: Append) -> bool:
+    """As `Append.read_to` and `Append.holder`."""
+    taken = ids_json(item.consumed)
+    looks: list[tuple[Any, ...]] = [
+        (run_id, last, False, taken) for run_id, last in item.read_to.items()
+    ]
+    if item.holder is not None:
+        looks += [(row.id, None, True, taken) for row in item.runs]
+    return any(run(db, "find_unread", look) for look in looks)
 
 
 def _are_there(db: apsw.Connection, messages: Sequence[int]) -> bool:

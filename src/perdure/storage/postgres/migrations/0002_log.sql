@@ -25,7 +25,7 @@ END $$;
 -- Puts one message in. answer: fresh, before (it was there), begun (a "start" for a run that began
 -- without one), gone, closed. The lock on the run's row, or on the "start" of one that is not there yet,
 -- makes the numbers of its messages grow in the order in which they can be seen, and lets none be
--- put in beside the commit that ends the run.
+-- put in beside the commit that ends the run. A "start" finds nothing to lock: it looks once more.
 CREATE FUNCTION {schema}.send_1(
     p_durable boolean, p_run text, p_agent text, p_kind text, p_name text, p_key text,
     p_value bytea, p_who text, p_at bigint, p_token bigint,
@@ -86,7 +86,9 @@ BEGIN
             ON CONFLICT DO NOTHING
             RETURNING 'fresh', m.no, m.value, m.who, m.at, m.token
             INTO answer, no, value, who, at, token;
-        IF FOUND THEN
+        IF FOUND AND p_kind = 'start' AND EXISTS (SELECT 1 FROM {schema}.runs r WHERE r.id = p_run) THEN
+            DELETE FROM {schema}.inbox m WHERE m.agent = p_agent AND m.no = send_1.no;
+        ELSIF FOUND THEN
             RETURN;
         END IF;
     END LOOP;
@@ -204,16 +206,15 @@ BEGIN
         -- Locked first: a signal that is just being put in is seen by the next statement.
         PERFORM 1 FROM {schema}.runs r
             WHERE r.id IN (SELECT jsonb_object_keys(p_more -> 'read_to')) ORDER BY r.id FOR NO KEY UPDATE;
-        PERFORM 1 FROM jsonb_each_text(p_more -> 'read_to') t JOIN {schema}.inbox m ON m.run = t.key
-            AND NOT m.consumed AND m.no > t.value::bigint AND m.kind = 'signal';
-        IF FOUND THEN
-            RETURN '{"why": "unread"}';
-        END IF;
     END IF;
-    IF p_more ? 'holder' THEN
-        PERFORM 1 FROM jsonb_array_elements(p_more -> 'runs') w JOIN {schema}.inbox m
-            ON m.run = w ->> 'id' AND NOT m.consumed WHERE m.kind = 'cancel' OR (m.kind = 'start'
-            AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no));
+    IF p_more ? 'read_to' OR p_more ? 'holder' THEN
+        PERFORM 1 FROM (
+            SELECT t.key AS run, t.value::bigint AS last FROM jsonb_each_text(p_more -> 'read_to') t
+            UNION ALL SELECT w ->> 'id', NULL FROM jsonb_array_elements(p_more -> 'runs') w
+                WHERE p_more ? 'holder'
+        ) l JOIN {schema}.inbox m ON m.run = l.run AND NOT m.consumed WHERE m.no > l.last AND m.kind = 'signal'
+            OR l.last IS NULL AND m.kind = 'cancel'
+            OR m.kind = 'start' AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no);
         IF FOUND THEN
             RETURN '{"why": "unread"}';
         END IF;
