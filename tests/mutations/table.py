@@ -46,14 +46,14 @@ MUTATIONS = (
     ),
     Mutation(
         "an append does not check the lease's epoch",
-        _SQLITE + "queries.sql",
+        _SQLITE + "queries/log.sql",
         "AND seq = ?4 AND held IS ?5 AND EXISTS",
         "AND seq = ?4 AND (?5 IS ?5) AND EXISTS",
         ("tests/contract/test_backends.py", "-k", "i4_only_the_current_epoch_appends"),
     ),
     Mutation(
         "a commit takes the lease though somebody has it",
-        _SQLITE + "queries.sql",
+        _SQLITE + "queries/log.sql",
         "AND seq = ?4 AND held IS NULL AND epoch = ?5 - 1 AND EXISTS",
         "AND seq = ?4 AND EXISTS",
         ("tests/contract/test_backends.py", "-k", "i4 and by_a_commit"),
@@ -61,9 +61,16 @@ MUTATIONS = (
     Mutation(
         "a run begins though its end was asked for",
         _SQLITE + "append.py",
-        'unread += [(row.id, 0, "cancel") for row in item.runs]',
+        "looks += [(row.id, None, True, taken) for row in item.runs]",
         "pass",
         ("tests/contract/test_backends.py", "-k", "whose_end_was_asked_for"),
+    ),
+    Mutation(
+        "a run ends over what asked for it too late",
+        _SQLITE + "queries/inbox.sql",
+        "    OR kind = 'start' AND no NOT IN (SELECT value FROM json_each(?4))\n",
+        "",
+        ("tests/contract/test_backends.py", "-k", "asked_for_it_too_late"),
     ),
     Mutation(
         "undo does not ask whether later commits touched the same",

@@ -383,13 +383,6 @@ class Drive:
         record = {"t": "run-finished", "run": self.id, "status": status, "value": value}
         row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
         self._commit(execution, "run-finished", record, row, sync=True, release=True)
-        self._means.wakeups.tell(self.id)
-
-    def _tell(self) -> None:
-        wakeups = self._means.wakeups
-        wakeups.tell(self.id)
-        if self._row.parent:
-            wakeups.tell(self._row.parent)
 
     def _stopped(
         self, execution: Execution[Any], reason: PerdureError, error: BaseException | None
@@ -408,7 +401,6 @@ class Drive:
                     wake_at=record["wake_at"], seen=execution.mail.seen,
                 )  # fmt: skip
                 self._commit(execution, "run-waiting", record, row, sync=True, release=True)
-                self._means.wakeups.tell(self.id)
                 return Unloaded()
             case NeedsAttention():
                 execution.writer.drop_unordered()
@@ -417,7 +409,8 @@ class Drive:
                     self._row, status="needs_attention", problem=row_text(str(reason))
                 )  # fmt: skip
                 self._commit(execution, "run-stopped", record, row, sync=True, release=True)
-                self._tell()
+                if row.parent:
+                    self._means.wakeups.tell(row.parent)
             case Cancelled():
                 self._cancel(reason.problem, execution)
                 raise FinishedMeanwhileError from cause  # its row says how, whoever asks
@@ -443,15 +436,15 @@ class Drive:
             execution, "run-cancelled", record, row, sync=True, release=True,
             sends=to_children(commits, self.id), consumed=[message.no for message in inbox],
         )  # fmt: skip
-        self._means.wakeups.tell(self.id)
 
     def _commit(
         self, execution: Execution[Any] | None, kind: str, record: Mapping[str, Any],
         row: RunInfo, *, sync: bool = False, release: bool = False, sends: Sequence[Message] = (),
         consumed: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """The last commit of an execution, with all that waited for one. One that ends the run
-        notes the signals that nobody took, and tells those that started it."""
+        """The last commit of an execution, with all that waited for one, and news for those who
+        wait for the run. One that ends it notes the signals that nobody took, and tells those
+        that started it."""
         records, taken = execution.writer.take_waiting() if execution else ([], [])
         if execution is not None:
             execution.catch_up()
@@ -477,8 +470,8 @@ class Drive:
                 anew = True
         if release:
             self._hold.released()
-        for message in extras.sends:
-            self._means.wakeups.tell(message.run)
+            for run in (self.id, *(message.run for message in extras.sends)):
+                self._means.wakeups.tell(run)
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._order.function, run=self.id)

@@ -88,8 +88,7 @@ class Append(Struct):
         consumed: numbers of the messages that it takes out of the inbox (I2). Each is taken out by
             one commit only.
         read_to: by run that it ends: the number of the last signal to it that its maker has read,
-            or 0. A later one refuses the commit, and a "start" of the run that is not among
-            `consumed`: ``unread``. Who sent that waits for the run's end.
+            or 0. A later one, and a "start" that is not among `consumed`, refuse it: ``unread``.
         sends: messages that are put into inboxes along with it, as by `send`; one that was put in
             before, or whose run is finished or unknown, is left out.
         purge: with `delete_agent`: from then on `to_purge` names it.

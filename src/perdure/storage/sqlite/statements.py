@@ -1,4 +1,4 @@
-"""Loads the named statements of queries.sql and the numbered migrations."""
+"""Loads the named statements of queries/ and the numbered migrations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ _PART = re.compile(r"\{(\w+)\}")
 
 @cache
 def statements() -> dict[str, str]:
-    """Every statement of queries.sql by its name, without comments, its parts filled in."""
-    text = (files(__package__) / "queries.sql").read_text()
-    parts = _NAME.split(text)[1:]
-    bare = {
-        name: re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip()
-        for name, body in zip(parts[::2], parts[1::2], strict=True)
-    }
+    """Every statement of queries/ by its name, without comments, its parts filled in.
+
+    Parameters are bound by name or place, never spliced in; {a_name} stands for the part of that
+    name, which is the same in several statements.
+    """
+    bare: dict[str, str] = {}
+    for entry in (files(__package__) / "queries").iterdir():
+        parts = _NAME.split(entry.read_text())[1:] if entry.name.endswith(".sql") else []
+        for name, body in zip(parts[::2], parts[1::2], strict=True):
+            bare[name] = re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip()
     return {name: _PART.sub(lambda part: bare[part.group(1)], body) for name, body in bare.items()}
 
 

@@ -1,0 +1,69 @@
+-- Messages, by run and by number.
+
+-- name: message_columns
+-- A part: the fields of Message, in their order.
+run, agent, kind, name, key, value, who, at, no
+
+-- name: add_message
+INSERT INTO inbox (run, agent, kind, name, key, value, who, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+RETURNING no;
+
+-- name: find_message
+SELECT {message_columns} FROM inbox WHERE run = ? AND kind = ? AND name = ? AND key = ?;
+
+-- name: find_start
+SELECT 1 FROM inbox WHERE run = ? AND kind = 'start' AND consumed = 0;
+
+-- name: list_messages
+SELECT {message_columns} FROM inbox WHERE consumed = 0 ORDER BY no LIMIT :limit;
+
+-- name: list_messages_of_kind
+SELECT {message_columns} FROM inbox INDEXED BY inbox_by_kind
+WHERE consumed = 0 AND kind = :kind ORDER BY no LIMIT :limit;
+
+-- name: list_messages_of_run
+SELECT {message_columns} FROM inbox INDEXED BY inbox_by_run
+WHERE consumed = 0 AND run = :run AND (:kind IS NULL OR kind = :kind) ORDER BY no LIMIT :limit;
+
+-- name: count_messages
+-- The numbers come as a JSON array.
+SELECT count(*) FROM inbox WHERE consumed = 0 AND no IN (SELECT value FROM json_each(?));
+
+-- name: consume_messages
+UPDATE inbox SET consumed = 1, value = NULL WHERE no IN (SELECT value FROM json_each(?));
+
+-- name: find_unread
+-- ?2: the last signal that was read; ?3: whether a "cancel" is to be read; ?4: what is taken out.
+SELECT 1 FROM inbox INDEXED BY inbox_by_run WHERE run = ?1 AND consumed = 0 AND (
+    kind = 'signal' AND no > ?2 OR kind = 'cancel' AND ?3
+    OR kind = 'start' AND no NOT IN (SELECT value FROM json_each(?4))
+) LIMIT 1;
+
+-- name: close_inbox
+UPDATE inbox SET consumed = 1, value = NULL WHERE run = ? AND consumed = 0;
+
+-- name: end_inbox
+DELETE FROM inbox WHERE agent = ?;
+
+-- name: list_mail
+SELECT run, agent, kind, name, key, CASE consumed WHEN 0 THEN value END, who, at, no FROM inbox
+WHERE no > ? ORDER BY no LIMIT ?;
+
+-- name: last_message
+SELECT seq FROM sqlite_sequence WHERE name = 'inbox';
+
+-- name: raise_last_message
+UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'inbox' AND seq < ?1;
+
+-- name: begin_messages
+INSERT INTO sqlite_sequence (name, seq) VALUES ('inbox', ?);
+
+-- name: find_message_by_number
+SELECT run, kind, name, key, consumed FROM inbox WHERE no = ?;
+
+-- name: forget_message
+DELETE FROM inbox WHERE run = ? AND kind = ? AND name = ? AND key = ?;
+
+-- name: take_message_in
+INSERT INTO inbox (run, agent, kind, name, key, value, who, at, no, consumed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
