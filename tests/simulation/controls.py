@@ -52,8 +52,9 @@ def _signals_stay(connection: Connection, _: Simulation) -> Connection:
     append = connection._append
 
     def keep(batch: Sequence[Append]) -> list[Outcome]:
+        signals = {message.no for message in connection.backend.inbox(kind="signal")}
         for item in batch:
-            item.consumed = ()
+            item.consumed = [no for no in item.consumed if no not in signals]
         return append(batch)
 
     connection._append = keep  # type: ignore[method-assign]
