@@ -124,12 +124,10 @@ MUTATIONS = (
     Mutation(
         "a run's lease is given back before its last commit",
         "src/perdure/engine/drives.py",
-        """        self._commit(
-            execution, "run-finished", record, row, sync=True, release=True,
+        """        self._commit(execution, "run-finished", record, row, sync=True, release=True)
 """,
         """        self.release()
-        self._commit(
-            execution, "run-finished", record, row, sync=True, release=True,
+        self._commit(execution, "run-finished", record, row, sync=True, release=True)
 """,
         ("tests/engine/test_standby.py", "tests/engine/test_replay.py"),
     ),
