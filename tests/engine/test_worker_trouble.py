@@ -65,6 +65,37 @@ def test_a_run_that_needs_a_person_waits_for_one_and_goes_on_when_it_is_settled(
     assert crash.calls == [500]
 
 
+def test_a_run_of_an_agent_that_is_just_being_deleted_is_not_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parent had asked for it by the name that it has of that agent. No run of that name can
+    begin any more: the worker passed it over, once a minute, and the parent waited for ever."""
+
+    @perdure.agent(dict)
+    def parent(run: perdure.Run[dict]) -> str:
+        try:
+            return str(run.start(doubling, "child", 1).result())
+        except perdure.RunFailed as error:
+            return error.problem
+
+    store, other = place.open(), place.open()
+    other.agent("child").save({"n": 1}, "made")
+    backend = store._context.backend
+    append, left = backend.append, [1]
+
+    def late(batch: Any) -> Any:
+        if left and any(message.kind == "start" for item in batch for message in item.sends):
+            left.clear()
+            other.delete("child")
+        return append(batch)
+
+    monkeypatch.setattr(backend, "append", late)
+    with working(store, parent, doubling):
+        handle = store.start(parent, "parent")
+        assert handle.result(BOUND_S) == "was cancelled: its agent was deleted"
+    assert left == []
+
+
 @pytest.mark.parametrize("way_out", [SystemExit, KeyboardInterrupt])
 def test_what_would_end_a_process_ends_no_worker_and_in_the_end_a_person_is_asked(
     store: Store, monkeypatch: pytest.MonkeyPatch, way_out: type[BaseException]

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from perdure.engine.drives import Command
 from perdure.engine.functions import of_version, spec_of
 from perdure.engine.handle import RunHandle
+from perdure.engine.lookup import asked_for
 from perdure.engine.orders import Order
 from perdure.engine.runner import Runner
 from perdure.engine.values import parameters_of
 from perdure.errors import Conflict, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Cause, Message, RunInfo
-from perdure.state.projections import row_text
+from perdure.state.family import to_parents
+from perdure.state.projections import DELETED, row_text
 from perdure.storage.looks import Look
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
@@ -182,6 +184,16 @@ class Picker:
             raise NeedsCallerError
         args, kwargs = parameters_of(pick.function).build(*order.input)
         return Command(pick.function, order, args, kwargs)
+
+    def tell_gone(self, pick: Pick) -> None:
+        """Who asked for a run when its agent was just being deleted hears that it will not begin.
+        Writes, once."""
+        if pick.asked is None:
+            return
+        ended = replace(asked_for(pick.asked), status="cancelled", problem=DELETED)
+        for message in to_parents(ended):
+            self._context.backend.send(message)
+            self._runner.wakeups.tell(message.run)
 
     def _order(self, pick: Pick) -> Order | None:
         if pick.row is None:

@@ -351,6 +351,7 @@ class Worker:
     def _prepare(self, job: _Job) -> Drive | None:
         command = self._picker.command(job.pick)
         if command is None:
+            self._picker.tell_gone(job.pick)
             return None
         drive = self._runner.drive(command, job.pick.look)
 
