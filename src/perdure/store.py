@@ -17,7 +17,7 @@ from perdure.engine.drives import Command
 from perdure.engine.functions import check_kind
 from perdure.engine.handle import RunHandle
 from perdure.engine.liveness import LEASE_TTL
-from perdure.engine.lookup import asked_for, find_run
+from perdure.engine.lookup import asked_for, find_run, never_begun
 from perdure.engine.orders import Order
 from perdure.engine.run import Run
 from perdure.engine.runner import Runner
@@ -228,7 +228,7 @@ class Store:
         ]  # fmt: skip
         records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
         asked = [
-            replace(asked_for(message), status="cancelled", problem=DELETED)
+            never_begun(message)
             for message in self._context.backend.inbox(kind="start") if message.agent == name
         ]  # fmt: skip
         deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from perdure.core.values import Plain, take
 from perdure.engine.orders import Order
 from perdure.engine.values import fitting
 from perdure.errors import NotFound, SchemaError, Unstorable
 from perdure.model import Message, RunInfo
+from perdure.state.projections import DELETED
 from perdure.storage.port import Backend
 
 if TYPE_CHECKING:
@@ -42,6 +45,11 @@ def asked_for(message: Message) -> RunInfo:
         args=order.args, version=order.version, queue=order.queue, parent=order.parent,
         started_at=message.at, changed_at=message.at,
     )  # fmt: skip
+
+
+def never_begun(message: Message) -> RunInfo:
+    """The row of a run that was asked for, and cannot begin: its agent was deleted."""
+    return replace(asked_for(message), status="cancelled", problem=DELETED)
 
 
 def take_any(value: Any, root: str) -> Plain:

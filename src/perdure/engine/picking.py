@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from perdure.engine.drives import Command
 from perdure.engine.functions import of_version, spec_of
 from perdure.engine.handle import RunHandle
-from perdure.engine.lookup import asked_for
+from perdure.engine.lookup import never_begun
 from perdure.engine.orders import Order
 from perdure.engine.runner import Runner
 from perdure.engine.values import parameters_of
 from perdure.errors import Conflict, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Cause, Message, RunInfo
 from perdure.state.family import to_parents
-from perdure.state.projections import DELETED, row_text
+from perdure.state.projections import row_text
 from perdure.storage.looks import Look
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
@@ -190,8 +190,7 @@ class Picker:
         Writes, once."""
         if pick.asked is None:
             return
-        ended = replace(asked_for(pick.asked), status="cancelled", problem=DELETED)
-        for message in to_parents(ended):
+        for message in to_parents(never_begun(pick.asked)):
             self._context.backend.send(message)
             self._runner.wakeups.tell(message.run)
 

@@ -12,7 +12,7 @@ again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from msgspec import Struct
@@ -49,12 +49,11 @@ class Unused(Struct, frozen=True):
         return cls.among(run, found, last)
 
     @classmethod
-    def among(cls, run: str, messages: Iterable[Message], last_no: int) -> Unused:
+    def among(cls, run: str, messages: Collection[Message], last_no: int) -> Unused:
         """From what is in the run's inbox, and nobody took."""
-        kinds: dict[str, list[Message]] = {"signal": [], "start": []}
-        for message in messages:
-            kinds.get(message.kind, []).append(message)
-        return cls(run, kinds["signal"], last_no, kinds["start"])
+        signals = [message for message in messages if message.kind == "signal"]
+        asked = [message for message in messages if message.kind == "start"]
+        return cls(run, signals, last_no, asked)
 
     @property
     def read_to(self) -> Mapping[str, int]:
