@@ -52,9 +52,10 @@ from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log
 from perdure.state.verify import verify_log
 from perdure.state.working import WorkingCopy
+from perdure.storage.answers import Sizes
 from perdure.storage.committer import Committer
 from perdure.storage.locate import locate, rebuild_checksums
-from perdure.storage.port import Backend, Sizes
+from perdure.storage.port import Backend
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
 

@@ -20,7 +20,7 @@ from perdure.state.policy import SnapshotPolicy
 from perdure.state.purging import Purged
 from perdure.state.transfer import LogEntry, Progress
 from perdure.state.waiting import in_own_thread
-from perdure.storage.port import Sizes
+from perdure.storage.answers import Sizes
 from perdure.store import Store, open
 
 T = TypeVar("T")

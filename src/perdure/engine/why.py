@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
 from perdure.state.family import CHILD
-from perdure.storage.port import Backend, ExecutorRow, Ref
+from perdure.storage.answers import ExecutorRow
+from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
 
 Situation = Literal[

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
+from perdure.storage.answers import ExecutorRow, Sizes
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
@@ -23,7 +24,6 @@ from perdure.storage.memory_agent import Agent, bury, purge
 from perdure.storage.port import (
     Append,
     Appended,
-    ExecutorRow,
     Fed,
     Feed,
     Mail,
@@ -32,7 +32,6 @@ from perdure.storage.port import (
     Refused,
     Sent,
     Shipment,
-    Sizes,
     Standing,
     StoredCommit,
     StoredSnapshot,

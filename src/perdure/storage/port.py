@@ -11,11 +11,12 @@ an absent row is None or an empty list, and never the result of a failure (I12).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
 from perdure.model import AgentInfo, Checkpoint, Lease, Message, MessageKind, RunInfo
+from perdure.storage.answers import ExecutorRow, Sizes
 
 
 class StoredCommit(Struct, frozen=True, gc=False):
@@ -162,35 +163,6 @@ class Sent(Struct, frozen=True):
 
     message: Message
     fresh: bool
-
-
-class ExecutorRow(Struct, frozen=True):
-    """A process that runs agents.
-
-    Attributes:
-        expires: when its last heartbeat ends, in microseconds since 1970 by the store's clock.
-        serves: names of the agent functions that it runs for others.
-        alive: whether it may still be running, as `Backend.alive` says.
-    """
-
-    id: str
-    expires: int
-    serves: tuple[str, ...] = ()
-    alive: bool = False
-
-
-class Sizes(Struct):
-    """Bytes kept for one agent, or for all."""
-
-    commits: int = 0
-    header_bytes: int = 0
-    payload_bytes: int = 0
-    snapshots: int = 0
-    snapshot_bytes: int = 0
-    leaves: int = 0
-    leaf_bytes: int = 0
-    file_bytes: int = 0
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 class Fed(Struct, frozen=True):

@@ -19,11 +19,11 @@ from psycopg.pq.abc import PGresult
 
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
+from perdure.storage.answers import ExecutorRow, Sizes
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.looks import COMMITS, Seen
 from perdure.storage.port import (
     Append,
-    ExecutorRow,
     Feed,
     Mail,
     Outcome,
@@ -31,7 +31,6 @@ from perdure.storage.port import (
     Refused,
     Sent,
     Shipment,
-    Sizes,
     Standing,
     StoredCommit,
     StoredSnapshot,

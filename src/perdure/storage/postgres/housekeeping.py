@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg import errors
 
-from perdure.storage.port import Sizes
+from perdure.storage.answers import Sizes
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.statements import quoted, statements
 

@@ -16,11 +16,11 @@ import apsw
 
 from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
+from perdure.storage.answers import ExecutorRow, Sizes
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.looks import Seen
 from perdure.storage.port import (
     Append,
-    ExecutorRow,
     Feed,
     Mail,
     Outcome,
@@ -28,7 +28,6 @@ from perdure.storage.port import (
     Refused,
     Sent,
     Shipment,
-    Sizes,
     Standing,
     StoredCommit,
     StoredSnapshot,

@@ -1,0 +1,36 @@
+"""What a backend tells of itself: who runs on it, and what takes how much room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class ExecutorRow(Struct, frozen=True):
+    """A process that runs agents.
+
+    Attributes:
+        expires: when its last heartbeat ends, in microseconds since 1970 by the store's clock.
+        serves: names of the agent functions that it runs for others.
+        alive: whether it may still be running, as `Backend.alive` says.
+    """
+
+    id: str
+    expires: int
+    serves: tuple[str, ...] = ()
+    alive: bool = False
+
+
+class Sizes(Struct):
+    """Bytes kept for one agent, or for all."""
+
+    commits: int = 0
+    header_bytes: int = 0
+    payload_bytes: int = 0
+    snapshots: int = 0
+    snapshot_bytes: int = 0
+    leaves: int = 0
+    leaf_bytes: int = 0
+    file_bytes: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
