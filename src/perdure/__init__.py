@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     )
     from perdure.state.moves import Moved
     from perdure.state.policy import SnapshotPolicy
+    from perdure.state.trimming import Trimmed
     from perdure.store import Store, open, repair
 
 __version__ = "0.1.0"
@@ -128,6 +129,7 @@ __all__ = [
     "StoreUnavailable",
     "TimedOut",
     "Timer",
+    "Trimmed",
     "Unstorable",
     "UnsupportedFormat",
     "Way",
@@ -173,6 +175,7 @@ _ROOMS = {
     "perdure.engine.worker": "Worker WorkerEvent",
     "perdure.model": "AgentInfo Branch Cause Change Checkpoint Commit MISSING Message RunInfo",
     "perdure.state.moves": "Moved",
+    "perdure.state.trimming": "Trimmed",
     "perdure.state.policy": "SnapshotPolicy",
     "perdure.store": "Store open repair",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +23,9 @@ from perdure.state.context import Context
 from perdure.state.edit import Edit, used_key
 from perdure.state.flow import Flow, drive
 from perdure.state.moves import Moved
+from perdure.state.places import Where as Where
+from perdure.state.places import horizon, resolve
+from perdure.state.trimming import Trimmed, trim
 from perdure.state.verify import Progress, verify_log
 from perdure.state.working import WorkingCopy
 from perdure.storage.port import Ref
@@ -31,7 +34,6 @@ from perdure.storage.refusals import HeldError
 
 T = TypeVar("T")
 R = TypeVar("R")
-Where = int | str | datetime
 """A commit: by seq, by the name of a checkpoint or branch, or the head at a moment."""
 
 
@@ -294,19 +296,7 @@ class Agent(Generic[T]):
         )
 
     def _resolve(self, where: Where) -> int:
-        reader = self._working.reader
-        if isinstance(where, str):
-            return reader.ref(where).seq
-        if isinstance(where, datetime):
-            return reader.at_time(self.branch_name, where)
-        if not isinstance(where, int):
-            raise TypeError(_no_place(self.id, where))
-        if isinstance(where, bool) or not 1 <= where <= reader.last_seq():
-            raise NotFound(
-                "there is no such commit", target=f"agent {self.id!r}, commit {where}",
-                hint=f"its log goes from 1 to {reader.last_seq()}",
-            )  # fmt: skip
-        return where
+        return resolve(self._working.reader, self.branch_name, where)
 
     def diff(self, a: Where, b: Where) -> list[Change]:
         """What differs between two states, path by path."""
@@ -324,6 +314,22 @@ class Agent(Generic[T]):
         return verify_log(
             self._context.backend, self._working.reader, anchor=anchor, progress=progress
         )
+
+    def trim(self, before: Where | timedelta) -> Trimmed:
+        """Remove the history of all branches before a commit, for good: what was changed then, what
+        was recorded, and the states (docs/retention.md). Headers stay, and what is needed from
+        before: the states of heads and checkpoints, what a run was asked and came to, calls in
+        doubt. An unfinished run holds all since its turn began. Killed in between, call it again.
+
+        Args:
+            before: a commit; a moment, as of which the state stays; or an age.
+
+        Raises:
+            NotFound: there is no such commit. ValueError: a naive datetime, or a negative age.
+            Conflict: a copy reads its log; or it is a framework's, whose adapter trims it.
+        """
+        reader = self._working.reader
+        return trim(self._context, reader, horizon(reader, before, self._context.backend.now()))
 
     # -- checkpoints and branches ----------------------------------------------------------
 
@@ -465,11 +471,3 @@ def _refuse_awaitable(result: object, fn: Callable[..., object], agent: str) -> 
         f"agent {agent!r}: {name} is async, and update calls plain functions; make it one, or "
         "open the store by perdure.open_async, whose agents take both"
     )
-
-
-def _no_place(agent: str, where: object) -> str:
-    """What to say where something is given as a commit that names none."""
-    problem = f"agent {agent!r}: {where!r:.60} names no commit; "
-    if isinstance(where, date):
-        return problem + "a day has many moments: datetime(…, tzinfo=UTC) is one"
-    return problem + "say its seq (an int), a checkpoint's or branch's name, or a datetime"

@@ -90,6 +90,8 @@ class Commit(Struct, frozen=True, gc=False):
         delta: ops that turn the parent's state into this one's.
         records: what else it says (a run's journal, a checkpoint's guards), as plain maps.
         size: bytes of header and payload as stored.
+        trimmed: retention removed the payload; what it was, no one can tell: `delta` and `records`
+            are empty.
     """
 
     agent: str
@@ -108,6 +110,7 @@ class Commit(Struct, frozen=True, gc=False):
     delta: tuple[Op, ...]
     records: tuple[Mapping[str, Any], ...]
     size: int
+    trimmed: bool = False
 
     @property
     def parent(self) -> int:
@@ -267,6 +270,8 @@ class Verified(Struct, frozen=True):
     Attributes:
         purged: of a deleted agent's log only its last commit is left. That names, by its hash, all
             that were before it, and is all that could be looked at.
+        trimmed: commits whose payloads retention removed, as the log itself says. They are in the
+            chain; what they changed cannot be looked at any more.
     """
 
     agent: str
@@ -274,6 +279,7 @@ class Verified(Struct, frozen=True):
     snapshots: int
     head: bytes
     purged: bool = False
+    trimmed: int = 0
 
     @property
     def root(self) -> str:

@@ -29,7 +29,7 @@ from perdure.state.replication import Lag as Lag
 from perdure.state.replication import Promoted as Promoted
 from perdure.state.replication import Step as Step
 from perdure.state.replication import promote as _promote
-from perdure.state.replication import restore as _restore
+from perdure.state.restoring import restore as _restore
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
 from perdure.storage.standing import ClosedError as ClosedError

@@ -72,7 +72,8 @@ class Life:
             deed = self.random.choice(
                 [self.edit] * 6 + [self.run] * 3
                 + [self.checkpoint, self.fork, self.undo, self.rollback, self.begin_waiting,
-                   self.signal, self.signal, self.serve, self.cancel, self.start, self.delete]
+                   self.signal, self.signal, self.serve, self.cancel, self.start, self.delete,
+                   self.trim]
             )  # fmt: skip
             try:
                 deed(self.random.choice(self.names))
@@ -125,6 +126,10 @@ class Life:
     def serve(self, name: str) -> None:
         """Let a worker look once."""
         serve(self.store)
+
+    def trim(self, name: str) -> None:
+        agent = self.store.agent(name)
+        agent.trim(self.random.randint(1, max(agent.seq, 1)))
 
     def delete(self, name: str) -> None:
         if self.random.random() < 0.5:

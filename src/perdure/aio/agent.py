@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +21,7 @@ from perdure.state import moves, operations
 from perdure.state.edit import Block, used_key
 from perdure.state.flow import Flow, drive_async
 from perdure.state.moves import Moved
+from perdure.state.trimming import Trimmed
 from perdure.state.verify import Progress
 from perdure.storage.refusals import HeldError
 
@@ -231,6 +233,10 @@ class AsyncAgent(Generic[T]):
         return await self._home.reporting(
             lambda report: self._agent.verify(anchor=anchor, progress=report), progress
         )
+
+    async def trim(self, before: Where | timedelta) -> Trimmed:
+        """As `Agent.trim`."""
+        return await self._home.call(self._agent.trim, before)
 
     # -- checkpoints and branches ----------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from perdure.core import codec, envelope, ops
+from perdure.core import codec, envelope, ops, remains
 from perdure.core.ops import Op, OpError
 from perdure.core.randomness import random_bytes
 from perdure.core.records import check_records
@@ -216,12 +216,16 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
     parents, (schema_id, major, minor), (kind, said) = read.parents, read.schema, read.cause
     if parents and max(parents) >= seq:
         raise Corrupt(f"names {parents} as its parents", target=target, hint=HINT)
-    delta, records = read_payload(payload, read.payload_digest, target)
+    size = len(header) + len(payload or b"")
+    trimmed = payload == remains.REMOVED
+    if payload is not None and payload.startswith(remains.MAGIC) and not trimmed:
+        payload = remains.payload_of(payload, target)
+    delta, records = ((), ()) if trimmed else read_payload(payload, read.payload_digest, target)
     return Commit(
         agent, read.incarnation, seq, commit_id(header), read.prev, read.branch, parents, schema_id,
         (major, minor), read.at, read.executor, read.epoch,
         Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x),
-        delta, records, len(header) + len(payload or b""),
+        delta, records, size, trimmed,
     )  # fmt: skip
 
 

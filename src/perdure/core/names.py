@@ -37,6 +37,8 @@ def check_label(name: str) -> None:
         TypeError, ValueError: as `check_name`; or it reads as another way to say which commit.
     """
     check_name(name, "a branch or checkpoint")
+    if name.startswith("@"):
+        raise ValueError(f"names that begin with @ are the store's own: {name!r:.60}")
     kind = "a commit's number" if is_seq(name) else "a moment" if is_moment(name) else ""
     if kind:
         raise ValueError(

@@ -140,6 +140,13 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     position: str | None = None
 
 
+class Trimmed(Struct, frozen=True, kw_only=True):
+    t: str
+    before: Number
+    removed: list[tuple[Number, Number]]
+    bases: list[tuple[Number, str]]
+
+
 class Named(Struct, frozen=True, kw_only=True):
     t: str
     name: str
@@ -152,7 +159,7 @@ _OURS: dict[str, type[Any]] = {
     "edit": Placed, "outcome": Placed, "progress": Placed, "attempt-failed": Placed,
     "value": Valued, "patch": Valued, "intent": Intent, "wait-began": WaitBegan,
     "wait-ended": WaitEnded, "message-refused": WaitEnded, "checkpoint": Checkpoint,
-    "branch-deleted": Named, "agent-deleted": Record,
+    "branch-deleted": Named, "agent-deleted": Record, "trimmed": Trimmed,
 }  # fmt: skip
 
 for _shape in (*_OURS.values(), Error):

@@ -277,6 +277,8 @@ class Drive:
         working, info = self.working, self._row
         began = working.reader.commit(info.turn_at)
         commits = path_of(working.reader, working.seq, info.turn_at)
+        if any(commit.trimmed for commit in commits):  # retention holds what a run needs
+            raise working.reader.trimmed(info.turn_at)
         origins = Origins.of(info, commits)
         # What is made again, the world has not seen: its keys come from the commit that set the
         # run back, no longer from the one that began the turn.

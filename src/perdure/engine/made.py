@@ -201,7 +201,8 @@ def _made(place: str, key: str, record: Mapping[str, Any], seq: int) -> Made:
 
 
 def path_of(reader: LogReader, head: int, turn_at: int) -> list[Commit]:
-    """The commits of a run's turn that lead to a head, the last first."""
+    """The commits of a run's turn that lead to a head, the last first. Of those that retention
+    removed, nothing but that they were there (`Commit.trimmed`)."""
     path: list[Commit] = []
     if head == turn_at:
         return path

@@ -93,11 +93,22 @@ class _Back:
             raise ValueError(f"effects={effects!r}: must be one of {', '.join(CHOICES)}")
         self._inbox = context.backend.inbox(info.id, kind="signal")
         self._reader, self._info, self._step = reader, info, step
+        self._refuse_trimmed()
         self._path = path_of(reader, reader.ref(info.branch).seq, info.turn_at)
         self._until = reader.last_seq()
         self._origins = Origins.of(info, self._path)
         self.at = self._find()
         self.record = self._record(effects)
+
+    def _refuse_trimmed(self) -> None:
+        """Where retention removed a part of its turn, what it did then would be done anew."""
+        trim = self._reader.trim()
+        if trim is not None and self._info.turn_at < trim.before:
+            raise NotFound(
+                f"retention removed the history before commit {trim.before}, a part of its turn "
+                "with it", target=f"run {self._info.id}",
+                hint="run the function anew, under another key",
+            )  # fmt: skip
 
     def _find(self) -> int:
         places: dict[str, int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perdure.model import Commit
 from perdure.storage.reader import LogReader
 
-MOVES = frozenset({"rollback", "adopt", "fork", "migrate"})
+MOVES = frozenset({"rollback", "adopt", "fork", "migrate", "trim"})
 """Commits whose state is not the one before them on their branch, changed by their delta."""
 
 FOLLOW_MAX = 1000

@@ -209,6 +209,8 @@ class ForeignLog:
         self._logs.check_open()
         step = (delta, state, cause, records)
         proposal, size = self._propose(base, step, branch, new=new)
+        if new:
+            proposal.extras = replace(proposal.extras, trims=self._reader.kept(base.seq))
         stored: Callable[[int], None] | None = None
         try:
             if since is not None:
@@ -218,8 +220,8 @@ class ForeignLog:
             if since is not None:
                 since.doubt()
             raise
-        if stored is not None:
-            stored(committed.at_micros)
+        if stored is not None and since is not None:
+            since.wrote(proposal, stored, committed.at_micros)
         return Held(committed.seq, state, since)
 
     def _propose(

@@ -29,10 +29,12 @@ class Moved(Struct, frozen=True):
         commit: the commit that it made.
         tool_calls: intents of commits that are no longer in the state: what they did to the world,
             this did not take back there.
+        untold: whether retention removed some of those commits: nobody knows of their calls.
     """
 
     commit: Commit
     tool_calls: tuple[Mapping[str, Any], ...] = ()
+    untold: bool = False
 
 
 def moving(
@@ -41,22 +43,26 @@ def moving(
 ) -> Flow[Moved]:  # fmt: skip
     """Make the state of `target` the branch's, as a new commit."""
 
-    def plan() -> tuple[int, Extras, tuple[Mapping[str, Any], ...]]:
+    def plan() -> tuple[int, Extras, list[Commit]]:
         seq = target()
         working.refresh()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
-        left = _left_behind(reader, working.seq, seq)
-        return seq, _extras(working, cancelled), _tool_calls(left)
+        left = [
+            commit for commit in _left_behind(reader, working.seq, seq)
+            if commit.trimmed or commit.records
+        ]  # fmt: skip
+        return seq, _extras(working, cancelled), left
 
     while True:
-        seq, extras, calls = yield plan
+        seq, extras, left = yield plan
         try:
             made = yield from working.committing_move(seq, cause(seq), extras)
         except UnreadError:
             continue
         _tell(working, extras)
-        return Moved(made.read(), calls)
+        untold = any(commit.trimmed for commit in left)
+        return Moved(made.read(), _tool_calls(left), untold)
 
 
 def undoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[Moved]:
@@ -108,12 +114,20 @@ def _going_back(
 
 def _path(working: WorkingCopy[Any]) -> Iterator[Commit]:
     """The commits behind the state, newest first, and in front the migration that is due."""
-    path = working.reader.ancestors(working.seq)
+    path = _kept(working.reader, working.reader.ancestors(working.seq))
     migration = working.migration()
     if migration:
         head = working.reader.commit(working.seq)
         yield replace(head, seq=head.seq + 1, cause=Cause("migrate"), delta=tuple(migration))
     yield from path
+
+
+def _kept(reader: LogReader, path: Iterable[Commit]) -> Iterator[Commit]:
+    """Raises NotFound where the path comes to what retention removed."""
+    for commit in path:
+        if commit.trimmed:
+            raise reader.trimmed(commit.seq)
+        yield commit
 
 
 def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:

@@ -18,6 +18,7 @@ from perdure.state.flow import Flow
 from perdure.state.moves import unfinished_runs
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
+from perdure.storage.retention import RETENTION
 
 T = TypeVar("T")
 
@@ -107,6 +108,10 @@ def _check_new(working: WorkingCopy[Any], name: str) -> None:
 
 def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
     """Delete another branch."""
+    if name == RETENTION:
+        raise Conflict(
+            "it says what retention removed, and stays", target=f"agent {working.name!r}, {name!r}"
+        )
     if name == working.branch:
         raise Conflict(
             "a branch cannot delete itself", target=f"agent {working.name!r}, branch {name!r}",

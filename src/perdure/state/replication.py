@@ -336,25 +336,6 @@ def epochs_of(
     ]  # fmt: skip
 
 
-def restore(follower: Follower) -> tuple[int, int]:
-    """Fill an empty target with the logs of a source as they were at a moment, and open it.
-
-    Args:
-        follower: of kind "restoring", with its `until`.
-
-    Returns:
-        Commits and messages that came.
-
-    Raises:
-        As `Follower.begin` and `Follower.step`.
-    """
-    follower.begin()
-    found = follower.drain()
-    raise_tokens(follower.target, None)
-    follower.target.stand(None)
-    return found
-
-
 def forward(target: Backend, message: Message) -> bool:
     """Put a message in as if it had been sent here; False: it was, or nobody waits for it."""
     if message.value is MISSING:

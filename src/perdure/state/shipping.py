@@ -19,8 +19,10 @@ from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
 from perdure.state.divergence import Divergence, diverged, first_difference
 from perdure.state.line import Line
 from perdure.state.purging import sweep
+from perdure.state.trimming import carry_out
 from perdure.storage.port import Append, Backend, Fed, Shipment, StoredCommit
-from perdure.storage.reader import CHUNK_MAX
+from perdure.storage.reader import CHUNK_MAX, LogReader
+from perdure.storage.retention import RETENTION
 from perdure.storage.standing import Why
 
 _log = logging.getLogger("perdure.replication")
@@ -247,6 +249,10 @@ class Shipper:
         self.target.ship(Shipment(load.appends, mail, 0, epochs, said, load.graves))
         if load.graves or any(item.purge for item in load.appends):
             self._purge()
+        for name, incarnation in {
+            (item.agent, item.incarnation) for item in load.appends if item.branch == RETENTION
+        }:
+            self._trim(name, incarnation)
         for agent, incarnation in {(item.agent, item.incarnation) for item in load.appends}:
             if line := self._lines.get((agent, incarnation)):
                 line.runs.forget_finished()
@@ -258,6 +264,16 @@ class Shipper:
             sweep(self.target)
         except PerdureError as error:  # it stays to be purged
             _log.warning("cannot purge in %s: %s", self.target.url, error)
+
+    def _trim(self, agent: str, incarnation: int) -> None:
+        """What retention removed at the source goes here, too."""
+        try:
+            info = self.target.agent(agent, incarnation)
+            reader = LogReader(self.target, info) if info is not None else None
+            if reader is not None and (said := reader.trim()) is not None:
+                carry_out(self.target, reader, said)
+        except PerdureError as error:  # it stays until retention removes more
+            _log.warning("cannot remove what is to go in %s: %s", self.target.url, error)
 
     def _alive_anyway(self, load: Load) -> list[Message]:
         """Messages at the source for what ends with these commits: they came after the end."""

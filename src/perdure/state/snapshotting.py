@@ -10,6 +10,7 @@ from perdure.model import Cause
 from perdure.state.context import Context
 from perdure.storage import snapshots
 from perdure.storage.port import StoredSnapshot
+from perdure.storage.proposals import Proposal
 from perdure.storage.reader import Folded, weight
 from perdure.storage.snapshots import Leaves
 
@@ -46,6 +47,13 @@ class SinceSnapshot:
     def doubt(self) -> None:
         """A change was taken back: no leaf is known to hold any more."""
         self._leaves = Leaves()
+
+    def wrote(self, proposal: Proposal, stored: Callable[[int], None], at: int) -> None:
+        """The commit that was to carry a snapshot is in. `stored`: from `write`."""
+        if proposal.snapshot is not None:
+            stored(at)
+        else:  # a leaf was gone
+            self.doubt()
 
     def due(self, context: Context, cause: Cause) -> bool:
         """Whether the next commit shall carry a snapshot."""

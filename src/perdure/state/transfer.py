@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import chain, ops
+from perdure.core import chain, ops, remains
 from perdure.core.ops import OpError
-from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt
 from perdure.model import MAIN, Cause, Commit, Verified, id_text
 from perdure.state.context import Context
@@ -163,11 +162,15 @@ class _Plan:
         head = self._line.heads.get(MAIN, 0)
         if not head or self.appends[-1].delete_agent:
             return
-        path, seq = [], head
+        path, seq, state = [], head, None
         while seq:
-            path.append(self.appends[seq - 1])
+            item = self.appends[seq - 1]
+            target = f"agent {item.agent!r}, commit {item.seq}"
+            if item.payload.startswith(remains.MAGIC):  # retention kept its state, or nothing of it
+                state = remains.state_of(item.payload, target)
+                break
+            path.append(item)
             seq = self._parents[seq - 1]
-        state: Plain = None
         for item in reversed(path):
             commit = LogEntry(item.header, item.payload).commit
             try:
@@ -175,7 +178,7 @@ class _Plan:
             except OpError as error:
                 target = f"agent {item.agent!r}, commit {item.seq}"
                 raise Corrupt(str(error), target=target, hint=HINT) from error
-        first = path[0]
+        first = self.appends[head - 1]
         first.snapshot, _ = snapshots.write(
             state, Leaves(), first.agent, first.incarnation, self._parents[head - 1]
         )

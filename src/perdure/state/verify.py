@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,11 +12,13 @@ from perdure.core import chain
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt
 from perdure.model import Commit, RunInfo, Verified, id_text
+from perdure.state.checkpoints import state_hash
 from perdure.state.projections import RunRows
 from perdure.state.purging import verify_grave
 from perdure.storage import snapshots
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
+from perdure.storage.retention import Trim
 
 ROOT = re.compile(r"sha256:[0-9a-f]{64}")
 HEADS_MAX = 16
@@ -59,7 +61,7 @@ def verify_log(
             target=reader.target(), hint=chain.HINT,
         )  # fmt: skip
     snapshotted = {seq for seq in reader.snapshot_seqs() if seq <= total}
-    walk = _Walk(backend, reader)
+    walk = _Walk(backend, reader, reader.trim())
     before: Commit | None = None
     anchored = anchor is None
     for commit in reader.commits(1, total):
@@ -89,30 +91,60 @@ def verify_log(
         )
     _compare_refs(reader, walk, refs)
     _compare_runs(reader, walk, runs)
-    return Verified(reader.name, before.seq, len(snapshotted), before.id)
+    return Verified(
+        reader.name, before.seq, len(snapshotted), before.id, trimmed=walk.trimmed
+    )  # fmt: skip
 
 
 class _Walk:
     """Folds every branch forward at once, and rebuilds the names from the log."""
 
-    def __init__(self, backend: Backend, reader: LogReader) -> None:
+    def __init__(self, backend: Backend, reader: LogReader, trim: Trim | None) -> None:
         self._backend = backend
         self._reader = reader
+        self._trim = trim
+        self.trimmed = 0
         self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
         self.refs: dict[str, tuple[str, int, bool]] = {}
         self.runs = RunRows()
 
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
-        state = self._reader.apply(self._state_before(commit), commit)
-        self._heads[commit.branch] = commit.seq, state
-        while len(self._heads) > HEADS_MAX:
-            del self._heads[next(iter(self._heads))]
-        if check_snapshot:
-            self._check_snapshot(commit, state)
+        if self._trim is None or self._trim.keeps_state(commit.seq):
+            state = self._state_at(commit)
+            self._heads[commit.branch] = commit.seq, state
+            while len(self._heads) > HEADS_MAX:
+                del self._heads[next(iter(self._heads))]
+            if check_snapshot:
+                self._check_snapshot(commit, state)
+        else:  # what it was made of is gone, or about to be
+            self._heads.pop(commit.branch, None)
+        if commit.trimmed:
+            self._check_said(commit)
         self.refs[commit.branch] = ("branch", commit.seq, False)
         self.runs.after(commit)
         for record in commit.records:
             self._note(record, commit)
+
+    def _state_at(self, commit: Commit) -> Plain:
+        bases: Mapping[int, str] = self._trim.bases if self._trim is not None else {}
+        if commit.seq not in bases:
+            return self._reader.apply(self._state_before(commit), commit)
+        state = self._reader.fold(commit.seq, snapshots_too=False).state
+        if (found := state_hash(state)) != bases[commit.seq]:
+            raise Corrupt(
+                f"its state hashes to {found}, retention kept {bases[commit.seq]}",
+                target=self._reader.target(commit.seq), hint=chain.HINT,
+            )  # fmt: skip
+        return state
+
+    def _check_said(self, commit: Commit) -> None:
+        """I7: what is gone was removed on purpose."""
+        self.trimmed += 1
+        if self._trim is None or not self._trim.has_removed(commit.seq):
+            raise Corrupt(
+                "its payload is gone, and the log does not say that it was removed",
+                target=self._reader.target(commit.seq), hint=chain.HINT,
+            )  # fmt: skip
 
     def _state_before(self, commit: Commit) -> Plain:
         """The parent's state, to be changed: a branch hands its own on, a fork gets a copy."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from perdure.core import chain, ops
 from perdure.core.diff import diff
 from perdure.core.draft import Recording, view
@@ -427,6 +429,7 @@ class WorkingCopy(Generic[T]):
         check_cause(cause)
         reader = self.reader
         parent: Commit = yield partial(reader.commit, target)
+        extras = replace(extras, trims=(yield partial(reader.kept, target)))
         draft = chain.Draft(
             self.name, reader.incarnation, branch or self.branch, (target,), parent.schema_id,
             parent.schema_version, self.context.executor, self.epoch or 0, cause,
@@ -472,7 +475,7 @@ class WorkingCopy(Generic[T]):
             self._since.note((), len(along.draft.payload.data))
         self._seq, self._stored = proposal.end.seq, (schema_id, version)
         if stored is not None:
-            stored(committed.at_micros)
+            self._since.wrote(proposal, stored, committed.at_micros)
         return committed
 
     def schema_to_write(self) -> tuple[str, tuple[int, int]]:

@@ -239,6 +239,10 @@ class Committer:
             case Refused("stale"):
                 self._tails.pop(log, None)
                 return False
+            case Refused("leaves"):  # retention removed some: the next one writes them anew
+                self._tails.pop(log, None)
+                proposal.snapshot = None
+                return False
             case Refused():
                 # Those behind it in the batch were linked to it: they find themselves stale.
                 self._tails.pop(log, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
 from perdure.storage.looks import Seen
-from perdure.storage.memory_agent import Agent, bury, purge
+from perdure.storage.memory_agent import Agent, bury, purge, refusal, trim
 from perdure.storage.port import (
     Append,
     Appended,
@@ -103,7 +103,7 @@ class MemoryBackend:
             agent = Agent(item.agent, len(self._agents) + 1, item.incarnation)
         else:
             agent = self._agents[item.no - 1]
-        refused = self._refusal(agent, item)
+        refused = refusal(agent, item, self._runs, self._leaves)
         if refused:
             return refused
         end = chain.commit_id(agent.last_header()) if agent.commits else b""
@@ -114,41 +114,6 @@ class MemoryBackend:
             self._latest[item.agent] = agent
         self._write(agent, item)
         return Appended(agent.no)
-
-    def _refusal(self, agent: Agent, item: Append) -> Refused | None:
-        if item.consumed and not self._runs.has_all(item.consumed):
-            return Refused("consumed")
-        begun = [row.id for row in item.runs if item.holder]
-        if self._runs.has_unread(item.read_to, begun, item.consumed):
-            return Refused("unread")
-        if item.key is not None and item.key[0] in agent.keys:
-            seq, asked = agent.keys[item.key[0]]
-            return Refused("key", seq=seq, asked=asked)
-        taken = item.branch if item.expected is None else None
-        for name in (taken, item.checkpoint.name if item.checkpoint else None):
-            if name is not None and name in agent.refs:
-                return Refused("exists", agent.refs[name])
-        if item.drop_branch is not None:
-            ref = agent.refs.get(item.drop_branch)
-            if ref is None or ref.deleted or ref.kind != "branch":
-                return Refused("gone", ref)
-            if ref.held is not None:
-                return Refused("held", ref)
-        if agent.deleted:
-            return Refused("gone")
-        if item.expected is None:
-            return None
-        ref = agent.refs.get(item.branch)
-        if ref is None or ref.deleted or ref.kind != "branch":
-            return Refused("gone", ref)
-        if item.holder is not None:
-            if ref.held is not None or ref.epoch + 1 != item.epoch:
-                return Refused("fenced" if ref.held is None else "held", ref)
-        elif ref.held != item.epoch:
-            return Refused("held" if item.epoch is None else "fenced", ref)
-        if ref.seq != item.expected:
-            return Refused("moved", ref)
-        return None
 
     def _write(self, agent: Agent, item: Append) -> None:
         agent.commits.append((item.header, item.payload))
@@ -462,6 +427,11 @@ class MemoryBackend:
         with self._lock:
             self._check_open()
             return purge(self._agents[no - 1], limit, self._leaves, self._runs)
+
+    def trim(self, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()) -> None:
+        with self._lock:
+            self._check_open()
+            trim(self._agents[no - 1], remains, snapshots, self._leaves)
 
     def maintain(
         self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.errors import Conflict
 from perdure.model import AgentInfo
-from perdure.storage.port import Append, Ref, StoredCommit, StoredSnapshot
+from perdure.storage.port import Append, Ref, Refused, StoredCommit, StoredSnapshot
+from perdure.storage.retention import RETENTION
 from perdure.storage.run_table import RunTable
 
 
@@ -63,6 +64,70 @@ class Agent(Struct):
         self.purge = purge
         for name, ref in self.refs.items():
             self.refs[name] = replace(ref, deleted=True, held=None, holder=None)
+
+
+def refusal(
+    agent: Agent, item: Append, runs: RunTable, leaves: Mapping[int, bytes]
+) -> Refused | None:
+    """Why a commit of a log that is there, or begins with it, does not get in."""
+    if item.consumed and not runs.has_all(item.consumed):
+        return Refused("consumed")
+    begun = [row.id for row in item.runs if item.holder]
+    if runs.has_unread(item.read_to, begun, item.consumed):
+        return Refused("unread")
+    if item.key is not None and item.key[0] in agent.keys:
+        seq, asked = agent.keys[item.key[0]]
+        return Refused("key", seq=seq, asked=asked)
+    taken = item.branch if item.expected is None else None
+    for name in (taken, item.checkpoint.name if item.checkpoint else None):
+        if name is not None and name in agent.refs:
+            return Refused("exists", agent.refs[name])
+    if item.drop_branch is not None:
+        ref = agent.refs.get(item.drop_branch)
+        if ref is None or ref.deleted or ref.kind != "branch":
+            return Refused("gone", ref)
+        if ref.held is not None:
+            return Refused("held", ref)
+    if agent.deleted:
+        return Refused("gone")
+    if item.trims is not None and item.trims != _head(agent, RETENTION):
+        return Refused("trimmed", agent.refs.get(RETENTION))
+    if item.snapshot is not None and any(
+        leaf not in leaves and leaf not in item.snapshot.leaves for leaf in item.snapshot.leaf_ids
+    ):
+        return Refused("leaves")
+    if item.expected is None:
+        return None
+    ref = agent.refs.get(item.branch)
+    if ref is None or ref.deleted or ref.kind != "branch":
+        return Refused("gone", ref)
+    if item.holder is not None:
+        if ref.held is not None or ref.epoch + 1 != item.epoch:
+            return Refused("fenced" if ref.held is None else "held", ref)
+    elif ref.held != item.epoch:
+        return Refused("held" if item.epoch is None else "fenced", ref)
+    if ref.seq != item.expected:
+        return Refused("moved", ref)
+    return None
+
+
+def _head(agent: Agent, branch: str) -> int:
+    ref = agent.refs.get(branch)
+    return 0 if ref is None else ref.seq
+
+
+def trim(
+    agent: Agent, remains: Mapping[int, bytes], snapshots: Sequence[int], leaves: dict[int, bytes]
+) -> None:
+    """As `Backend.trim`."""
+    for seq, data in remains.items():
+        commit = agent.commits[seq - 1]
+        if commit is not None:
+            agent.commits[seq - 1] = commit[0], data
+    gone = {leaf for seq in snapshots if seq in agent.snapshots
+            for leaf in agent.snapshots.pop(seq).leaf_ids}  # fmt: skip
+    for leaf in gone.difference(*(one.leaf_ids for one in agent.snapshots.values())):
+        leaves.pop(leaf, None)
 
 
 def purge(agent: Agent, limit: int, leaves: dict[int, bytes], runs: RunTable) -> bool:

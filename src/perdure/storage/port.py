@@ -93,6 +93,8 @@ class Append(Struct):
         sends: messages that are put into inboxes along with it, as by `send`; one that was put in
             before, or whose run is finished or unknown, is left out.
         purge: with `delete_agent`: from then on `to_purge` names it.
+        trims: the head of the branch `@retention` as its maker knew it, 0: there is none. Where it
+            is another one by now, what the commit builds on may be removed: ``trimmed``.
     """
 
     agent: str
@@ -120,6 +122,7 @@ class Append(Struct):
     sends: Sequence[Message] = ()
     purge: bool = False
     read_to: Mapping[str, int] = {}
+    trims: int | None = None
 
 
 class Appended(Struct, frozen=True):
@@ -139,11 +142,16 @@ class Refused(Struct, frozen=True):
             ``gone``: the agent, incarnation or branch is deleted or was never there;
             ``key``: the idempotency key is used, `seq` says where and `asked` for what;
             ``consumed``: a message was taken out by another commit, or ended with its agent;
-            ``unread``: its maker has not read a message to a run that it begins or ends.
+            ``unread``: its maker has not read a message to a run that it begins or ends;
+            ``trimmed``: retention removed something that its maker does not know of;
+            ``leaves``: a leaf that its snapshot shares is gone: propose it without the snapshot.
         ref: the branch as it is, where there is one.
     """
 
-    why: Literal["stale", "moved", "exists", "held", "fenced", "gone", "key", "consumed", "unread"]
+    why: Literal[
+        "stale", "moved", "exists", "held", "fenced", "gone", "key", "consumed", "unread",
+        "trimmed", "leaves",
+    ]  # fmt: skip
     ref: Ref | None = None
     seq: int = 0
     asked: bytes = b""
@@ -449,6 +457,17 @@ class Backend(Protocol):
         Raises:
             Conflict: it is not deleted.
             StoreUnavailable: a part more may be gone, or not.
+        """
+        ...
+
+    def trim(self, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()) -> None:
+        """Put what retention leaves of some payloads, by seq, in their places, for good, in one
+        transaction. The snapshots at some commits go with it, and those leaves that no other
+        snapshot of the agent names. What may go, the caller finds out before, and has said in the
+        log. It may be done again, and in a store that is closed to writers.
+
+        Raises:
+            StoreUnavailable: all of it may be done, or nothing.
         """
         ...
 

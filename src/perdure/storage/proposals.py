@@ -38,6 +38,7 @@ class Extras(Struct, frozen=True):
     sync: bool = False
     purge: bool = False
     read_to: Mapping[str, int] = {}
+    trims: int | None = None
 
 
 NOTHING = Extras()
@@ -122,7 +123,7 @@ class Proposal:
             _at(extras.checkpoint, seq), extras.drop_branch, extras.delete_agent,
             [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
             extras.release, extras.sync, prev=tail.id, consumed=extras.consumed,
-            sends=extras.sends, purge=extras.purge, read_to=extras.read_to,
+            sends=extras.sends, purge=extras.purge, read_to=extras.read_to, trims=extras.trims,
         )  # fmt: skip
         if self.then is not None:
             follower = self.then.link(self.tail, now)

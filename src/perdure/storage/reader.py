@@ -11,14 +11,15 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from perdure.core import chain, ops
+from perdure.core import chain, ops, remains
 from perdure.core.ops import Op, OpError
-from perdure.core.values import Plain
+from perdure.core.values import Plain, copy
 from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Commit, to_micros
 from perdure.storage import snapshots
 from perdure.storage.looks import Reads
 from perdure.storage.port import Ref, StoredCommit
+from perdure.storage.retention import RETENTION, Trim, trim_of
 from perdure.storage.snapshots import Leaves
 
 CHUNK_FIRST = 32
@@ -104,6 +105,33 @@ class LogReader:
                 "to another store, before that is still there",
             )  # fmt: skip
 
+    def trim(self) -> Trim | None:
+        """What retention has removed of the log, or is about to; None: nothing ever was."""
+        ref = self._backend.ref(self.no, RETENTION)
+        return None if ref is None else trim_of(self.commit(ref.seq))
+
+    def kept(self, seq: int) -> int:
+        """The seq of the last word on what is gone, if a commit's state is not; 0: nothing is.
+
+        Raises:
+            NotFound: its state is gone.
+        """
+        trim = self.trim()
+        if trim is not None and not trim.keeps_state(seq):
+            raise self.trimmed(seq, trim)
+        return 0 if trim is None else trim.at
+
+    def trimmed(self, seq: int, trim: Trim | None = None) -> NotFound:
+        """The error for a commit whose state retention removed."""
+        trim = trim or self.trim()
+        hint = "a copy of the store, or an export, from before that has it"
+        if trim is not None:
+            more = ", ".join(map(str, sorted(trim.bases)[-5:]))
+            hint = f"there are the states from commit {trim.before} on, and of {more}; {hint}"
+        return NotFound(
+            "its state was removed by retention", target=self.target(seq), hint=hint
+        )  # fmt: skip
+
     def commits(
         self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False
     ) -> Iterator[Commit]:
@@ -179,6 +207,27 @@ class LogReader:
             NotFound: the agent did not exist yet.
             ValueError: the datetime is naive.
         """
+        low = self.last_at(moment)
+        name, last = branch, low
+        while last:
+            for commit in self.commits(1, last, newest_first=True):
+                if commit.branch == name:
+                    return commit.seq
+            forked = next((one for one in self.commits(last + 1) if one.branch == name), None)
+            if forked is None or not forked.parent:
+                break
+            name, last = self.commit(forked.parent).branch, min(forked.parent, low)
+        raise NotFound(
+            f"branch {branch!r} did not exist at {moment.isoformat()}, nor what it was forked from",
+            target=self.target(),
+        )
+
+    def last_at(self, moment: datetime) -> int:
+        """Seq of the last commit, of whatever branch, up to a moment; 0: there was none yet.
+
+        Raises:
+            ValueError: the datetime is naive.
+        """
         if moment.tzinfo is None:
             raise ValueError(
                 f"a naive datetime, {moment!r}, names no moment; give it a time zone, "
@@ -193,19 +242,7 @@ class LogReader:
                 low = middle
             else:
                 high = middle - 1
-        name, last = branch, low
-        while last:
-            for commit in self.commits(1, last, newest_first=True):
-                if commit.branch == name:
-                    return commit.seq
-            forked = next((one for one in self.commits(last + 1) if one.branch == name), None)
-            if forked is None or not forked.parent:
-                break
-            name, last = self.commit(forked.parent).branch, min(forked.parent, low)
-        raise NotFound(
-            f"branch {branch!r} did not exist at {moment.isoformat()}, nor what it was forked from",
-            target=self.target(),
-        )
+        return low
 
     def history(self, head: int, branch: str) -> Iterator[Commit]:
         """What happened to a branch up to a commit, newest first.
@@ -257,8 +294,15 @@ class LogReader:
 
     # -- states ----------------------------------------------------------------------------
 
-    def fold(self, seq: int, *, snapshots_too: bool = True) -> Folded:
-        """The state at a commit: the nearest snapshot on its path, and the deltas since (I6)."""
+    def fold(self, seq: int, *, snapshots_too: bool = True, known: Folded | None = None) -> Folded:
+        """The state at a commit: the nearest snapshot on its path, and the deltas since (I6).
+
+        Args:
+            known: a state that is good, too, to begin with; it is copied.
+
+        Raises:
+            NotFound: there is no such commit, or retention removed what its state was made of.
+        """
         pending: list[Commit] = []
         state: Plain = None
         leaves = Leaves()
@@ -266,8 +310,17 @@ class LogReader:
         newest: Commit | None = None
         for commit, row in self._ancestor_rows(seq):
             newest = newest or commit
+            if known is not None and commit.seq == known.seq:
+                state, snapshot_at = copy(known.state), commit.at_micros
+                break
             if row.snapshotted and snapshots_too:
                 state, leaves, size = self._read_snapshot(commit)
+                snapshot_at = commit.at_micros
+                break
+            if commit.trimmed:
+                raise self.trimmed(seq)
+            if row.payload.startswith(remains.MAGIC):
+                state, size = remains.state_of(row.payload, self.target(commit.seq)), commit.size
                 snapshot_at = commit.at_micros
                 break
             pending.append(commit)

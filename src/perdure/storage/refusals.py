@@ -91,6 +91,12 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
             "a message came to a run that this commit begins or ends", target=target,
             hint="read the inbox again, and decide anew",
         )  # fmt: skip
+    if refused.why == "trimmed":
+        return Conflict(
+            "retention removes a part of its history just now",
+            target=target,
+            hint="make the call again, if what it builds on is still there",
+        )
     gone = proposal.extras.drop_branch or draft.branch
     return NotFound(
         "was deleted" if ref is None or ref.deleted else "is a checkpoint, not a branch",

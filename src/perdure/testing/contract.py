@@ -29,13 +29,14 @@ from perdure.testing.contract_purging import PurgingContract
 from perdure.testing.contract_runs import RunsContract
 from perdure.testing.contract_shipping import ShippingContract
 from perdure.testing.contract_taking import TakingContract
+from perdure.testing.contract_trimming import TrimmingContract
 from perdure.testing.pen import Pen as Pen
 from perdure.testing.pen import a_run, fields, refused
 
 
 class BackendContract(
     RunsContract, InboxContract, LooksContract, NoticesContract, FeedContract, ShippingContract,
-    PurgingContract, TakingContract,
+    PurgingContract, TakingContract, TrimmingContract,
 ):  # fmt: skip
     """See the module."""
 

@@ -122,6 +122,8 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         more["epoch_min"] = item.epoch_min
     if item.release:
         more["release"] = True
+    if item.trims is not None:
+        more["trims"] = item.trims
     if item.delete_agent:
         more["delete_agent"] = True
         if item.purge:

@@ -10,7 +10,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -377,6 +377,9 @@ class PostgresBackend:
 
     def purge(self, no: int, limit: int = 500) -> bool:
         return self._writer.settled(lambda db: purging.purge(db, self._sql, no, limit))
+
+    def trim(self, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()) -> None:
+        self._writer.settled(lambda db: purging.trim(db, self._sql, no, remains, snapshots))
 
     def maintain(
         self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None

@@ -26,7 +26,7 @@ def is_plain(item: Append) -> bool:
     return item.expected is not None and item.no is not None and not (
         item.holder or item.key or item.runs or item.consumed or item.sends or item.release
         or item.then or item.snapshot or item.checkpoint or item.drop_branch or item.delete_agent
-        or item.epoch_min
+        or item.epoch_min or item.trims is not None
     )  # fmt: skip
 
 

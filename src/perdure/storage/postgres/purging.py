@@ -6,7 +6,7 @@ A role that may only append cannot purge: the owner of the tables does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure.errors import Conflict
@@ -35,6 +35,21 @@ def purge(db: Connection, sql: Mapping[str, str], no: int, limit: int) -> bool:
                 return True
         db.execute(sql["end_purge"], (no,))
     return False
+
+
+def trim(
+    db: Connection, sql: Mapping[str, str], no: int, remains: Mapping[int, bytes],
+    snapshots: Sequence[int],
+) -> None:  # fmt: skip
+    """As `Backend.trim`. Whoever appends waits: a snapshot on its way shares no leaf that goes."""
+    with db.transaction():
+        db.execute(sql["lock_log"], (no,))
+        if remains:
+            db.execute(
+                sql["trim_commits"], (list(remains), list(remains.values()), no), binary=True
+            )
+        if snapshots:
+            db.execute(sql["trim_snapshots"], {"no": no, "seqs": list(snapshots)})
 
 
 def bury(db: Connection, sql: Mapping[str, str], item: Append) -> None:

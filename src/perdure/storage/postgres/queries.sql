@@ -334,6 +334,24 @@ DELETE FROM {schema}.refs WHERE agent_no = %(no)s AND name IN (
 DELETE FROM {schema}.runs WHERE agent_no = %(no)s AND id IN (
     SELECT id FROM {schema}.runs WHERE agent_no = %(no)s LIMIT %(limit)s);
 
+-- name: lock_log
+SELECT 1 FROM {schema}.agents WHERE no = %s FOR NO KEY UPDATE;
+
+-- name: trim_commits
+UPDATE {schema}.commits c SET payload = left_over.payload
+FROM unnest(%s::bigint[], %s::bytea[]) AS left_over (seq, payload)
+WHERE c.agent_no = %s AND c.seq = left_over.seq;
+
+-- name: trim_snapshots
+WITH gone AS (
+    DELETE FROM {schema}.snapshots WHERE agent_no = %(no)s AND seq = ANY (%(seqs)s::bigint[])
+    RETURNING leaf_ids
+)
+DELETE FROM {schema}.leaves l
+WHERE l.agent_no = %(no)s AND l.id IN (SELECT unnest(leaf_ids) FROM gone) AND NOT EXISTS (
+    SELECT 1 FROM {schema}.snapshots s
+    WHERE s.agent_no = %(no)s AND s.seq <> ALL (%(seqs)s::bigint[]) AND l.id = ANY (s.leaf_ids));
+
 -- name: is_purged
 SELECT 1 FROM {schema}.agents WHERE no = %s AND purged;
 

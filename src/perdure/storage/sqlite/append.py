@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from perdure.core import chain
 from perdure.model import FINISHED
 from perdure.storage.clocks import Clock
-from perdure.storage.port import Append, Appended, Outcome, Refused
+from perdure.storage.port import Append, Appended, Outcome, Refused, StoredSnapshot
+from perdure.storage.retention import RETENTION
 from perdure.storage.sqlite.closing import closed
 from perdure.storage.sqlite.inbox import Put
 from perdure.storage.sqlite.purging import mark
@@ -142,7 +143,19 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         found = run(db, "find_agent", (item.agent, item.incarnation))
         if not found or found[0][3]:
             return Refused("gone")
+    if item.trims is not None:
+        ref = find_ref(db, item.no, RETENTION)
+        if item.trims != (ref.seq if ref is not None else 0):
+            return Refused("trimmed", ref)
+    if item.snapshot is not None and not _are_leaves_there(db, item.snapshot):
+        return Refused("leaves")
     return None
+
+
+def _are_leaves_there(db: apsw.Connection, snapshot: StoredSnapshot) -> bool:
+    shared = [leaf for leaf in snapshot.leaf_ids if leaf not in snapshot.leaves]
+    found: int = run(db, "count_there", (ids_json(shared),))[0][0] if shared else 0
+    return found == len(set(shared))
 
 
 def _is_unread(db: apsw.Connection, item: Append) -> bool:

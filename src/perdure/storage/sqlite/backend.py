@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -287,6 +287,10 @@ class SqliteBackend:
     def purge(self, no: int, limit: int = 500) -> bool:
         with self._writing() as db:
             return purging.purge(db, no, limit)
+
+    def trim(self, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()) -> None:
+        with self._writing() as db:
+            purging.trim(db, no, remains, snapshots)
 
     def maintain(
         self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None

@@ -6,6 +6,8 @@ is written next. A part is small: its transaction is over before a writer notice
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import apsw
 
 from perdure.errors import Conflict
@@ -82,6 +84,23 @@ def _in_part(sizes: list[tuple[int, int]]) -> list[int]:
         part.append(at)
         total += size
     return part
+
+
+def trim(
+    db: apsw.Connection, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int]
+) -> None:
+    """As `Backend.trim`, in the transaction that is open."""
+    for seq, data in remains.items():
+        do(db, "trim_commit", (place(no, seq), data))
+    gone: set[int] = set()
+    for seq in snapshots:
+        for _, packed in run(db, "list_snapshots", (place(no, seq), place(no, seq), 1)):
+            gone.update(unpack_ids(packed))
+        do(db, "purge_snapshot", (place(no, seq),))
+    if gone:
+        for (packed,) in run(db, "leaf_ids", span(no)):
+            gone.difference_update(unpack_ids(packed))
+        do(db, "purge_leaves", (ids_json(gone),))
 
 
 def bury(db: apsw.Connection, item: Append) -> None:

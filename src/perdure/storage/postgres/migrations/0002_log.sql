@@ -237,6 +237,20 @@ BEGIN
     IF p_expected IS NULL AND p_deleted THEN
         RETURN '{"why": "gone"}';
     END IF;
+    IF p_more ? 'trims' AND (p_more ->> 'trims')::bigint <> coalesce((
+        SELECT r.seq FROM {schema}.refs r WHERE r.agent_no = p_agent_no AND r.name = '@retention'
+    ), 0) THEN
+        RETURN '{"why": "trimmed"}';
+    END IF;
+    IF p_more ? 'manifest' AND EXISTS (
+        SELECT 1 FROM jsonb_array_elements_text(p_more -> 'leaf_ids') i WHERE NOT EXISTS (
+            SELECT 1 FROM jsonb_array_elements(p_more -> 'leaves') l WHERE l ->> 0 = i
+        ) AND NOT EXISTS (
+            SELECT 1 FROM {schema}.leaves l WHERE l.agent_no = p_agent_no AND l.id = i::bigint
+        )
+    ) THEN
+        RETURN '{"why": "leaves"}';
+    END IF;
     RETURN NULL;
 END $$;
 
@@ -477,24 +491,4 @@ BEGIN
         ) a;
         RETURN NEXT;
     END LOOP;
-END $$;
-
--- The agent's number if exactly this commit is in the log, else NULL. It waits for whoever is at
--- the log still, be it our own attempt whose connection was lost; and because it locks a row, its
--- own COMMIT is durable (and replicated) only when that commit is.
-CREATE FUNCTION {schema}.landed_1(
-    p_durable boolean, p_agent text, p_agent_no bigint, p_incarnation bigint, p_seq bigint,
-    p_header bytea
-) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v_no bigint;
-BEGIN
-    PERFORM {schema}.durable_1(p_durable);
-    SELECT a.no INTO v_no FROM {schema}.agents a
-        WHERE a.no = p_agent_no
-           OR (p_agent_no IS NULL AND a.name = p_agent AND a.incarnation = p_incarnation)
-        FOR NO KEY UPDATE;
-    PERFORM 1 FROM {schema}.commits c
-        WHERE c.agent_no = v_no AND c.seq = p_seq AND c.header = p_header;
-    RETURN CASE WHEN FOUND THEN v_no END;
 END $$;

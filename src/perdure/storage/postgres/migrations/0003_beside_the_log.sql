@@ -128,6 +128,26 @@ BEGIN
     PERFORM pg_logical_emit_message(true, 'perdure', 'flush');
 END $$;
 
+-- The agent's number if exactly this commit is in the log, else NULL. It waits for whoever is at
+-- the log still, be it our own attempt whose connection was lost; and because it locks a row, its
+-- own COMMIT is durable (and replicated) only when that commit is.
+CREATE FUNCTION {schema}.landed_1(
+    p_durable boolean, p_agent text, p_agent_no bigint, p_incarnation bigint, p_seq bigint,
+    p_header bytea
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_no bigint;
+BEGIN
+    PERFORM {schema}.durable_1(p_durable);
+    SELECT a.no INTO v_no FROM {schema}.agents a
+        WHERE a.no = p_agent_no
+           OR (p_agent_no IS NULL AND a.name = p_agent AND a.incarnation = p_incarnation)
+        FOR NO KEY UPDATE;
+    PERFORM 1 FROM {schema}.commits c
+        WHERE c.agent_no = v_no AND c.seq = p_seq AND c.header = p_header;
+    RETURN CASE WHEN FOUND THEN v_no END;
+END $$;
+
 -- A commit of another store, as append_1. Its agent is found by name and number, leases are not
 -- looked at.
 CREATE FUNCTION {schema}.ship_1(

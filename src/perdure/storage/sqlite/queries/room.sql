@@ -41,6 +41,12 @@ SELECT id, length(data) FROM leaves WHERE id IN (SELECT value FROM json_each(?))
 -- name: purge_leaves
 DELETE FROM leaves WHERE id IN (SELECT value FROM json_each(?));
 
+-- name: count_there
+SELECT count(*) FROM leaves WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: trim_commit
+UPDATE commits SET payload = ?2 WHERE id = ?1;
+
 -- name: purge_snapshot
 DELETE FROM snapshots WHERE id = ?;
 

@@ -1,0 +1,64 @@
+"""Which commit of a log a caller means: by its seq, a name, or a moment."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+
+from perdure.errors import NotFound
+from perdure.model import from_micros
+from perdure.storage.reader import LogReader
+
+Where = int | str | datetime
+"""A commit: its seq, the name of a checkpoint or of a branch (its head), or a moment."""
+
+
+def resolve(reader: LogReader, branch: str, where: Where) -> int:
+    """Its seq.
+
+    Args:
+        branch: of which a moment is meant.
+
+    Raises:
+        NotFound: there is none such; naming those that there are.
+        ValueError: a naive datetime. TypeError: nothing that names a commit.
+    """
+    if isinstance(where, str):
+        return reader.ref(where).seq
+    if isinstance(where, datetime):
+        return reader.at_time(branch, where)
+    if not isinstance(where, int):
+        raise TypeError(_no_place(reader.name, where))
+    if isinstance(where, bool) or not 1 <= where <= reader.last_seq():
+        raise NotFound(
+            "there is no such commit", target=reader.target(where),
+            hint=f"its log goes from 1 to {reader.last_seq()}",
+        )  # fmt: skip
+    return where
+
+
+def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
+    """The earliest commit that stays where what is before a place or a moment is to go: that whose
+    state was the last one then.
+
+    Args:
+        before: an age, too.
+        now: the store's clock, in microseconds since 1970.
+
+    Raises:
+        As `resolve`. ValueError: a negative age.
+    """
+    if isinstance(before, timedelta):
+        if before < timedelta(0):
+            raise ValueError(f"{reader.target()}: nothing is {before} old, that is to come")
+        before = from_micros(now) - before
+    if isinstance(before, datetime):
+        return max(1, reader.last_at(before))
+    return resolve(reader, "", before)
+
+
+def _no_place(agent: str, where: object) -> str:
+    """What to say where something is given as a commit that names none."""
+    problem = f"agent {agent!r}: {where!r:.60} names no commit; "
+    if isinstance(where, date):
+        return problem + "a day has many moments: datetime(…, tzinfo=UTC) is one"
+    return problem + "say its seq (an int), a checkpoint's or branch's name, or a datetime"

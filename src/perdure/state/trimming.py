@@ -1,0 +1,282 @@
+"""Retention of a living log: what was before a commit goes, on purpose, and the log says so (I7).
+
+The headers stay, all of them: so the chain is proved as before, and why each commit was made can be
+read. Payloads go. What is needed from before the horizon stays: the first commit; what the rows of
+runs, names and copies are rebuilt from; tool calls in doubt; and, whole, each state that something
+reads or builds on: those of heads and checkpoints, and those from which a path crosses the horizon.
+
+First a commit on the branch `@retention` says what goes, and what the states that stay hash to.
+Then those states are stored in place of their commits' payloads, and the others are removed, part
+by part. Killed anywhere, the next call goes on. Who builds on something old, says in his commit
+which word of retention he knows (`Append.trims`): nothing is built on what is about to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.core import chain, remains
+from perdure.core.chances import chances
+from perdure.core.names import check_cause
+from perdure.errors import Conflict, Corrupt
+from perdure.model import Cause, Commit
+from perdure.state.checkpoints import state_hash
+from perdure.state.context import Context
+from perdure.state.purging import COPIED, needed_by
+from perdure.storage.port import Backend
+from perdure.storage.proposals import Extras, Proposal
+from perdure.storage.reader import SEQ_END, Folded, LogReader
+from perdure.storage.retention import RETENTION, Trim, stretches
+
+THREAD = "lg"
+"""The record of a LangGraph checkpoint."""
+
+PART = 500
+"""Payloads that go in one transaction, while writers wait."""
+
+Stays = tuple[set[int], set[int]]
+"""Seqs whose states stay, and seqs whose payloads do."""
+
+
+def keep_no_more(horizon: int) -> Stays:
+    """For logs of which all that stays can be told by their names."""
+    return set(), set()
+
+
+class Trimmed(Struct, frozen=True):
+    """What retention did to one agent.
+
+    Attributes:
+        before: commits before this one were to go; the earliest that something held.
+        removed: how many payloads went, now.
+        bases: how many states from before it stay.
+        freed: bytes of payloads, snapshots and leaves that this made free in the store.
+        seq: of the commit that says so; 0: there was nothing to remove.
+    """
+
+    agent: str
+    before: int
+    removed: int = 0
+    bases: int = 0
+    freed: int = 0
+    seq: int = 0
+
+
+def trim(
+    context: Context, reader: LogReader, before: int,
+    also: Callable[[int], Stays] | None = None,
+) -> Trimmed:  # fmt: skip
+    """Remove what is before a commit.
+
+    An unfinished run holds all since its current turn began.
+
+    Args:
+        also: what else must stay, for who knows more of this log than its names: given the horizon,
+            seqs of states and of payloads before it. It may refuse with a `Conflict`.
+
+    Raises:
+        Conflict: a copy reads this log; or others built on what was to go, time and again.
+    """
+    for _ in chances():
+        _refuse_copied(context.backend, reader)
+        scan = _Scan(reader, min(before, _held(context.backend, reader)))
+        if also is None and scan.is_thread:
+            raise Conflict(
+                "is a LangGraph thread, which has more than its branches' heads to keep",
+                target=reader.target(), hint="PerdureSaver.trim, or `perdure trim`, does that",
+            )  # fmt: skip
+        word = scan.word(context.backend, *(also or keep_no_more)(scan.horizon))
+        if not scan.unsaid and not any(map(scan.is_worth_it, word.seqs())):
+            return Trimmed(reader.name, scan.horizon)
+        try:
+            said = _say(context, reader, word)
+        except Conflict:  # somebody else just did
+            continue
+        if _stands(context.backend, reader, said, scan):
+            return _carry_out(context.backend, reader, said)
+    raise Conflict(
+        "others go on from what was to be removed", target=reader.target(),
+        hint="nothing was removed; make the call again",
+    )  # fmt: skip
+
+
+def _held(backend: Backend, reader: LogReader) -> int:
+    """The earliest commit that an unfinished run reads when it is taken up again."""
+    runs = backend.runs(agent=reader.name, unfinished=True)
+    return min((run.turn_at for run in runs if run.agent_no == reader.no), default=SEQ_END)
+
+
+def _refuse_copied(backend: Backend, reader: LogReader) -> None:
+    info = backend.agent(reader.name, reader.incarnation)
+    user = needed_by(backend, info) if info is not None else None
+    if user is not None:
+        raise Conflict(
+            f"its log is read by {user!r}, a copy of it", target=reader.target(),
+            hint="delete the copy first, or keep the history for as long as it lives",
+        )  # fmt: skip
+
+
+class _Scan:
+    """One look at the whole log: what is before the horizon, and what of it must stay.
+
+    Attributes:
+        horizon: not before what is gone already.
+        unsaid: whether something is gone of which the log does not say so, as in a store that was
+            restored as of a moment before it was said.
+        is_thread: whether it is a framework's, whose adapter knows what must stay.
+        end: seq of the last commit that was there.
+    """
+
+    def __init__(self, reader: LogReader, horizon: int) -> None:
+        self._reader = reader
+        self.horizon = horizon
+        self.end = 0
+        self._done: set[int] = set()
+        self._stay: set[int] = {1}
+        self._parents: list[tuple[int, ...]] = []
+        self._in_doubt: dict[tuple[str, str], int] = {}
+        self.is_thread = False
+        gone: list[int] = []
+        for commit in reader.commits():
+            self._note(commit)
+            if commit.trimmed:
+                gone.append(commit.seq)
+        said = reader.trim() if gone else None
+        self.unsaid = not all(said is not None and said.has_removed(seq) for seq in gone)
+        self.horizon = min(max(horizon, said.before if said is not None else 1), self.end)
+
+    def is_worth_it(self, seq: int) -> bool:
+        """Whether a commit's payload is there, and more than what was said of such before."""
+        return seq not in self._done
+
+    def _note(self, commit: Commit) -> None:
+        self.end = commit.seq
+        self._parents.append(commit.parents)
+        if commit.trimmed or commit.branch == RETENTION:
+            self._done.add(commit.seq)
+        elif any(_stays(record) for record in commit.records):
+            self._stay.add(commit.seq)
+        for record in commit.records:
+            call = str(record.get("run")), str(record.get("place"))
+            if record["t"] == "intent":
+                self._in_doubt[call] = commit.seq
+            elif record["t"] == THREAD:
+                self.is_thread = True
+            elif record["t"] in ("outcome", "cancelled"):
+                self._in_doubt.pop(call, None)
+
+    def word(self, backend: Backend, states: set[int], payloads: set[int]) -> Trim:
+        """What is to be said in the log, but for its place there."""
+        named = {
+            ref.seq for ref in backend.refs(self._reader.no)
+            if not ref.deleted and ref.name != RETENTION
+        }  # fmt: skip
+        crossed = {seq for parents in self._parents[self.horizon - 1 :] for seq in parents}
+        bases = {seq for seq in named | crossed | states if 1 < seq < self.horizon}
+        stay = self._stay | set(self._in_doubt.values()) | payloads | bases
+        removed = stretches(seq for seq in range(1, self.horizon) if seq not in stay)
+        hashes = {folded.seq: state_hash(folded.state) for folded in _fold(self._reader, bases)}
+        return Trim(0, self.horizon, removed, hashes)
+
+
+def _stays(record: Mapping[str, Any]) -> bool:
+    """Whether something beside the log is rebuilt from it, or a run looks for it at any age."""
+    kind = record["t"]
+    return (
+        (kind.startswith("run-") and kind != "run-progress")
+        or (kind == "outcome" and record.get("by") == "person")
+        or kind in ("checkpoint", "branch-deleted", "agent-deleted", COPIED)
+        or "child" in record
+    )
+
+
+def _fold(reader: LogReader, seqs: Iterable[int]) -> Iterable[Folded]:
+    """The states at some commits, by the log alone, each on from the one before where it can."""
+    known: Folded | None = None
+    for seq in sorted(seqs):
+        known = reader.fold(seq, snapshots_too=False, known=known)
+        yield known
+
+
+def _say(context: Context, reader: LogReader, word: Trim) -> Trim:
+    """Commit it; durable when this returns.
+
+    Raises:
+        Conflict: somebody else just did.
+    """
+    before = reader.trim()
+    first = reader.commit(1)
+    cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
+    check_cause(cause)
+    # Each begins at the first commit, which stays: else the second would need the state of the one
+    # before it.
+    draft = chain.Draft(
+        reader.name, reader.incarnation, RETENTION, (1,), first.schema_id, first.schema_version,
+        context.executor, 0, cause, chain.pack_payload((), [word.record()]),
+    )  # fmt: skip
+    extras = Extras(sync=True, trims=before.at if before is not None else 0)
+    expected = before.at if before is not None else None
+    made = context.submit(Proposal(draft, extras, no=reader.no, expected=expected))
+    return Trim(made.seq, word.before, word.removed, word.bases)
+
+
+def _stands(backend: Backend, reader: LogReader, said: Trim, scan: _Scan) -> bool:
+    """Whether nothing came between the look and the word that needs what is to go. From the word
+    on, nothing can."""
+    if _held(backend, reader) < said.before:
+        return False
+    for commit in reader.commits(scan.end + 1, said.at - 1):
+        if not all(map(said.keeps_state, commit.parents)):
+            return False
+    _refuse_copied(backend, reader)
+    return True
+
+
+def carry_out(backend: Backend, reader: LogReader, said: Trim) -> int:
+    """Remove what the log says that it lacks; how many payloads went. May be done again.
+
+    Raises:
+        Corrupt: a state that is to stay is not the one that was said to.
+    """
+    _keep_bases(backend, reader, said)
+    snapshots = [seq for seq in reader.snapshot_seqs() if seq < said.before]
+    for start in range(0, len(snapshots), PART):
+        backend.trim(reader.no, {}, snapshots[start : start + PART])
+    found = 0
+    for start, end in said.parts(PART):
+        rows = backend.read(reader.no, start, end)
+        part = {row.seq: remains.REMOVED for row in rows if row.payload != remains.REMOVED}
+        if part:
+            backend.trim(reader.no, part)
+        found += len(part)
+    return found
+
+
+def _keep_bases(backend: Backend, reader: LogReader, said: Trim) -> None:
+    for folded in _fold(reader, said.bases):
+        (row,) = backend.read(reader.no, folded.seq, folded.seq)
+        if row.payload.startswith(remains.MAGIC):
+            continue
+        found, wanted = state_hash(folded.state), said.bases[folded.seq]
+        if found != wanted:
+            raise Corrupt(
+                f"its state hashes to {found}, and is to be kept as {wanted}",
+                target=reader.target(folded.seq), hint=chain.HINT,
+            )  # fmt: skip
+        kept = remains.write_base(row.payload, folded.state)
+        backend.trim(reader.no, {folded.seq: kept})
+
+
+def _carry_out(backend: Backend, reader: LogReader, said: Trim) -> Trimmed:
+    before = _size(backend, reader)
+    removed = carry_out(backend, reader, said)
+    freed = max(0, before - _size(backend, reader))
+    return Trimmed(reader.name, said.before, removed, len(said.bases), freed, said.at)
+
+
+def _size(backend: Backend, reader: LogReader) -> int:
+    sizes = backend.maintain("sizes", no=reader.no)
+    return sizes.payload_bytes + sizes.snapshot_bytes + sizes.leaf_bytes

@@ -1,0 +1,93 @@
+"""What retention removed of a log, as the log itself says it (I7).
+
+Its branch `@retention` has a commit for each time; the latest tells of all that was removed until
+then. It is in the log before anything is removed: a reader, and whoever is to go on after a crash,
+finds there what is gone, and which states were kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.core import chain
+from perdure.errors import Corrupt
+from perdure.model import Commit
+
+RETENTION = "@retention"
+TRIMMED = "trimmed"
+
+
+class Trim(Struct, frozen=True):
+    """One word of the log on what is gone.
+
+    Attributes:
+        at: seq of the commit that says it.
+        before: what is gone was before this seq.
+        removed: first and last of each stretch of commits whose payloads are removed, ascending.
+        bases: by seq, the hashes of the states that stayed.
+    """
+
+    at: int
+    before: int
+    removed: tuple[tuple[int, int], ...]
+    bases: Mapping[int, str]
+
+    def has_removed(self, seq: int) -> bool:
+        """Whether a commit's payload is removed, or is about to be."""
+        place = bisect_right(self.removed, (seq, 1 << 62)) - 1
+        return place >= 0 and seq <= self.removed[place][1]
+
+    def seqs(self) -> Iterator[int]:
+        """Of all commits whose payloads are removed."""
+        for first, last in self.removed:
+            yield from range(first, last + 1)
+
+    def parts(self, size: int) -> Iterator[tuple[int, int]]:
+        """The same as stretches of so many at most."""
+        for first, last in self.removed:
+            for start in range(first, last + 1, size):
+                yield start, min(start + size - 1, last)
+
+    def keeps_state(self, seq: int) -> bool:
+        """Whether the state at a commit stays: the first one's always does."""
+        return seq >= self.before or seq == 1 or seq in self.bases
+
+    def record(self) -> dict[str, Any]:
+        """As `read` takes it."""
+        return {
+            "t": TRIMMED, "before": self.before, "removed": [list(one) for one in self.removed],
+            "bases": [[seq, digest] for seq, digest in sorted(self.bases.items())],
+        }  # fmt: skip
+
+
+def stretches(seqs: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Ascending seqs as first and last of each stretch."""
+    found: list[tuple[int, int]] = []
+    for seq in seqs:
+        if found and found[-1][1] == seq - 1:
+            found[-1] = found[-1][0], seq
+        else:
+            found.append((seq, seq))
+    return tuple(found)
+
+
+def trim_of(commit: Commit) -> Trim:
+    """What a commit on the branch `@retention` says.
+
+    Raises:
+        Corrupt: it says nothing of that.
+    """
+    for record in commit.records:
+        if record.get("t") == TRIMMED:
+            return Trim(
+                commit.seq, record["before"], tuple((a, b) for a, b in record["removed"]),
+                dict(record["bases"]),
+            )  # fmt: skip
+    raise Corrupt(
+        "does not say what was removed",
+        target=f"agent {commit.agent!r}, commit {commit.seq}", hint=chain.HINT,
+    )  # fmt: skip
