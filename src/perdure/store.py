@@ -35,18 +35,11 @@ from perdure.model import (
 )
 from perdure.state.context import Context
 from perdure.state.family import to_children, to_parents
-from perdure.state.foreign import ForeignLog as ForeignLog
-from perdure.state.foreign import ForeignLogs as ForeignLogs
-from perdure.state.foreign import Held as Held
-from perdure.state.foreign import KeyUsedError as KeyUsedError
-from perdure.state.foreign import moved as moved
 from perdure.state.notes import note
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
 from perdure.state.portable import read_file as read_file
 from perdure.state.projections import DELETED
-from perdure.state.purging import COPIED as COPIED
-from perdure.state.purging import COPIES as COPIES
 from perdure.state.purging import Purged, purge_name, sweep
 from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log
@@ -438,11 +431,6 @@ class Store:
     def flush(self) -> None:
         """Make everything that was acknowledged durable, whatever the store's durability."""
         self._context.backend.maintain("flush")
-
-
-def foreign_logs(store: Store, schema_id: str, version: tuple[int, int]) -> ForeignLogs:
-    """The agents of a framework's schema, for an adapter that works out states by itself."""
-    return ForeignLogs(store._context, schema_id, version)
 
 
 class Options:

@@ -18,6 +18,7 @@ LAYERS = (
     ("engine",),
     ("agents",),  # with store.py the public sync API; the store hands out agents
     ("store", "replication"),
+    ("adapters",),  # what integrations stand on
     ("aio",),
     ("",),  # perdure/__init__.py, the public names
     ("cli", "server", "integrations", "__main__"),

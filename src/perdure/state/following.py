@@ -25,7 +25,9 @@ def newer_commits(
     for commit in reader.ancestors(head):
         if commit.seq <= seq:
             return newer[::-1] if commit.seq == seq else None
-        if len(newer) == FOLLOW_MAX or (commit.schema_id, commit.schema_version) != schema:
+        if commit.trimmed or len(newer) == FOLLOW_MAX:
+            return None
+        if (commit.schema_id, commit.schema_version) != schema:
             return None
         newer.append(commit)
     return None

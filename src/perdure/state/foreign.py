@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -20,8 +21,10 @@ from perdure.core.values import Plain
 from perdure.errors import StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Cause, Commit
 from perdure.state.context import Context
+from perdure.state.places import Where, horizon
 from perdure.state.purging import Purged, sweep
 from perdure.state.snapshotting import SinceSnapshot
+from perdure.state.trimming import Stays, Trimmed, trim
 from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import LogReader
 from perdure.storage.refusals import KeyUsedError as KeyUsedError
@@ -248,6 +251,13 @@ class ForeignLog:
         info = self.info
         proposal.snapshot, stored = since.write(state, info.name, info.incarnation, parent)
         return stored
+
+    def trim(self, before: Where | timedelta, stays: Callable[[int], Stays]) -> Trimmed:
+        """Remove what is before a commit, a moment, or of an age; see `trimming.trim`."""
+        context = self._logs.context
+        return trim(
+            context, self._reader, horizon(self._reader, before, context.backend.now()), stays
+        )
 
     def begin(self, seq: int) -> Held:
         """The place of a commit, for one that replaces the whole state behind it."""

@@ -26,7 +26,7 @@ from perdure.model import Cause, Commit
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
 from perdure.state.purging import COPIED, needed_by
-from perdure.storage.port import Backend
+from perdure.storage.port import Backend, StoredCommit
 from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import SEQ_END, Folded, LogReader
 from perdure.storage.retention import RETENTION, Trim, stretches
@@ -246,13 +246,24 @@ def carry_out(backend: Backend, reader: LogReader, said: Trim) -> int:
     for start in range(0, len(snapshots), PART):
         backend.trim(reader.no, {}, snapshots[start : start + PART])
     found = 0
-    for start, end in said.parts(PART):
-        rows = backend.read(reader.no, start, end)
-        part = {row.seq: remains.REMOVED for row in rows if row.payload != remains.REMOVED}
+    for start in range(1, said.before, PART):
+        part: dict[int, bytes] = {}
+        for row in backend.read(reader.no, start, min(start + PART, said.before) - 1):
+            left = _left_of(row, said, reader.target(row.seq))
+            if left != row.payload:
+                part[row.seq] = left
         if part:
             backend.trim(reader.no, part)
-        found += len(part)
+        found += sum(left == remains.REMOVED for left in part.values())
     return found
+
+
+def _left_of(row: StoredCommit, said: Trim, target: str) -> bytes:
+    if said.has_removed(row.seq):
+        return remains.REMOVED
+    if row.payload.startswith(remains.MAGIC) and row.seq not in said.bases:
+        return remains.payload_of(row.payload, target)  # its state stayed for an earlier time
+    return row.payload
 
 
 def _keep_bases(backend: Backend, reader: LogReader, said: Trim) -> None:

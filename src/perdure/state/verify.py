@@ -109,6 +109,8 @@ class _Walk:
         self.runs = RunRows()
 
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
+        if commit.trimmed:
+            self._check_said(commit)
         if self._trim is None or self._trim.keeps_state(commit.seq):
             state = self._state_at(commit)
             self._heads[commit.branch] = commit.seq, state
@@ -118,8 +120,6 @@ class _Walk:
                 self._check_snapshot(commit, state)
         else:  # what it was made of is gone, or about to be
             self._heads.pop(commit.branch, None)
-        if commit.trimmed:
-            self._check_said(commit)
         self.refs[commit.branch] = ("branch", commit.seq, False)
         self.runs.after(commit)
         for record in commit.records:

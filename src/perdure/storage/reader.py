@@ -339,7 +339,13 @@ class LogReader:
         )  # fmt: skip
 
     def apply(self, state: Plain, commit: Commit) -> Plain:
-        """Fold one commit's delta into a state, in place."""
+        """Fold one commit's delta into a state, in place.
+
+        Raises:
+            NotFound: retention removed it. Corrupt: it does not fit.
+        """
+        if commit.trimmed:
+            raise self.trimmed(commit.seq)
         try:
             return ops.fold(state, commit.delta)
         except OpError as error:

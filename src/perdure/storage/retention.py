@@ -46,12 +46,6 @@ class Trim(Struct, frozen=True):
         for first, last in self.removed:
             yield from range(first, last + 1)
 
-    def parts(self, size: int) -> Iterator[tuple[int, int]]:
-        """The same as stretches of so many at most."""
-        for first, last in self.removed:
-            for start in range(first, last + 1, size):
-                yield start, min(start + size - 1, last)
-
     def keeps_state(self, seq: int) -> bool:
         """Whether the state at a commit stays: the first one's always does."""
         return seq >= self.before or seq == 1 or seq in self.bases

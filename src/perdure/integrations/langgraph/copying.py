@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perdure.adapters import COPIED, COPIES, ForeignLogs
 from perdure.core.chances import chances
 from perdure.core.diff import diff
 from perdure.core.values import Plain
@@ -10,7 +11,6 @@ from perdure.integrations.langgraph import changes
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.view import View
 from perdure.model import AgentInfo, Cause
-from perdure.store import COPIED, COPIES, ForeignLogs
 
 
 def copy_thread(logs: ForeignLogs, source: Thread, target: str) -> None:

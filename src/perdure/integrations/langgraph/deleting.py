@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
+from perdure.adapters import ForeignLogs
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.integrations.langgraph.thread import Thread
-from perdure.store import ForeignLogs, Store
+from perdure.store import Store
 
 PURGE_S = 0.020
 """How long one call may purge. A thread of 1,000 messages takes less."""

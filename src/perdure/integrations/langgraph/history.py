@@ -8,6 +8,7 @@ from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from perdure.core.ops import Delete, Op, Set
 from perdure.core.values import Plain
+from perdure.errors import NotFound
 from perdure.integrations.langgraph.changes import VALUES
 from perdure.integrations.langgraph.reading import settled
 from perdure.integrations.langgraph.record import record_of
@@ -36,6 +37,12 @@ def delta_history(
         found = None if parent is None else thread.find_hidden(namespace, parent)
         if found is None:
             break
+        if found.view.is_trimmed(found.seq):
+            raise NotFound(
+                "the writes that its value is made of were removed by retention",
+                target=f"thread {thread.name!r}, channels {', '.join(left)}",
+                hint="take the thread from a copy of the store from before that",
+            )  # fmt: skip
         _collect(coder, thread, found, namespace, left, writes)
         values = presence.values_of(found, left)
         for channel in values:

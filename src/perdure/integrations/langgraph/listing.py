@@ -110,7 +110,7 @@ def _spots(
     heap: list[Spot] = []
     for commit in views[rank].commits():
         key = names.read_checkpoint_key(commit.cause.key)
-        if key is None or not _fits(wanted, *key):
+        if key is None or commit.trimmed or not _fits(wanted, *key):
             continue
         heappush(heap, Spot(thread, views, rank, commit, *key))
         if len(heap) > WINDOW and not late:
@@ -175,6 +175,8 @@ class Teller:
             if state is not None or path[-1].parent == 0:
                 break
             path.append(view.log.commit(path[-1].parent))
+            if path[-1].trimmed:  # from there on nobody knows what changed
+                break
         if state is None:
             state, path = view.log.at(commit.seq).state, []
         for one in reversed(path):

@@ -109,6 +109,13 @@ def thread_id_of(config: Mapping[str, Any] | None) -> str:
     return str(found)
 
 
+def has_namespace(config: Mapping[str, Any] | None) -> bool:
+    """Whether a config names one, be it that of the graph itself."""
+    return (
+        config is not None and (config.get("configurable") or {}).get("checkpoint_ns") is not None
+    )
+
+
 def namespace_of(config: Mapping[str, Any] | None) -> str:
     found = _configurable(config).get("checkpoint_ns")
     return "" if found is None or found == "" else text_of(found, "checkpoint_ns")

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.adapters import Held
 from perdure.core.values import Plain
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.changes import Sources
 from perdure.integrations.langgraph.view import Tip, View
-from perdure.store import Held
 
 
 class Line(Struct):

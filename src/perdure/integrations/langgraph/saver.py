@@ -8,6 +8,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from heapq import merge
 from itertools import islice
 from types import TracebackType
@@ -26,6 +27,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 import perdure
+from perdure.adapters import Trimmed, Where, foreign_logs
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.calm import Calm
@@ -48,11 +50,12 @@ from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.removing import keep_latest, remove_runs
 from perdure.integrations.langgraph.requests import Put
 from perdure.integrations.langgraph.thread import OnRace, Thread
+from perdure.integrations.langgraph.trimming import trim_thread
 from perdure.integrations.langgraph.values import Coder, strict
 from perdure.integrations.langgraph.versions import next_version
 from perdure.integrations.langgraph.view import Write, parent_of
 from perdure.model import Durability
-from perdure.store import Store, foreign_logs
+from perdure.store import Store
 
 THREADS_KEPT = 64
 """Threads of which something is in memory; the least recently used one is forgotten."""
@@ -303,7 +306,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             As `get_tuple`.
         """
         wanted = Wanted(
-            names.namespace_of(config) if _has_namespace(config) else None,
+            names.namespace_of(config) if names.has_namespace(config) else None,
             names.checkpoint_id_of(config), names.checkpoint_id_of(before), filter,
         )  # fmt: skip
         found: Iterator[Entry]
@@ -389,6 +392,24 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             else:
                 keep_latest(self._thread(str(thread_id)))
 
+    def trim(
+        self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
+        passing: Collection[str] = (),
+    ) -> builtins.list[Trimmed]:  # fmt: skip
+        """Remove the history of threads for good, as `perdure.Agent.trim`: checkpoints before a
+        moment or of an age, but the latest of each line of each namespace, with the writes for it.
+
+        Args:
+            thread_ids: of these threads; None: of all.
+            passing: channels of yours in which no value stays between steps (`EphemeralValue`).
+
+        Raises:
+            Conflict: a copy reads the thread; or a channel of it is stored as deltas.
+        """
+        threads = self._all() if thread_ids is None else map(self._thread, map(str, thread_ids))
+        found = (trim_thread(thread, before, passing) for thread in builtins.list(threads))
+        return [one for one in found if one is not None]
+
     def get_next_version(self, current: Any, channel: Any = None) -> Any:
         """The version after `current`, of the same type; see `versions.next_version`."""
         return next_version(current)
@@ -464,15 +485,16 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         """As `prune`."""
         await self._logs.in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
+    async def atrim(
+        self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
+        passing: Collection[str] = (),
+    ) -> builtins.list[Trimmed]:  # fmt: skip
+        """As `trim`."""
+        return await self._logs.in_thread(self.trim, before, thread_ids, passing=passing)
+
 
 _STATE = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
 """What of a checkpoint is not in its record: the state, and the id, which is in the key."""
-
-
-def _has_namespace(config: RunnableConfig | None) -> bool:
-    return (
-        config is not None and (config.get("configurable") or {}).get("checkpoint_ns") is not None
-    )
 
 
 __all__ = ["PerdureSaver"]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Literal
 
+from perdure.adapters import ForeignLogs, Held, KeyUsedError, moved
 from perdure.core.chances import chances
 from perdure.core.values import Plain, same
 from perdure.errors import Conflict, NotFound, SchemaError
@@ -35,7 +36,6 @@ from perdure.integrations.langgraph.view import (
     writes_in,
 )
 from perdure.model import Cause
-from perdure.store import ForeignLogs, Held, KeyUsedError, moved
 
 LINES_KEPT = 4
 """Lines of one thread whose state is in memory."""
@@ -68,10 +68,10 @@ class Thread:
         """The thread's logs as they are now: its own first. None where it is not there."""
         info = self._logs.look(self.name)
         if info is None or info.deleted:
-            self._forget()
+            self.forget()
             return []
         if not self._views or self._views[0].log.info.no != info.no:
-            self._forget()
+            self.forget()
             log = self._logs.log(info)
             self._check_schema(log.commit(1).schema_id)
             self._views = views_of(self._logs, log)
@@ -96,7 +96,8 @@ class Thread:
                 target=f"agent {self.name!r}", hint="give the thread another id",
             )  # fmt: skip
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Drop what is in memory."""
         self._views, self._end = [], 0
         self._lines.clear()
 
@@ -132,7 +133,9 @@ class Thread:
         if checkpoint_id is None:
             return self._latest(views, removals, namespace)
         found = self._find_any(views, namespace, checkpoint_id)
-        if found is None or is_removed(removals, found.view.log, namespace, found.seq):
+        if found is None or found.view.is_trimmed(found.seq):
+            return None
+        if is_removed(removals, found.view.log, namespace, found.seq):
             return None
         tips = found.view.tips(namespace)
         found.tip = next((tip for tip in tips if tip.at == found.seq), None)
@@ -152,20 +155,20 @@ class Thread:
         best: Found | None = None
         for view in views:
             for tip in view.tips(namespace):
-                found = self._standing(view, removals, namespace, tip)
+                found = self.standing(view, removals, namespace, tip)
                 if found is not None and (best is None or found.id > best.id):
                     best = found
         return best
 
     @staticmethod
-    def _standing(view: View, removals: dict[str, Any], namespace: str, tip: Tip) -> Found | None:
+    def standing(view: View, removals: dict[str, Any], namespace: str, tip: Tip) -> Found | None:
         """The last checkpoint of a line that is not removed."""
         if tip.at and not is_removed(removals, view.log, namespace, tip.at):
             return Found(view, tip.at, tip.id, tip)
         seq = view.log.commit(tip.at).parent if tip.at else 0
         while seq:
             one = view.tip_at(namespace, tip.branch, seq)
-            if not one.at:
+            if not one.at or view.is_trimmed(one.at):
                 return None
             if not is_removed(removals, view.log, namespace, one.at):
                 return Found(view, one.at, one.id)
@@ -228,7 +231,7 @@ class Thread:
                 self._views[0].forget()
                 self._lines.pop(place.branch, None)
             except NotFound:
-                self._forget()
+                self.forget()
         raise self.too_busy()
 
     def too_busy(self) -> Conflict:
@@ -265,7 +268,7 @@ class Thread:
             )
         except Conflict:
             return False
-        self._forget()
+        self.forget()
         self._views, self._end = [View(log)], held.seq
         self._views[0].put_tip("", Tip("main", held.seq, held.seq, put.id, 0, True))
         self._keep("main", Line(held, sources))
@@ -376,10 +379,11 @@ class Thread:
         if known is None:
             return False
         _, state, _ = changes.begin(coder, put.checkpoint)
+        there = view.log.at(known).state
         before = record_of(view.log.commit(known))
         as_before = [parent_of(view, before), before["rest"], before["metadata"]]
         as_now = [put.parent, put.rest, put.metadata]
-        if same(as_now, as_before) and same(view.log.at(known).state, state):
+        if same(as_now, as_before) and same(there, state):
             return True
         parent = view.find(put.namespace, put.parent) if put.parent is not None else None
         number = view.puts(put.namespace, put.id) + 1
@@ -457,7 +461,7 @@ class Thread:
             except Conflict:
                 view.forget()
             except NotFound:
-                self._forget()
+                self.forget()
         raise self.too_busy()
 
     def _append_writes(

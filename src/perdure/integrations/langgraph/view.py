@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.adapters import COPIED, COPIES, ForeignLog, ForeignLogs
 from perdure.core.values import Plain
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.record import malformed, record_of
 from perdure.model import Commit
-from perdure.store import COPIED, COPIES, ForeignLog, ForeignLogs
 
 WRITES = "lg-writes"
 """What a record of ours is, in its `t`, beside those of checkpoints."""
@@ -95,6 +95,10 @@ class View:
         while self.log.key(names.checkpoint_key(namespace, checkpoint_id, number)):
             number += 1
         return number - 1
+
+    def is_trimmed(self, seq: int) -> bool:
+        """Whether retention removed what a commit put."""
+        return self.log.commit(seq).trimmed
 
     def commits(self) -> Iterator[Commit]:
         """All commits, newest first."""

@@ -1,0 +1,20 @@
+"""What the adapters of frameworks stand on: logs whose states they work out by themselves."""
+
+from __future__ import annotations
+
+from perdure.agents import Where as Where
+from perdure.state.foreign import ForeignLog as ForeignLog
+from perdure.state.foreign import ForeignLogs as ForeignLogs
+from perdure.state.foreign import Held as Held
+from perdure.state.foreign import KeyUsedError as KeyUsedError
+from perdure.state.foreign import moved as moved
+from perdure.state.purging import COPIED as COPIED
+from perdure.state.purging import COPIES as COPIES
+from perdure.state.trimming import Stays as Stays
+from perdure.state.trimming import Trimmed as Trimmed
+from perdure.store import Store
+
+
+def foreign_logs(store: Store, schema_id: str, version: tuple[int, int]) -> ForeignLogs:
+    """The agents of a framework's schema, for an adapter that works out states by itself."""
+    return ForeignLogs(store._context, schema_id, version)

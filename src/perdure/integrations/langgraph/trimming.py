@@ -1,0 +1,97 @@
+"""Retention of a thread: which checkpoints and writes stay beside what every log keeps.
+
+A thread's latest checkpoints may be old: each namespace has its own line, and a subgraph that ended
+long ago has its last one far behind. Those stay, with the writes for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import timedelta
+
+from perdure.adapters import Stays, Trimmed, Where
+from perdure.core.values import Plain
+from perdure.errors import Conflict
+from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.changes import VALUES, VERSIONS
+from perdure.integrations.langgraph.requests import Found
+from perdure.integrations.langgraph.thread import Thread
+from perdure.integrations.langgraph.view import View, read_writes, removals_of
+
+PASSING = ("branch:to:", "start:", "__")
+"""How the channels begin in which LangGraph itself leaves no value between steps."""
+
+
+def stays(thread: Thread, view: View, horizon: int, passing: Collection[str]) -> Stays:
+    """The seqs whose states, and whose payloads stay.
+
+    Args:
+        passing: more channels in which no value stays between steps.
+
+    Raises:
+        Conflict: a channel seems to be stored as deltas: its value is made of what goes.
+    """
+    states: set[int] = set()
+    payloads: set[int] = set()
+    removals = removals_of([view])
+    for namespace in view.namespaces():
+        for tip in view.tips(namespace):
+            found = thread.standing(view, removals, namespace, tip)
+            if found is None:
+                continue
+            states.add(found.seq)
+            payloads.update(_writes_of(view, namespace, found))
+            _refuse_deltas(thread, view, found, horizon, passing)
+    return states, payloads
+
+
+def trim_thread(
+    thread: Thread, before: Where | timedelta, passing: Collection[str]
+) -> Trimmed | None:
+    """Remove a thread's history before a commit or moment; None: there is no such thread."""
+    with thread.lock:
+        views = thread.views()
+        if not views:
+            return None
+        own = views[0]
+        own.forget()
+        try:
+            return own.log.trim(before, lambda horizon: stays(thread, own, horizon, passing))
+        finally:
+            thread.forget()
+
+
+def _writes_of(view: View, namespace: str, found: Found) -> Iterator[int]:
+    """The commits of writes for a checkpoint; those taken along by the next one stay with it."""
+    number = 1
+    while seq := view.log.key(names.writes_key(namespace, found.id, number)):
+        yield seq
+        number += 1
+    if found.tip is not None:
+        seq = found.tip.head
+        while seq > found.seq:
+            yield seq
+            seq = view.log.commit(seq).parent
+
+
+def _refuse_deltas(
+    thread: Thread, view: View, found: Found, horizon: int, passing: Collection[str]
+) -> None:
+    state: Plain = view.log.at(found.seq).state
+    suspects = {
+        name for name in state[VERSIONS].keys() - state[VALUES].keys()
+        if not name.startswith(PASSING) and name not in passing
+    }  # fmt: skip
+    if not suspects:
+        return
+    for commit in view.log.commits(1, horizon - 1):
+        for write in read_writes(commit):
+            for _, channel, _ in write.writes:
+                if channel in suspects:
+                    raise Conflict(
+                        f"channel {channel!r} has no value in the latest checkpoint, and writes: "
+                        "is it one that is stored as deltas, its value is made of all of them",
+                        target=f"thread {thread.name!r}",
+                        hint="keep its history; or, if no value of it is to stay from step to "
+                        f"step, say so: PerdureSaver.trim(…, passing=[{channel!r}])",
+                    )  # fmt: skip

@@ -1,0 +1,224 @@
+"""Retention of threads: old checkpoints go for good, and every graph goes on as if nothing had been
+removed."""
+
+from __future__ import annotations
+
+import operator
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Annotated, Any
+
+import pytest
+from langgraph.channels import DeltaChannel
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+from typing_extensions import TypedDict
+
+from perdure import Conflict, NotFound
+from perdure.integrations.langgraph import PerdureSaver
+from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
+from tests.integrations.langgraph.conftest import Place
+from tests.integrations.langgraph.test_flows import THREAD, ask, chat_graph
+
+NOW = timedelta(0)
+
+
+def verified(saver: PerdureSaver, thread: str = "t") -> int:
+    """How many payloads are gone."""
+    info = saver.store.find(thread)
+    assert info is not None
+    return saver.store.agent_of(info).verify().trimmed
+
+
+def test_the_latest_stays_and_old_ones_are_not_there_any_more(
+    saver: PerdureSaver, place: Place
+) -> None:
+    made = line(saver, 50)
+    before = get(saver)
+    (done,) = saver.trim(40)
+    assert done.removed > 30
+    for one in (saver, place.open()):
+        assert get(one) == before
+        listed = [id_of(found.config) for found in one.list(config())]
+        # The first one, which stays, the one behind which the horizon is, and all behind that.
+        assert listed == [id_of(at) for at in (*reversed(made[38:]), made[0])]
+        assert one.get_tuple(made[5]) is None
+        assert values_of(one, made[45])["n"] == 45
+    assert line(saver, 3, made[-1])
+    assert verified(saver) == done.removed
+
+
+def test_by_age_and_by_moment(saver: PerdureSaver) -> None:
+    line(saver, 10)
+    moment = datetime.now(UTC)
+    line(saver, 10, config("other"))
+    assert [one.removed for one in saver.trim(timedelta(days=1))] == [0, 0]
+    assert [one.agent for one in saver.trim(moment) if one.removed] == ["t"]
+    assert [one.agent for one in saver.trim(NOW, ["other", "nobody"])] == ["other"]
+
+
+def test_each_namespace_and_each_sibling_keeps_its_last(saver: PerdureSaver) -> None:
+    """A subgraph that ended long ago has its last checkpoint far behind all others."""
+    root = put(saver, {"n": 0})
+    sub = put(saver, {"sub": 1}, config(ns="child:1"), 1)
+    sub = put(saver, {"sub": 2}, sub, 2)
+    saver.put_writes(sub, [("sub", 3)], "task")
+    saver.put_writes(sub, [("sub", 4)], "other task")
+    sibling = put(saver, {"n": 100}, root, 2, source="fork")
+    at = root
+    for number in range(30):
+        at = put(saver, {"n": number}, at, number + 2)
+    before = {ns: get(saver, config(ns=ns)) for ns in ("", "child:1")}
+    saver.trim(NOW)
+    assert {ns: get(saver, config(ns=ns)) for ns in ("", "child:1")} == before
+    assert len(before["child:1"].pending_writes or []) == 2
+    assert values_of(saver, sibling)["n"] == 100
+    assert [found.checkpoint["channel_values"] for found in saver.list(config(ns="child:1"))] == [
+        {"sub": 2}
+    ]
+    new = put(saver, {"sub": 9}, config(ns="child:2"))
+    assert values_of(saver, new) == {"sub": 9}
+    assert verified(saver) > 20
+
+
+def test_writes_that_came_before_their_checkpoint_stay(saver: PerdureSaver) -> None:
+    made = line(saver, 3)
+    late = "1f0b0000-0000-6000-8000-00000000ffff"
+    saver.put_writes(config("t", late), [("log", "early")], "task")
+    put(saver, {"n": 99}, made[-1], 9, id=late)
+    other = made[0]
+    for number in range(20):
+        source = "loop" if number else "fork"
+        other = put(saver, {"n": number}, other, number + 2, source=source)
+    before = get(saver, config("t", late))
+    assert before.pending_writes == [("task", "log", "early")]
+    saver.trim(NOW)
+    assert get(saver, config("t", late)) == before
+
+
+def test_what_was_pruned_goes_and_what_is_shown_stays(saver: PerdureSaver) -> None:
+    line(saver, 20)
+    shown = get(saver)
+    saver.prune(["t"])
+    saver.trim(NOW)
+    assert get(saver) == shown
+    assert len(list(saver.list(config()))) == 1
+    assert verified(saver) > 15
+
+
+def test_an_interrupted_graph_resumes(saver: PerdureSaver) -> None:
+    class State(TypedDict):
+        log: Annotated[list[str], operator.add]
+
+    def step(state: State) -> State:
+        return {"log": [f"step {len(state['log'])}"]}
+
+    def review(state: State) -> State:
+        return {"log": [interrupt("go on?")]}
+
+    graph = StateGraph(State)
+    graph.add_node("step", step)
+    graph.add_node("review", review)
+    graph.add_edge(START, "step")
+    graph.add_edge("step", "review")
+    app = graph.compile(checkpointer=saver)
+    log: list[str] = []
+    for number in range(5):
+        app.invoke({"log": [f"in {number}"]}, THREAD)
+        saver.trim(NOW)
+        log = app.invoke(Command(resume=f"yes {number}"), THREAD)["log"]
+        saver.trim(NOW)
+    assert len(log) == 15
+    assert next(one.values["log"] for one in app.get_state_history(THREAD)) == log
+    assert verified(saver) > 10
+
+
+def test_a_conversation_that_is_trimmed_each_night_goes_on(place: Place) -> None:
+    found: Any = None
+    for number in range(8):
+        saver = place.open()
+        found = chat_graph(saver).invoke(ask(f"question {number}"), THREAD)
+        saver.trim(NOW)
+    assert len(found["messages"]) == 16
+    assert len(list(chat_graph(place.open()).get_state_history(THREAD))) < 5
+    store = place.open().store
+    assert store.sizes("t").payload_bytes < 20_000
+
+
+def test_going_on_from_a_checkpoint_that_went_is_refused(saver: PerdureSaver) -> None:
+    made = line(saver, 20)
+    saver.trim(NOW)
+    with pytest.raises(NotFound, match="removed by retention"):
+        put(saver, {"n": 0}, made[3], 5)
+    with pytest.raises(NotFound, match="removed by retention"):
+        put(saver, {"n": 3}, made[2], 4, id=id_of(made[3]))
+    assert values_of(saver)["n"] == 19
+
+
+def test_a_thread_that_is_copied_stays(saver: PerdureSaver) -> None:
+    line(saver, 20)
+    saver.copy_thread("t", "copy")
+    with pytest.raises(Conflict, match="'copy'"):
+        saver.trim(NOW, ["t"])
+    assert len(list(saver.list(config("copy")))) == 20
+    saver.delete_thread("copy")
+    assert saver.trim(NOW, ["t"])[0].removed > 15
+    saver.copy_thread("t", "later")
+    assert get(saver, config("later")).checkpoint == get(saver).checkpoint
+    assert len(list(saver.list(config("later")))) == 2
+
+
+def test_channels_of_deltas_hold_their_history(saver: PerdureSaver) -> None:
+    """Their value is made of all writes: without them a list of messages would begin anew."""
+
+    class State(TypedDict):
+        log: Annotated[list[str], DeltaChannel(lambda old, new: [*(old or []), *chain(*new)])]
+
+    def step(state: State) -> Any:
+        return {"log": [f"after {len(state.get('log') or [])}"]}
+
+    graph = StateGraph(State)
+    graph.add_node("step", step)
+    graph.add_edge(START, "step")
+    app = graph.compile(checkpointer=saver)
+    for number in range(4):
+        app.invoke({"log": [f"in {number}"]}, THREAD)
+    before = app.get_state(THREAD).values
+    with pytest.raises(Conflict, match="'log' has no value"):
+        saver.trim(NOW)
+    assert verified(saver) == 0
+    assert app.get_state(THREAD).values == before
+    saver.trim(NOW, passing=["log"])
+    with pytest.raises(NotFound, match="removed by retention"):
+        app.get_state(THREAD)
+
+
+def test_the_agent_itself_knows_that_it_is_a_thread(saver: PerdureSaver) -> None:
+    line(saver, 20)
+    info = saver.store.find("t")
+    assert info is not None
+    with pytest.raises(Conflict, match="LangGraph thread"):
+        saver.store.agent_of(info).trim(10)
+
+
+async def _async(place: Place) -> None:
+    async with PerdureSaver.from_url(place.url) as saver:
+        line(saver, 20)
+        (done,) = await saver.atrim(NOW)
+        assert done.removed > 15
+
+
+def test_async(place: Place) -> None:
+    import asyncio
+
+    asyncio.run(_async(place))
+
+
+def test_deleting_runs_passes_over_what_went(saver: PerdureSaver) -> None:
+    at = None
+    for number in range(20):
+        at = put(saver, {"n": number}, at, number + 1, run_id=f"r{number % 2}")
+    saver.trim(10)
+    saver.delete_for_runs(["r1"])
+    left = [found.metadata["run_id"] for found in saver.list(config())]
+    assert left and set(left) == {"r0"}
