@@ -236,7 +236,7 @@ def test_every_command_answers_in_json(operator: Operator) -> None:
     }  # fmt: skip
     elsewhere = {"import", "import-langgraph", "worker"}
     elsewhere |= {"replicate", "promote", "migrate", "restore"}  # see test_replicate
-    elsewhere |= {"purge"}  # see test_purge
+    elsewhere |= {"purge", "trim"}  # see test_purge, test_trim
     assert {name for name, *_ in COMMANDS} == {*asked, *elsewhere}
     for command, words in asked.items():
         result = operator.type(command, *words, "--json")

@@ -27,6 +27,7 @@ from perdure.cli import (
     steering,
     timeline,
     transfer,
+    trimming,
     worker,
 )  # fmt: skip
 from perdure.cli.session import JsonOption, Settings, StoreOption
@@ -133,6 +134,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("settle", ledger.settle, "Say what became of a tool call in doubt."),
     ("verify", checking.verify, "Prove that no byte of a log changed."),
     ("repair", checking.repair, "Rebuild page checksums, once all logs are proved."),
+    ("trim", trimming.trim, "Remove, for good, what agents did long ago."),
     ("purge", purging.purge, "Remove, for good, what deleted agents left."),
     ("export", transfer.export, "Write an agent's history, or a state, to a file."),
     ("import", transfer.import_, "Take in an agent that export wrote."),

@@ -122,6 +122,8 @@ def _print(
     for info, outcome in outcomes:
         if isinstance(outcome, Verified):
             what = f"{count(outcome.commits, 'commit')}, {count(outcome.snapshots, 'snapshot')}"
+            if outcome.trimmed:
+                what += f"; {outcome.trimmed:,} emptied by retention, in the chain"
             if outcome.purged:
                 what += ", purged: only the last commit, the deletion, is left"
             console.print(text(("✓ ", "bold green"), (clean(info.name), "bold"), f"  {what}"))
@@ -160,6 +162,7 @@ def _json(
                 {
                     "agent": info.name, "ok": True, "commits": outcome.commits,
                     "snapshots": outcome.snapshots, "root": outcome.root,
+                    **({"trimmed": outcome.trimmed} if outcome.trimmed else {}),
                 }
             )  # fmt: skip
         else:

@@ -142,7 +142,8 @@ def _say(session: Session, agent: Agent[Any], moved: Moved) -> None:
     commit = moved.commit
     if session.json:
         calls = [plain.to_json(dict(call)) for call in moved.tool_calls]
-        plain.put({"commit": plain.commit_json(commit), "tool_calls": calls})
+        untold = {"untold": True} if moved.untold else {}
+        plain.put({"commit": plain.commit_json(commit), "tool_calls": calls, **untold})
         return
     console = stdout_console()
     console.print(
@@ -154,6 +155,9 @@ def _say(session: Session, agent: Agent[Any], moved: Moved) -> None:
 
 
 def _warn_of_calls(console: Console, moved: Moved) -> None:
+    if moved.untold:
+        words = "retention removed some of these commits: what they did to the world is not known"
+        console.print(text(("! ", "bold yellow"), words))
     if not moved.tool_calls:
         return
     previews: dict[tuple[str, str], str] = {}

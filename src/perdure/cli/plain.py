@@ -186,6 +186,7 @@ def commit_json(commit: Commit) -> dict[str, Any]:
         "schema": schema_json(commit.schema_id, commit.schema_version),
         "delta": [_op_json(op) for op in commit.delta],
         "records": [to_json(dict(record)) for record in commit.records], "size": commit.size,
+        **({"trimmed": True} if commit.trimmed else {}),
     }  # fmt: skip
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.cli.words import ago, clean, full, moment, short, text
+from perdure import NotFound
+from perdure.cli.words import ago, clean, count, full, moment, short, text
 from perdure.core import ops
 from perdure.core.values import Plain, format_path, look_up
 from perdure.model import MISSING, UNTIL, Change, Commit, id_text
@@ -278,8 +279,14 @@ class Changes:
 
     def of(self, commit: Commit) -> list[Text]:
         """The commit's changes, a line each."""
+        if commit.trimmed:
+            return [text(("removed by retention", "dim"))]
         if commit.delta and (commit.parent != self._seq or not self._seq):
-            self._state = self._state_at(commit.parent) if commit.parent else None
+            try:
+                self._state = self._state_at(commit.parent) if commit.parent else None
+            except NotFound:
+                what = count(len(commit.delta), "change")
+                return [text((f"{what}, of a state that retention removed", "dim"))]
             self._seq = commit.parent
         if commit.parent == self._seq:
             self._seq = commit.seq

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from perdure.errors import NotFound
 from perdure.model import from_micros
 from perdure.storage.reader import LogReader
+from perdure.storage.retention import RETENTION
 
 Where = int | str | datetime
 """A commit: its seq, the name of a checkpoint or of a branch (its head), or a moment."""
@@ -51,9 +52,12 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
         if before < timedelta(0):
             raise ValueError(f"{reader.target()}: nothing is {before} old, that is to come")
         before = from_micros(now) - before
-    if isinstance(before, datetime):
-        return max(1, reader.last_at(before))
-    return resolve(reader, "", before)
+    if not isinstance(before, datetime):
+        return resolve(reader, "", before)
+    seq = reader.last_at(before)
+    while seq > 1 and reader.commit(seq).branch == RETENTION:
+        seq -= 1  # a word on what is gone is nothing that happened to the agent
+    return max(1, seq)
 
 
 def _no_place(agent: str, where: object) -> str:

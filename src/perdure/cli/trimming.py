@@ -1,0 +1,125 @@
+"""`trim`: the old history of living agents goes, and the room that it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from perdure import AgentInfo, Conflict, Trimmed
+from perdure.agents import Where
+from perdure.cli import plain
+from perdure.cli.failures import UsageError
+from perdure.cli.naming import age
+from perdure.cli.progress import bar
+from perdure.cli.session import WHERE_HELP, JsonOption, Session, StoreOption, opened, where
+from perdure.cli.words import clean, count, size, stdout_console, text
+
+THREAD = "langgraph.thread"
+"""The schema of the agents that LangGraph's threads are."""
+
+
+def trim(
+    ctx: typer.Context,
+    agent: Annotated[
+        str | None,
+        typer.Argument(metavar="AGENT", help="Only this one. Default: all, by --older-than."),
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="WHERE", help=f"Before {WHERE_HELP}.")
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="What is older: 90s, 12h, 30d, 8w."),
+    ] = None,
+    shrink: Annotated[
+        bool,
+        typer.Option(
+            "--shrink", help="Give the room back to the system. Nobody else can write meanwhile."
+        ),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Remove, for good, what agents did before a commit or longer ago: changes, records, states.
+
+    The log says what went, and still proves itself: when and why each commit was made stays. So do
+    the states of branches, checkpoints and the latest checkpoints of threads, what runs were asked
+    and came to, and calls in doubt. A run that is not finished holds what it needs. It may be
+    killed at any moment: run it again. The room is used again by the store.
+    """
+    with opened(ctx) as session:
+        chosen = _chosen(agent, before, older_than)
+        done: list[Trimmed] = []
+        kept: list[tuple[str, Conflict]] = []
+        with bar() as progress:
+            infos = list(_agents(session, agent))
+            progress.begin("removing old history", len(infos))
+            for number, info in enumerate(infos, 1):
+                try:
+                    done += _trim(session, info, chosen)
+                except Conflict as error:
+                    if agent is not None:
+                        raise
+                    kept.append((info.name, error))
+                progress.at(number, len(infos))
+            if shrink:
+                progress.begin("writing the store anew")
+                session.store.shrink()
+        _say(session, done, kept, shrink=shrink)
+
+
+def _chosen(agent: str | None, before: str | None, older_than: str | None) -> str | timedelta:
+    if (before is None) == (older_than is None):
+        raise UsageError("say either --before WHERE or --older-than AGE: what is to go?")
+    if before is not None and agent is None:
+        raise UsageError("--before WHERE is a place in one agent's log: name the agent")
+    return before if before is not None else age("--older-than", older_than) or timedelta(0)
+
+
+def _agents(session: Session, name: str | None) -> Iterator[AgentInfo]:
+    if name is None:
+        yield from session.all_agents()
+    else:
+        yield session.find(name)
+
+
+def _trim(session: Session, info: AgentInfo, chosen: str | timedelta) -> list[Trimmed]:
+    handle = session.store.agent_of(info)
+    place: Where | timedelta = where(handle, chosen) if isinstance(chosen, str) else chosen
+    if handle.commit(1).schema_id != THREAD:
+        return [handle.trim(place)]
+    try:
+        from perdure.integrations.langgraph import PerdureSaver
+    except ImportError as error:
+        raise Conflict(
+            "is a LangGraph thread, and LangGraph is not installed here",
+            target=f"agent {info.name!r}", hint="pip install 'perdure[langgraph]'",
+        ) from error  # fmt: skip
+    return PerdureSaver(session.store).trim(place, [info.name])
+
+
+def _say(
+    session: Session, done: list[Trimmed], kept: list[tuple[str, Conflict]], *, shrink: bool
+) -> None:
+    went = [one for one in done if one.removed]
+    if session.json:
+        plain.put({
+            "trimmed": [plain.of(one) for one in went],
+            "kept": [{"agent": name, "why": str(error)} for name, error in kept],
+            "shrunk": shrink,
+        })  # fmt: skip
+        return
+    console = stdout_console()
+    if not went:
+        console.print(text(("✓ ", "bold green"), "nothing to remove"))
+    for one in went:
+        console.print(text(
+            ("✓ ", "bold green"), (clean(one.agent), "bold"),
+            f"  {count(one.removed, 'commit')} emptied, {size(one.freed)} free; "
+            f"whole from commit {one.before} on, {count(one.bases, 'earlier state')} kept",
+        ))  # fmt: skip
+    for name, error in kept:
+        console.print(text(("  kept ", "yellow"), (clean(name), "bold"), f": {error.problem}"))
