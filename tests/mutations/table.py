@@ -145,4 +145,40 @@ MUTATIONS = (
         "return {}",
         ("tests/engine/test_late_signals.py",),
     ),
+    Mutation(
+        "retention removes before the log says so",
+        "src/perdure/state/trimming.py",
+        "            said = _say(context, reader, word)\n",
+        "            carry_out(context.backend, reader, word)\n"
+        "            said = _say(context, reader, word)\n",
+        ("tests/state/test_trimming.py", "-k", "killed"),
+    ),
+    Mutation(
+        "a branch may be built on what retention is about to remove",
+        _SQLITE + "append.py",
+        "        if item.trims != (ref.seq if ref is not None else 0):\n",
+        "        if False:\n",
+        ("tests/contract/test_backends.py", "-k", "without_knowing_what_went"),
+    ),
+    Mutation(
+        "retention does not look at what came before its word",
+        "src/perdure/state/trimming.py",
+        "        if not all(map(said.keeps_state, commit.parents)):\n",
+        "        if False:\n",
+        ("tests/state/test_trimming.py", "-k", "between_the_look"),
+    ),
+    Mutation(
+        "a snapshot may share a leaf that is gone",
+        _SQLITE + "append.py",
+        "    return found == len(set(shared))\n",
+        "    return True\n",
+        ("tests/state/test_trimming.py", "-k", "leaves_that_went"),
+    ),
+    Mutation(
+        "retention does not see what an unfinished run needs",
+        "src/perdure/state/trimming.py",
+        "min((run.turn_at for run in runs if run.agent_no == reader.no), default=SEQ_END)",
+        "SEQ_END",
+        ("tests/state/test_trimming.py", "-k", "unfinished"),
+    ),
 )

@@ -18,6 +18,7 @@ from msgspec import Struct
 import perdure
 from perdure.errors import StoreUnavailable
 from perdure.model import Lease, Message
+from perdure.state import trimming as retention
 from perdure.storage.port import Appended
 from perdure.storage.sqlite import housekeeper, writer
 from perdure.storage.sqlite.backend import SqliteBackend
@@ -243,6 +244,36 @@ def purging(desk: Desk) -> None:
                     desk.move_wal()
 
 
+def trimming(desk: Desk) -> None:
+    """A log grows, with branches and checkpoints, and its past goes, a few payloads at a time,
+    beside commits of others."""
+    with desk.store(every_commits=3) as store, mock.patch.object(retention, "PART", 3):
+        agent = store.agent("trimmed")
+        for window in range(3):
+            for edit in range(10):
+                with agent.edit("grow", key=f"k-{window}-{edit}") as draft:
+                    messages = draft.setdefault("messages", [])
+                    messages.extend(desk.text(60) for _ in range(desk.rng.randint(1, 20)))
+                    del messages[:-60]
+                desk.acknowledged()
+            agent.fork(f"side-{window}", at=agent.seq - desk.rng.randint(0, 3))
+            agent.checkpoint(f"point-{window}")
+            desk.acknowledged()
+            backend = store._context.backend
+
+            def trim(*args: Any, real: Any = backend.trim) -> None:
+                real(*args)
+                desk.acknowledged()
+                with store.agent("stays").edit("message") as draft:
+                    draft["text"] = desk.text(3000)
+                desk.acknowledged()
+
+            with mock.patch.object(backend, "trim", trim):
+                agent.trim(agent.seq - desk.rng.randint(0, 5))
+            desk.acknowledged()
+            desk.move_wal()
+
+
 def inbox(desk: Desk) -> None:
     """Messages that no run has taken yet, leases, and executors come and go."""
     backend = desk.backend()
@@ -299,6 +330,7 @@ WORKLOADS: dict[str, Callable[[Desk], None]] = {
     "runs": runs,
     "inbox": inbox,
     "purging": purging,
+    "trimming": trimming,
     "migration": migration,
     "failing-syncs": failing_syncs,
 }

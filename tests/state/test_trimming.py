@@ -328,9 +328,10 @@ def test_who_goes_on_with_leaves_that_went_writes_them_anew(store: Store, place:
     with other.edit("more") as draft:
         draft["log"].append(WORDS * 20)
     agent.refresh()
-    with agent.edit("cut") as draft:
-        del draft["log"][3]
+    with agent.edit("more") as draft:
+        draft["log"].append(WORDS * 20)
     agent.trim(agent.seq)
+    assert store.sizes("a").leaves == 0
     other.refresh()
     for word in ("snap", "between", "snap"):
         with other.edit(word) as draft:
