@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -531,3 +534,66 @@ def test_a_moment_is_restored_though_retention_came_to_it_later(store: Store) ->
     with perdure.open("memory://") as target:
         restored(store, datetime.now(UTC), target)
         assert picture(backend_of(target)) == picture(backend_of(store))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_beside_writers_of_all_kinds_every_branch_can_be_read(place: Place, seed: int) -> None:
+    """Who edits, forks and goes back gets through, or is refused and leaves no trace."""
+    grown(place.open())
+    stop = threading.Event()
+    trouble: list[BaseException] = []
+
+    def work(number: int) -> None:
+        luck = random.Random(f"{seed} {number}")
+        handle = place.open().agent("a")
+        count = 0
+        try:
+            while not stop.is_set():
+                count += 1
+                with suppress(Conflict, NotFound):
+                    at = max(1, handle.seq - luck.randrange(30))
+                    match luck.randrange(5):
+                        case 0:
+                            handle.fork(f"fork-{number}-{count}", at=at)
+                        case 1:
+                            handle.rollback(at)
+                        case 2 if count % 10 == 0:
+                            handle.checkpoint(f"point-{number}-{count}")
+                        case _:
+                            handle.update(lambda draft: draft.setdefault("log", []).append(WORDS))
+                with suppress(Conflict):
+                    handle.refresh()
+                time.sleep(0.001)
+        except BaseException as error:
+            trouble.append(error)
+
+    def look() -> None:
+        handle = place.open().agent("a")
+        try:
+            while not stop.is_set():
+                handle.verify()
+        except BaseException as error:
+            trouble.append(error)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    workers.append(threading.Thread(target=look))
+    for worker in workers:
+        worker.start()
+    agent = place.open().agent("a")
+    removed = 0
+    for _ in range(8):
+        with suppress(Conflict):
+            agent.refresh()
+            removed += agent.trim(max(1, agent.seq - 10)).removed
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert trouble == []
+    assert removed
+    fresh = place.open().agent("a")
+    fresh.verify()
+    for branch in fresh.branches():
+        if branch.name != RETENTION:
+            assert fresh.branch(branch.name).seq == branch.head
+    for point in fresh.checkpoints():
+        fresh.at(point.name).read()

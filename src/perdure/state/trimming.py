@@ -80,9 +80,10 @@ def trim(
     Raises:
         Conflict: a copy reads this log; or others built on what was to go, time and again.
     """
+    scan = _Scan(reader)
     for _ in chances():
         _refuse_copied(context.backend, reader)
-        scan = _Scan(reader, min(before, _held(context.backend, reader)))
+        scan.go_on(min(before, _held(context.backend, reader)))
         if also is None and scan.is_thread:
             raise Conflict(
                 "is a LangGraph thread, which has more than its branches' heads to keep",
@@ -120,7 +121,7 @@ def _refuse_copied(backend: Backend, reader: LogReader) -> None:
 
 
 class _Scan:
-    """One look at the whole log: what is before the horizon, and what of it must stay.
+    """A look at the whole log: what is before the horizon, and what of it must stay.
 
     Attributes:
         horizon: not before what is gone already.
@@ -130,22 +131,23 @@ class _Scan:
         end: seq of the last commit that was there.
     """
 
-    def __init__(self, reader: LogReader, horizon: int) -> None:
+    def __init__(self, reader: LogReader) -> None:
         self._reader = reader
-        self.horizon = horizon
-        self.end = 0
+        self.horizon = self.end = 0
         self._done: set[int] = set()
         self._stay: set[int] = {1}
         self._parents: list[tuple[int, ...]] = []
         self._in_doubt: dict[tuple[str, str], int] = {}
-        self.is_thread = False
-        gone: list[int] = []
-        for commit in reader.commits():
+        self._gone: list[int] = []
+        self._hashes: dict[int, str] = {}
+        self.is_thread = self.unsaid = False
+
+    def go_on(self, horizon: int) -> None:
+        """Look at what came since the last look."""
+        for commit in self._reader.commits(self.end + 1):
             self._note(commit)
-            if commit.trimmed:
-                gone.append(commit.seq)
-        said = reader.trim() if gone else None
-        self.unsaid = not all(said is not None and said.has_removed(seq) for seq in gone)
+        said = self._reader.trim() if self._gone else None
+        self.unsaid = not all(said is not None and said.has_removed(seq) for seq in self._gone)
         self.horizon = min(max(horizon, said.before if said is not None else 1), self.end)
 
     def is_worth_it(self, seq: int) -> bool:
@@ -155,6 +157,8 @@ class _Scan:
     def _note(self, commit: Commit) -> None:
         self.end = commit.seq
         self._parents.append(commit.parents)
+        if commit.trimmed:
+            self._gone.append(commit.seq)
         if commit.trimmed or commit.branch == RETENTION:
             self._done.add(commit.seq)
         elif any(_stays(record) for record in commit.records):
@@ -178,8 +182,9 @@ class _Scan:
         bases = {seq for seq in named | crossed | states if 1 < seq < self.horizon}
         stay = self._stay | set(self._in_doubt.values()) | payloads | bases
         removed = stretches(seq for seq in range(1, self.horizon) if seq not in stay)
-        hashes = {folded.seq: state_hash(folded.state) for folded in _fold(self._reader, bases)}
-        return Trim(0, self.horizon, removed, hashes)
+        for folded in _fold(self._reader, bases - self._hashes.keys()):
+            self._hashes[folded.seq] = state_hash(folded.state)
+        return Trim(0, self.horizon, removed, {seq: self._hashes[seq] for seq in bases})
 
 
 def _stays(record: Mapping[str, Any]) -> bool:

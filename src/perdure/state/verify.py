@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.core.values import Plain, copy, same
-from perdure.errors import Corrupt
-from perdure.model import Commit, RunInfo, Verified, id_text
+from perdure.errors import Corrupt, NotFound
+from perdure.model import MISSING, Commit, RunInfo, Verified, id_text
 from perdure.state.checkpoints import state_hash
 from perdure.state.projections import RunRows
 from perdure.state.purging import verify_grave
@@ -111,8 +111,8 @@ class _Walk:
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
         if commit.trimmed:
             self._check_said(commit)
-        if self._trim is None or self._trim.keeps_state(commit.seq):
-            state = self._state_at(commit)
+        state = self._state_if_kept(commit)
+        if state is not MISSING:
             self._heads[commit.branch] = commit.seq, state
             while len(self._heads) > HEADS_MAX:
                 del self._heads[next(iter(self._heads))]
@@ -124,6 +124,18 @@ class _Walk:
         self.runs.after(commit)
         for record in commit.records:
             self._note(record, commit)
+
+    def _state_if_kept(self, commit: Commit) -> Plain:
+        """MISSING, where retention removed what it was made of, or is about to."""
+        while self._trim is None or self._trim.keeps_state(commit.seq):
+            try:
+                return self._state_at(commit)
+            except NotFound:  # retention went on since this look began
+                trim = self._reader.trim()
+                if trim == self._trim:
+                    raise
+                self._trim = trim
+        return MISSING
 
     def _state_at(self, commit: Commit) -> Plain:
         bases: Mapping[int, str] = self._trim.bases if self._trim is not None else {}
@@ -138,8 +150,10 @@ class _Walk:
         return state
 
     def _check_said(self, commit: Commit) -> None:
-        """I7: what is gone was removed on purpose."""
+        """I7: what is gone was removed on purpose, be it since this look began."""
         self.trimmed += 1
+        if self._trim is None or not self._trim.has_removed(commit.seq):
+            self._trim = self._reader.trim()
         if self._trim is None or not self._trim.has_removed(commit.seq):
             raise Corrupt(
                 "its payload is gone, and the log does not say that it was removed",
@@ -172,6 +186,9 @@ class _Walk:
         target = f"agent {reader.name!r}, snapshot at commit {commit.seq}"
         stored = self._backend.snapshot(reader.no, commit.seq)
         if stored is None:
+            self._trim = reader.trim()
+            if self._trim is not None and commit.seq < self._trim.before:
+                return  # retention removed it since this look began
             raise Corrupt("the snapshot vanished", target=target, hint=snapshots.HINT)
         found, _ = snapshots.read(stored, target, reader.name, reader.incarnation, commit.parent)
         if not same(found, state):

@@ -37,6 +37,8 @@ def weight(delta: Sequence[Op], size: int) -> int:
 
 
 SEQ_END = 1 << 36
+FOLDS = 5
+"""Times that a state is folded while retention is at work beside that."""
 
 
 class Folded(Struct):
@@ -303,6 +305,20 @@ class LogReader:
         Raises:
             NotFound: there is no such commit, or retention removed what its state was made of.
         """
+        for _ in range(FOLDS):
+            folded = self._fold(seq, snapshots_too, known)
+            if folded is not None:
+                return folded
+            trim = self.trim()
+            if trim is None or not trim.keeps_state(seq):
+                raise self.trimmed(seq, trim)
+        raise Corrupt(
+            "what its state is made of is not all there", target=self.target(seq), hint=chain.HINT
+        )
+
+    def _fold(self, seq: int, snapshots_too: bool, known: Folded | None) -> Folded | None:
+        """As `fold`; None where something on the way is gone: retention may be at work just now,
+        and have put a state elsewhere meanwhile."""
         pending: list[Commit] = []
         state: Plain = None
         leaves = Leaves()
@@ -314,11 +330,14 @@ class LogReader:
                 state, snapshot_at = copy(known.state), commit.at_micros
                 break
             if row.snapshotted and snapshots_too:
-                state, leaves, size = self._read_snapshot(commit)
+                stored = self._read_snapshot(commit)
+                if stored is None:
+                    return None
+                state, leaves, size = stored
                 snapshot_at = commit.at_micros
                 break
             if commit.trimmed:
-                raise self.trimmed(seq)
+                return None
             if row.payload.startswith(remains.MAGIC):
                 state, size = remains.state_of(row.payload, self.target(commit.seq)), commit.size
                 snapshot_at = commit.at_micros
@@ -351,12 +370,12 @@ class LogReader:
         except OpError as error:
             raise Corrupt(str(error), target=self.target(commit.seq), hint=chain.HINT) from error
 
-    def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves, int]:
-        """A snapshot's state, its leaves, and the bytes of all."""
+    def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves, int] | None:
+        """A snapshot's state, its leaves, and the bytes of all; None: it is gone."""
         stored = self._backend.snapshot(self.no, commit.seq)
         target = f"agent {self.name!r}, snapshot at commit {commit.seq}"
         if stored is None:
-            raise Corrupt("the snapshot vanished", target=target, hint=snapshots.HINT)
+            return None
         state, leaves = snapshots.read(stored, target, self.name, self.incarnation, commit.parent)
         return state, leaves, len(stored.manifest) + sum(map(len, stored.leaves.values()))
 

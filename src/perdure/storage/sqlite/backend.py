@@ -112,13 +112,14 @@ class SqliteBackend:
 
     def snapshot(self, no: int, seq: int) -> StoredSnapshot | None:
         with self._reading() as db:
-            rows = run(db, "find_snapshot", (place(no, seq),))
-            if not rows:
-                return None
-            manifest, packed = rows[0]
-            ids = unpack_ids(packed)
-            leaves = dict(run(db, "find_leaves", (ids_json(ids),)))
-        return StoredSnapshot(manifest, ids, leaves)
+            while rows := run(db, "find_snapshot", (place(no, seq),)):
+                manifest, packed = rows[0]
+                ids = unpack_ids(packed)
+                leaves = dict(run(db, "find_leaves", (ids_json(ids),)))
+                # A leaf is missing: did retention just remove both?
+                if len(leaves) == len(ids) or run(db, "find_snapshot", (place(no, seq),)) == rows:
+                    return StoredSnapshot(manifest, ids, leaves)
+        return None
 
     def key(self, no: int, key: str) -> tuple[int, bytes] | None:
         with self._reading() as db:
