@@ -312,6 +312,8 @@ class Entry:
     id: bytes
     ops: list[Any]
     records: list[dict[str, Any]]
+    gone: bool = False
+    kept: bytes = b""
 
     def __post_init__(self) -> None:
         need(self.header[0] == 1, "another header version")
@@ -325,12 +327,17 @@ class Entry:
 
 
 def read_entry(header: bytes, payload: bytes) -> Entry:
+    gone, kept = payload == b"Pr\x01\0", b""
+    if payload[:4] == b"Pr\x01\1":
+        seal, rest = payload[4:20], payload[20:]
+        need(sha256(rest).digest()[:16] == seal, "a broken seal")
+        end = 8 + int.from_bytes(rest[:8], "big")
+        payload, kept = rest[8:end], rest[end:]
     found = sha256(b"perdure.payload.v1\0" + payload).digest()
-    ops, records = unpack(open_envelope(payload))
-    entry = Entry(
-        unpack(header), b"\x01" + sha256(b"perdure.commit.v1\0" + header).digest(), ops, records
-    )
-    need(entry.digest == found, "a payload of another header")
+    ops, records = ([], []) if gone else unpack(open_envelope(payload))
+    id = b"\x01" + sha256(b"perdure.commit.v1\0" + header).digest()
+    entry = Entry(unpack(header), id, ops, records, gone, kept)
+    need(gone or entry.digest == found, "a payload of another header")
     return entry
 
 
@@ -468,13 +475,28 @@ class Log:
     def change(self, record: dict[str, Any], entry: Entry, **what: Any) -> None:
         self.runs[record["run"]] |= {"wake_at": 0, "waits": "", "changed_at": entry.at} | what
 
+    def check_retention(self) -> None:
+        """What is gone was removed on purpose, and what was kept is what was said to be."""
+        head = self.refs.get("@retention", ("", 0, False))[1]
+        records = self.entries[head - 1].records if head else []
+        said = [record for record in records if record["t"] == "trimmed"]
+        removed = {seq for one in said for a, b in one["removed"] for seq in range(a, b + 1)}
+        for entry in self.entries:
+            need(not entry.gone or entry.seq in removed, "a payload that is gone without a word")
+        for seq, digest in (pair for one in said for pair in one["bases"]):
+            need(state_hash(self.state(seq)) == digest, "a kept state that is another one")
+
     def state(self, seq: int) -> Any:
         """Folded from the root, whole, each time: slow, and free of cleverness."""
-        path = []
+        path, state = [], None
         while seq:
-            path.append(self.entries[seq - 1])
-            seq = path[-1].parent
-        state = None
+            entry = self.entries[seq - 1]
+            need(not entry.gone, "a state that retention removed")
+            if entry.kept:
+                state = unpack(open_envelope(entry.kept))
+                break
+            path.append(entry)
+            seq = entry.parent
         for entry in reversed(path):
             # Decoded anew: applying an op hands its values over to the state.
             for op in entry.ops:
@@ -508,6 +530,7 @@ def read_store(path: str) -> tuple[list[Log], sqlite3.Connection]:
         )
         for row, header, payload in rows:
             log.add(read_entry(header, payload), row & (1 << 36) - 1)
+        log.check_retention()
         logs.append(log)
     return logs, db
 

@@ -127,6 +127,31 @@ def test_a_stranger_reads_the_same(path: Path, expected: Any) -> None:
     db.close()
 
 
+def test_a_stranger_reads_what_retention_left(tmp_path: Path) -> None:
+    path = tmp_path / "trimmed.db"
+    with perdure.open(path) as store:
+        agent = store.agent("a")
+        for number in range(60):
+            with agent.edit("grow") as draft:
+                draft.setdefault("log", []).append("one word after the other " * number)
+            if number == 20:
+                agent.checkpoint("early")
+        agent.trim(50)
+        states = {seq: agent.at(seq).plain for seq in (1, agent.checkpoints()[0].seq, 49, 50, 61)}
+        trim_at = agent.verify().commits
+    ((log,), db) = stranger.read_store(str(path))
+    assert log.refs["@retention"] == ("branch", trim_at, False)
+    for seq, state in states.items():
+        assert stranger.canonical(log.state(seq)) == stranger.canonical(state)
+    with pytest.raises(stranger.Refused, match="retention removed"):
+        log.state(30)
+    db.execute("SELECT 1")
+    db.close()
+    log.entries[29].gone, log.entries[54].gone = True, True
+    with pytest.raises(stranger.Refused, match="without a word"):
+        log.check_retention()
+
+
 def test_a_stranger_and_we_fold_alike(path: Path) -> None:
     """Not by their hashes: each state, value by value, types and all."""
     logs, db = stranger.read_store(str(path))

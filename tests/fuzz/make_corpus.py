@@ -21,7 +21,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 import perdure
 from perdure.cli.portable import write_log
-from perdure.core import codec, envelope
+from perdure.core import codec, envelope, ops
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.values import Coder
@@ -76,6 +76,12 @@ def put_snapshot() -> None:
     sealed = [stored.manifest, *(stored.leaves[one] for one in stored.leaf_ids)]
     opened = [envelope.open_envelope(data[snapshots.SEAL_SIZE :], "a part") for data in sealed]
     put("snapshots", [("long-list", opened)])
+
+
+def put_remains() -> None:
+    state = {"n": 1, "log": ["a", None, 2**70]}
+    delta = [ops.to_wire(ops.Set((), state))]
+    put("remains", [("state", [codec.encode([delta, []]), codec.encode(state)])])
 
 
 def put_logs(store: perdure.Store) -> None:
@@ -179,6 +185,7 @@ def main() -> None:
         put_logs(store)
         put_texts(store)
     put_snapshot()
+    put_remains()
     put_cells()
     put_threads()
 

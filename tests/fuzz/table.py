@@ -8,6 +8,7 @@ TARGETS: dict[str, tuple[str, int]] = {
     "payloads": ("decoders:payloads", 2500),
     "headers": ("decoders:headers", 2500),
     "snapshots": ("decoders:sealed", 300),
+    "remains": ("decoders:remains_of", 500),
     "urls": ("tokens:urls", 1500),
     "cursors": ("tokens:cursors", 400),
     "standings": ("tokens:standings", 1500),

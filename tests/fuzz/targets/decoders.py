@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from perdure.core import chain, codec, envelope, ops
+from perdure.core import chain, codec, envelope, ops, remains
 from perdure.core.values import same
 from perdure.errors import Unstorable
 from perdure.storage import snapshots
@@ -81,8 +81,25 @@ def _snapshots(parts: Parts, looks: Looks) -> None:
         snapshots.read(StoredSnapshot(parts[0], [], {}), "a snapshot", "a", 1, 1)
 
 
+def _remains(parts: Parts, looks: Looks) -> None:
+    """Behind the seal: the first part is a payload's body, the second a state's."""
+    bodies = [envelope.seal(body, SALT) for body in (*parts[:2], b"", b"")[:2]]
+    rest = len(bodies[0]).to_bytes(8, "big") + bodies[0] + bodies[1]
+    whole = remains.MAGIC + b"\1" + sha256(rest).digest()[:16] + rest
+    for data in (whole, *parts, *(remains.MAGIC + part for part in parts)):
+        with looks.look():
+            body = remains.payload_of(data, "a commit")
+            chain.read_payload(body, envelope.digest(body), "a commit")
+        with looks.look(Unstorable):
+            state = remains.state_of(data, "a commit")
+            with looks.look(RecursionError):
+                again = remains.write_base(bodies[0], state)
+                assert same(remains.state_of(again, "a commit"), state)
+
+
 values = Target("values", _values)
 envelopes = Target("envelopes", _envelopes)
 payloads = Target("payloads", _payloads)
 headers = Target("headers", _headers)
 sealed = Target("snapshots", _snapshots)
+remains_of = Target("remains", _remains)
