@@ -475,11 +475,26 @@ class Log:
     def change(self, record: dict[str, Any], entry: Entry, **what: Any) -> None:
         self.runs[record["run"]] |= {"wake_at": 0, "waits": "", "changed_at": entry.at} | what
 
+    def word(self) -> dict[str, Any] | None:
+        """The last word on what is gone that stands."""
+        at = self.refs.get("@retention", ("", 0, False))[1]
+        while at:
+            (word,) = [one for one in self.entries[at - 1].records if one["t"] == "trimmed"]
+            kept = {1, *(seq for seq, _ in word["bases"])}
+            between = self.entries[word["seen"] : at - 1]
+            if not any(
+                entry.branch == "@copies"
+                or any(seq < word["before"] and seq not in kept for seq in entry.parents)
+                or any(one["t"] == "run-retried" or "again" in one for one in entry.records)
+                for entry in between
+            ):
+                return word
+            at = word["previous"]
+        return None
+
     def check_retention(self) -> None:
         """What is gone was removed on purpose, and what was kept is what was said to be."""
-        head = self.refs.get("@retention", ("", 0, False))[1]
-        records = self.entries[head - 1].records if head else []
-        said = [record for record in records if record["t"] == "trimmed"]
+        said = [word] if (word := self.word()) else []
         removed = {seq for one in said for a, b in one["removed"] for seq in range(a, b + 1)}
         for entry in self.entries:
             need(not entry.gone or entry.seq in removed, "a payload that is gone without a word")

@@ -148,9 +148,10 @@ MUTATIONS = (
     Mutation(
         "retention removes before the log says so",
         "src/perdure/state/trimming.py",
-        "            said = _say(context, reader, word)\n",
-        "            carry_out(context.backend, reader, word)\n"
-        "            said = _say(context, reader, word)\n",
+        "            _say(context, reader, word)\n",
+        "            gone = dict.fromkeys(word.seqs(), remains.REMOVED)\n"
+        "            context.backend.trim(reader.no, word.previous, gone)\n"
+        "            _say(context, reader, word)\n",
         ("tests/state/test_trimming.py", "-k", "killed"),
     ),
     Mutation(
@@ -162,9 +163,9 @@ MUTATIONS = (
     ),
     Mutation(
         "retention does not look at what came before its word",
-        "src/perdure/state/trimming.py",
-        "        if not all(map(said.keeps_state, commit.parents)):\n",
-        "        if False:\n",
+        "src/perdure/storage/retention.py",
+        "            or not all(map(self.keeps_state, commit.parents))\n",
+        "",
         ("tests/state/test_trimming.py", "-k", "between_the_look"),
     ),
     Mutation(

@@ -261,12 +261,13 @@ def trimming(desk: Desk) -> None:
             desk.acknowledged()
             backend = store._context.backend
 
-            def trim(*args: Any, real: Any = backend.trim) -> None:
-                real(*args)
+            def trim(*args: Any, real: Any = backend.trim) -> bool:
+                done: bool = real(*args)
                 desk.acknowledged()
                 with store.agent("stays").edit("message") as draft:
                     draft["text"] = desk.text(3000)
                 desk.acknowledged()
+                return done
 
             with mock.patch.object(backend, "trim", trim):
                 agent.trim(agent.seq - desk.rng.randint(0, 5))

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,13 +17,14 @@ import perdure
 from perdure import Conflict, Corrupt, NotFound, Store, Trimmed
 from perdure.agents import Agent
 from perdure.core import remains
+from perdure.core.records import check_records
 from perdure.model import to_micros
 from perdure.state import trimming
 from perdure.state.replication import Follower
 from perdure.state.restoring import restore
 from perdure.storage.port import Append
 from perdure.storage.reader import LogReader
-from perdure.storage.retention import RETENTION
+from perdure.storage.retention import RETENTION, Trim
 from tests.state.conftest import Place
 from tests.state.copies import backend_of, picture, serve, short, waiting_for, waits
 
@@ -296,6 +298,75 @@ def test_who_forks_between_the_look_and_the_word_is_heard(
     assert done.bases == 4
     assert forked[0].state == other.at(7).state and other.at(7).state["n"] == 6
     agent.verify()
+    words = [commit for commit in agent.log(all_branches=True) if commit.branch == RETENTION]
+    assert len(words) == 2
+    with perdure.open("memory://") as target:  # which hears of both words at once, and of the first
+        follow(store, target)
+        assert picture(backend_of(target)) == picture(backend_of(store))
+        assert target.agent("a").branch("between").state == forked[0].state
+
+
+def test_a_follower_does_not_act_on_a_word_that_does_not_stand(
+    store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its source was killed between that word and the next; what it named is needed there."""
+    agent = grown(store)
+    other = place.open().agent("a")
+    real = trimming._say
+
+    def say(*args: Any) -> Any:
+        other.fork("between", at=7)
+        real(*args)
+        raise Killed
+
+    monkeypatch.setattr(trimming, "_say", say)
+    with pytest.raises(Killed):
+        agent.trim(30)
+    monkeypatch.undo()
+    with perdure.open("memory://") as target:
+        follow(store, target)
+        assert target.agent("a").branch("between").state["n"] == 6
+        assert target.agent("a").verify().trimmed == 0
+        assert agent.verify().trimmed == 0
+        assert agent.trim(30).bases == 4
+        follow(store, target)
+        assert picture(backend_of(target)) == picture(backend_of(store))
+        assert target.agent("a").branch("between").state["n"] == 6
+
+
+def test_two_at_once_remove_what_both_wanted(store: Store, place: Place) -> None:
+    agent = grown(store, commits=60)
+    kept = states(agent, [1, agent.checkpoints()[0].seq, *range(50, 61)])
+    handles = [place.open().agent("a") for _ in range(3)]
+    with ThreadPoolExecutor() as pool:
+        done = [pool.submit(handle.trim, 30 + 10 * n) for n, handle in enumerate(handles)]
+        assert all(one.result().before >= 30 for one in done)
+    assert states(place.open().agent("a"), [*kept]) == kept
+    assert agent.verify().trimmed >= 45
+    assert agent.trim(50).before == 50
+    agent.verify()
+
+
+def test_a_run_that_is_set_back_before_the_word_keeps_its_history(
+    store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was done when retention looked; then somebody let it run again from a step."""
+    grown(store, commits=20)
+    store.options(key="r").run(short, "a", 1)
+    agent = grown(store)
+    (row,) = store.runs("a")
+    agent.rollback(row.ended)
+    real, once = trimming._say, [place.open()]
+
+    def say(*args: Any) -> Any:
+        if once:
+            once.pop().handle(row.id).retry("act#1", effects="live")
+        return real(*args)
+
+    monkeypatch.setattr(trimming, "_say", say)
+    assert agent.trim(timedelta(0)).before == row.turn_at
+    assert store.options(key="r").run(short, "a", 1) == 2
+    agent.verify()
 
 
 def test_who_forks_after_the_word_is_refused(
@@ -363,11 +434,11 @@ def killed_after(backend: Any, calls: int, monkeypatch: pytest.MonkeyPatch) -> C
     """Its `trim` fails after so many calls; what undoes that."""
     real, left = backend.trim, [calls]
 
-    def trim(*args: Any) -> None:
+    def trim(*args: Any) -> Any:
         if not left[0]:
             raise Killed
         left[0] -= 1
-        real(*args)
+        return real(*args)
 
     monkeypatch.setattr(backend, "trim", trim)
     monkeypatch.setattr(trimming, "PART", 4)
@@ -411,7 +482,7 @@ def test_killed_anywhere_nothing_that_stays_is_lost(
 
 def test_what_is_gone_without_a_word_is_damage(store: Store) -> None:
     agent = grown(store)
-    backend_of(store).trim(1, {12: remains.REMOVED})
+    backend_of(store).trim(1, 0, {12: remains.REMOVED})
     with pytest.raises(Corrupt, match="does not say that it was removed"):
         agent.verify()
 
@@ -424,7 +495,7 @@ def test_a_kept_state_that_was_changed_is_found(store: Store, at: int) -> None:
     (row,) = backend.read(1, 29, 29)
     changed = bytearray(row.payload)
     changed[at] ^= 1
-    backend.trim(1, {29: bytes(changed)})
+    backend.trim(1, agent.branches()[0].head, {29: bytes(changed)})
     with pytest.raises(Corrupt, match="commit 29"):
         agent.at(29).read()
     with pytest.raises(Corrupt, match="commit 29"):
@@ -437,21 +508,23 @@ def test_a_kept_state_that_was_exchanged_is_found_by_verify(store: Store) -> Non
     backend = backend_of(store)
     (row,) = backend.read(1, 29, 29)
     payload = remains.payload_of(row.payload, "it")
-    backend.trim(1, {29: remains.write_base(payload, {"log": [], "n": 10**6})})
+    backend.trim(
+        1, agent.branches()[0].head, {29: remains.write_base(payload, {"log": [], "n": 10**6})}
+    )
     with pytest.raises(Corrupt, match="retention kept"):
         agent.verify()
 
 
 @pytest.mark.parametrize(
-    "record",
-    [{}, {"before": -1, "removed": [], "bases": []}, {"before": 3, "removed": [[1]], "bases": []},
-     {"before": 3, "removed": [[1, 2]], "bases": [[1, 2]]}],
+    "wrong",
+    [{"t": 1}, {"before": -1}, {"seen": None}, {"removed": [[1]]}, {"bases": [[1, 2]]},
+     {"previous": "x"}],
 )  # fmt: skip
-def test_a_word_that_is_none_is_refused(record: dict[str, Any]) -> None:
-    from perdure.core.records import check_records
-
+def test_a_word_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+    word = Trim(0, 9, 0, 5, ((2, 3),), {4: "sha256:"}).record()
+    check_records([word])
     with pytest.raises((TypeError, ValueError)):
-        check_records([{"t": "trimmed", **record}])
+        check_records([{**word, **wrong}])
 
 
 def test_the_stores_own_names_are_its_own(store: Store) -> None:

@@ -142,6 +142,8 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
 
 class Trimmed(Struct, frozen=True, kw_only=True):
     t: str
+    seen: Number
+    previous: Number
     before: Number
     removed: list[tuple[Number, Number]]
     bases: list[tuple[Number, str]]

@@ -20,9 +20,7 @@ from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import AgentInfo, Verified, id_text
 from perdure.storage.port import Backend
 from perdure.storage.reader import LogReader
-
-COPIES = "@copies"
-"""The branch whose state names the copies of an agent: name, and when it was said."""
+from perdure.storage.retention import COPIES
 
 COPIED = "copied"
 """What the record is, in its `t`, with which a copy begins."""

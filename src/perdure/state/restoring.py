@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, from_micros
 from perdure.state.context import Context
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.replication import Follower, living, raise_tokens
-from perdure.state.trimming import keep_no_more, trim
+from perdure.state.trimming import Stays, trim
 from perdure.storage.committer import Committer
 from perdure.storage.port import Backend
 from perdure.storage.reader import LogReader
@@ -43,9 +45,15 @@ def restore(follower: Follower) -> tuple[int, int]:
         there = source.agent(info.name, info.incarnation)
         said = _trimmed_since(source, there, until) if there is not None else None
         if said is not None:
-            trim(context, LogReader(target, info), said.before, keep_no_more)
+            trim(context, LogReader(target, info), said.before, partial(_stayed, said))
     committer.close()
     return found
+
+
+def _stayed(said: Trim, horizon: int) -> Stays:
+    """What the source kept: here no more goes."""
+    kept = {seq for seq in range(1, horizon) if not said.has_removed(seq)}
+    return {*said.bases} & kept, kept
 
 
 def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:

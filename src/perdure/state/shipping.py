@@ -269,9 +269,8 @@ class Shipper:
         """What retention removed at the source goes here, too."""
         try:
             info = self.target.agent(agent, incarnation)
-            reader = LogReader(self.target, info) if info is not None else None
-            if reader is not None and (said := reader.trim()) is not None:
-                carry_out(self.target, reader, said)
+            if info is not None:
+                carry_out(self.target, LogReader(self.target, info))
         except PerdureError as error:  # it stays until retention removes more
             _log.warning("cannot remove what is to go in %s: %s", self.target.url, error)
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 from perdure.core import chain, remains
 from perdure.core.chances import chances
 from perdure.core.names import check_cause
-from perdure.errors import Conflict, Corrupt
+from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
@@ -89,15 +89,24 @@ def trim(
                 "is a LangGraph thread, which has more than its branches' heads to keep",
                 target=reader.target(), hint="PerdureSaver.trim, or `perdure trim`, does that",
             )  # fmt: skip
-        word = scan.word(context.backend, *(also or keep_no_more)(scan.horizon))
+        try:
+            word = scan.word(context.backend, *(also or keep_no_more)(scan.horizon))
+        except NotFound:
+            if scan.is_latest:
+                raise
+            continue
         if not scan.unsaid and not any(map(scan.is_worth_it, word.seqs())):
             return Trimmed(reader.name, scan.horizon)
         try:
-            said = _say(context, reader, word)
+            _say(context, reader, word)
         except Conflict:  # somebody else just did
             continue
-        if _stands(context.backend, reader, said, scan):
-            return _carry_out(context.backend, reader, said)
+        size = _size(context.backend, reader)
+        removed = carry_out(context.backend, reader)
+        said = reader.trim()
+        if removed is not None and said is not None and said.at > word.seen:
+            freed = max(0, size - _size(context.backend, reader))
+            return Trimmed(reader.name, said.before, removed, len(said.bases), freed, said.at)
     raise Conflict(
         "others go on from what was to be removed", target=reader.target(),
         hint="nothing was removed; make the call again",
@@ -133,7 +142,8 @@ class _Scan:
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
-        self.horizon = self.end = 0
+        self.horizon = self.end = self._last_word = 0
+        self._said: Trim | None = None
         self._done: set[int] = set()
         self._stay: set[int] = {1}
         self._parents: list[tuple[int, ...]] = []
@@ -144,11 +154,17 @@ class _Scan:
 
     def go_on(self, horizon: int) -> None:
         """Look at what came since the last look."""
+        self._last_word = self._reader.last_word()
         for commit in self._reader.commits(self.end + 1):
             self._note(commit)
-        said = self._reader.trim() if self._gone else None
+        said = self._said = self._reader.trim()
         self.unsaid = not all(said is not None and said.has_removed(seq) for seq in self._gone)
         self.horizon = min(max(horizon, said.before if said is not None else 1), self.end)
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether nobody said more of what is to go since the last look."""
+        return self._reader.last_word() == self._last_word
 
     def is_worth_it(self, seq: int) -> bool:
         """Whether a commit's payload is there, and more than what was said of such before."""
@@ -173,18 +189,26 @@ class _Scan:
                 self._in_doubt.pop(call, None)
 
     def word(self, backend: Backend, states: set[int], payloads: set[int]) -> Trim:
-        """What is to be said in the log, but for its place there."""
+        """What is to be said in the log, but for its place there: also all that was said before."""
         named = {
             ref.seq for ref in backend.refs(self._reader.no)
             if not ref.deleted and ref.name != RETENTION
         }  # fmt: skip
         crossed = {seq for parents in self._parents[self.horizon - 1 :] for seq in parents}
-        bases = {seq for seq in named | crossed | states if 1 < seq < self.horizon}
+        said = self._said
+        bases = {
+            seq for seq in named | crossed | states
+            if 1 < seq < self.horizon and (said is None or said.keeps_state(seq))
+        }  # fmt: skip
         stay = self._stay | set(self._in_doubt.values()) | payloads | bases
-        removed = stretches(seq for seq in range(1, self.horizon) if seq not in stay)
+        removed = stretches(
+            seq for seq in range(1, self.horizon)
+            if seq not in stay or (said is not None and said.has_removed(seq))
+        )  # fmt: skip
         for folded in _fold(self._reader, bases - self._hashes.keys()):
             self._hashes[folded.seq] = state_hash(folded.state)
-        return Trim(0, self.horizon, removed, {seq: self._hashes[seq] for seq in bases})
+        hashes = {seq: self._hashes[seq] for seq in bases}
+        return Trim(0, self.end, self._last_word, self.horizon, removed, hashes)
 
 
 def _stays(record: Mapping[str, Any]) -> bool:
@@ -206,13 +230,12 @@ def _fold(reader: LogReader, seqs: Iterable[int]) -> Iterable[Folded]:
         yield known
 
 
-def _say(context: Context, reader: LogReader, word: Trim) -> Trim:
+def _say(context: Context, reader: LogReader, word: Trim) -> None:
     """Commit it; durable when this returns.
 
     Raises:
         Conflict: somebody else just did.
     """
-    before = reader.trim()
     first = reader.commit(1)
     cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
     check_cause(cause)
@@ -222,34 +245,34 @@ def _say(context: Context, reader: LogReader, word: Trim) -> Trim:
         reader.name, reader.incarnation, RETENTION, (1,), first.schema_id, first.schema_version,
         context.executor, 0, cause, chain.pack_payload((), [word.record()]),
     )  # fmt: skip
-    extras = Extras(sync=True, trims=before.at if before is not None else 0)
-    expected = before.at if before is not None else None
-    made = context.submit(Proposal(draft, extras, no=reader.no, expected=expected))
-    return Trim(made.seq, word.before, word.removed, word.bases)
+    extras = Extras(sync=True, trims=word.previous)
+    context.submit(Proposal(draft, extras, no=reader.no, expected=word.previous or None))
 
 
-def _stands(backend: Backend, reader: LogReader, said: Trim, scan: _Scan) -> bool:
-    """Whether nothing came between the look and the word that needs what is to go. From the word
-    on, nothing can."""
-    if _held(backend, reader) < said.before:
-        return False
-    for commit in reader.commits(scan.end + 1, said.at - 1):
-        if not all(map(said.keeps_state, commit.parents)):
-            return False
-    _refuse_copied(backend, reader)
-    return True
-
-
-def carry_out(backend: Backend, reader: LogReader, said: Trim) -> int:
+def carry_out(backend: Backend, reader: LogReader) -> int | None:
     """Remove what the log says that it lacks; how many payloads went. May be done again.
+
+    Returns:
+        None: somebody said more meanwhile, and does that.
 
     Raises:
         Corrupt: a state that is to stay is not the one that was said to.
     """
-    _keep_bases(backend, reader, said)
+    word = reader.last_word()
+    said = reader.trim()
+    if said is None:
+        return 0
+    try:
+        if not _keep_bases(backend, reader, said, word):
+            return None
+    except NotFound:
+        if reader.last_word() == word:
+            raise
+        return None
     snapshots = [seq for seq in reader.snapshot_seqs() if seq < said.before]
     for start in range(0, len(snapshots), PART):
-        backend.trim(reader.no, {}, snapshots[start : start + PART])
+        if not backend.trim(reader.no, word, {}, snapshots[start : start + PART]):
+            return None
     found = 0
     for start in range(1, said.before, PART):
         part: dict[int, bytes] = {}
@@ -257,8 +280,8 @@ def carry_out(backend: Backend, reader: LogReader, said: Trim) -> int:
             left = _left_of(row, said, reader.target(row.seq))
             if left != row.payload:
                 part[row.seq] = left
-        if part:
-            backend.trim(reader.no, part)
+        if part and not backend.trim(reader.no, word, part):
+            return None
         found += sum(left == remains.REMOVED for left in part.values())
     return found
 
@@ -271,7 +294,8 @@ def _left_of(row: StoredCommit, said: Trim, target: str) -> bytes:
     return row.payload
 
 
-def _keep_bases(backend: Backend, reader: LogReader, said: Trim) -> None:
+def _keep_bases(backend: Backend, reader: LogReader, said: Trim, word: int) -> bool:
+    """Store the states that are to stay; False: somebody said more meanwhile."""
     for folded in _fold(reader, said.bases):
         (row,) = backend.read(reader.no, folded.seq, folded.seq)
         if row.payload.startswith(remains.MAGIC):
@@ -283,14 +307,9 @@ def _keep_bases(backend: Backend, reader: LogReader, said: Trim) -> None:
                 target=reader.target(folded.seq), hint=chain.HINT,
             )  # fmt: skip
         kept = remains.write_base(row.payload, folded.state)
-        backend.trim(reader.no, {folded.seq: kept})
-
-
-def _carry_out(backend: Backend, reader: LogReader, said: Trim) -> Trimmed:
-    before = _size(backend, reader)
-    removed = carry_out(backend, reader, said)
-    freed = max(0, before - _size(backend, reader))
-    return Trimmed(reader.name, said.before, removed, len(said.bases), freed, said.at)
+        if not backend.trim(reader.no, word, {folded.seq: kept}):
+            return False
+    return True
 
 
 def _size(backend: Backend, reader: LogReader) -> int:

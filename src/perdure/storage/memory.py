@@ -428,10 +428,12 @@ class MemoryBackend:
             self._check_open()
             return purge(self._agents[no - 1], limit, self._leaves, self._runs)
 
-    def trim(self, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()) -> None:
+    def trim(
+        self, no: int, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()
+    ) -> bool:
         with self._lock:
             self._check_open()
-            trim(self._agents[no - 1], remains, snapshots, self._leaves)
+            return trim(self._agents[no - 1], word, remains, snapshots, self._leaves)
 
     def maintain(
         self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None

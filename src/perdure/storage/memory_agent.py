@@ -117,9 +117,12 @@ def _head(agent: Agent, branch: str) -> int:
 
 
 def trim(
-    agent: Agent, remains: Mapping[int, bytes], snapshots: Sequence[int], leaves: dict[int, bytes]
-) -> None:
+    agent: Agent, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int],
+    leaves: dict[int, bytes],
+) -> bool:  # fmt: skip
     """As `Backend.trim`."""
+    if _head(agent, RETENTION) != word:
+        return False
     for seq, data in remains.items():
         commit = agent.commits[seq - 1]
         if commit is not None:
@@ -128,6 +131,7 @@ def trim(
             for leaf in agent.snapshots.pop(seq).leaf_ids}  # fmt: skip
     for leaf in gone.difference(*(one.leaf_ids for one in agent.snapshots.values())):
         leaves.pop(leaf, None)
+    return True
 
 
 def purge(agent: Agent, limit: int, leaves: dict[int, bytes], runs: RunTable) -> bool:

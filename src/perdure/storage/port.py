@@ -460,11 +460,19 @@ class Backend(Protocol):
         """
         ...
 
-    def trim(self, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()) -> None:
+    def trim(
+        self, no: int, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()
+    ) -> bool:
         """Put what retention leaves of some payloads, by seq, in their places, for good, in one
         transaction. The snapshots at some commits go with it, and those leaves that no other
         snapshot of the agent names. What may go, the caller finds out before, and has said in the
         log. It may be done again, and in a store that is closed to writers.
+
+        Args:
+            word: the head of the branch `@retention` as the caller knows it, 0: there is none.
+
+        Returns:
+            False: it is another one, and nothing was done.
 
         Raises:
             StoreUnavailable: all of it may be done, or nothing.

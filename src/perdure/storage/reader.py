@@ -108,20 +108,32 @@ class LogReader:
             )  # fmt: skip
 
     def trim(self) -> Trim | None:
-        """What retention has removed of the log, or is about to; None: nothing ever was."""
+        """What retention has removed of the log, or is about to: the last word on it that stands.
+        None: there is none."""
+        seq = self.last_word()
+        while seq:
+            trim = trim_of(self.commit(seq))
+            if trim.at - trim.seen == 1 or trim.stands(self.commits(trim.seen + 1, trim.at - 1)):
+                return trim
+            seq = trim.previous
+        return None
+
+    def last_word(self) -> int:
+        """Seq of the last word on what is gone, whether it stands or not; 0: there is none."""
         ref = self._backend.ref(self.no, RETENTION)
-        return None if ref is None else trim_of(self.commit(ref.seq))
+        return 0 if ref is None else ref.seq
 
     def kept(self, seq: int) -> int:
-        """The seq of the last word on what is gone, if a commit's state is not; 0: nothing is.
+        """As `last_word`, if the state of a commit is not gone by then.
 
         Raises:
-            NotFound: its state is gone.
+            NotFound: it is.
         """
-        trim = self.trim()
+        last = self.last_word()
+        trim = self.trim() if last else None
         if trim is not None and not trim.keeps_state(seq):
             raise self.trimmed(seq, trim)
-        return 0 if trim is None else trim.at
+        return last
 
     def trimmed(self, seq: int, trim: Trim | None = None) -> NotFound:
         """The error for a commit whose state retention removed."""

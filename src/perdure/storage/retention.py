@@ -1,8 +1,11 @@
 """What retention removed of a log, as the log itself says it (I7).
 
-Its branch `@retention` has a commit for each time; the latest tells of all that was removed until
-then. It is in the log before anything is removed: a reader, and whoever is to go on after a crash,
-finds there what is gone, and which states were kept.
+Its branch `@retention` has a commit for each time, a *word*; the latest that stands tells of all
+that was removed until then. It is in the log before anything is removed: a reader, and whoever is
+to go on after a crash, finds there what is gone, and which states were kept.
+
+A word does not stand if something came just before it that needs what was to go: whoever makes it
+has not seen that. The log alone tells, so a follower knows, too.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from perdure.model import Commit
 
 RETENTION = "@retention"
 TRIMMED = "trimmed"
+COPIES = "@copies"
+"""The branch whose state names the copies of an agent: name, and when it was said."""
 
 
 class Trim(Struct, frozen=True):
@@ -26,12 +31,16 @@ class Trim(Struct, frozen=True):
 
     Attributes:
         at: seq of the commit that says it.
+        seen: seq of the last commit that whoever says it had looked at.
+        previous: seq of the word before it; 0: there is none.
         before: what is gone was before this seq.
         removed: first and last of each stretch of commits whose payloads are removed, ascending.
         bases: by seq, the hashes of the states that stayed.
     """
 
     at: int
+    seen: int
+    previous: int
     before: int
     removed: tuple[tuple[int, int], ...]
     bases: Mapping[int, str]
@@ -53,9 +62,20 @@ class Trim(Struct, frozen=True):
     def record(self) -> dict[str, Any]:
         """As `read` takes it."""
         return {
-            "t": TRIMMED, "before": self.before, "removed": [list(one) for one in self.removed],
+            "t": TRIMMED, "seen": self.seen, "previous": self.previous, "before": self.before,
+            "removed": [list(one) for one in self.removed],
             "bases": [[seq, digest] for seq, digest in sorted(self.bases.items())],
         }  # fmt: skip
+
+    def stands(self, between: Iterable[Commit]) -> bool:
+        """Whether nothing needs what is to go. `between`: the commits behind `seen` and before
+        `at`. What comes later is refused where it does (`Append.trims`)."""
+        return not any(
+            commit.branch == COPIES
+            or not all(map(self.keeps_state, commit.parents))
+            or any(record["t"] == "run-retried" or "again" in record for record in commit.records)
+            for commit in between
+        )
 
 
 def stretches(seqs: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -78,7 +98,8 @@ def trim_of(commit: Commit) -> Trim:
     for record in commit.records:
         if record.get("t") == TRIMMED:
             return Trim(
-                commit.seq, record["before"], tuple((a, b) for a, b in record["removed"]),
+                commit.seq, record["seen"], record["previous"], record["before"],
+                tuple((a, b) for a, b in record["removed"]),
                 dict(record["bases"]),
             )  # fmt: skip
     raise Corrupt(

@@ -20,8 +20,8 @@ class TrimmingContract(Contract):
         other = Pen(backend, "other")
         theirs = other.write()
         feed = backend.feed().cursor
-        backend.trim(pen.number(), {2: b"", 3: b"left"})
-        backend.trim(pen.number(), {3: b"left", 4: b"\0" * 9})
+        assert backend.trim(pen.number(), 0, {2: b"", 3: b"left"})
+        assert backend.trim(pen.number(), 0, {3: b"left", 4: b"\0" * 9})
         if self.durable:
             backend.close()
             backend = self.open(place)
@@ -47,13 +47,13 @@ class TrimmingContract(Contract):
                 new = ids if not number else ids[-1:]
                 leaves = {leaf: b"leaf %d" % leaf for leaf in new}
                 writer.write(value=number, snapshot=StoredSnapshot(b"manifest", ids, leaves))
-        backend.trim(pen.number(), {}, [1, 2])
+        assert backend.trim(pen.number(), 0, {}, [1, 2])
         assert backend.snapshot(pen.number(), 1) is backend.snapshot(pen.number(), 2) is None
         left = backend.snapshot(pen.number(), 3)
         assert left is not None and left.leaves == {1: b"leaf 1", 4: b"leaf 4"}
         assert [row.snapshotted for row in backend.read(pen.number(), 1, 3)] == [False, False, True]
         assert backend.maintain("sizes", no=pen.number()).leaves == 2
-        backend.trim(pen.number(), {}, [1, 2, 3])
+        assert backend.trim(pen.number(), 0, {}, [1, 2, 3])
         assert backend.maintain("sizes", no=pen.number()).leaves == 0
         theirs = backend.snapshot(other.number(), 2)
         assert theirs is not None and len(theirs.leaves) == 3
@@ -64,7 +64,7 @@ class TrimmingContract(Contract):
         """A process that had read an older snapshot goes on from its leaves."""
         pen.write(snapshot=StoredSnapshot(b"manifest", [1, 2], {1: b"one", 2: b"two"}))
         pen.write(snapshot=StoredSnapshot(b"manifest", [1, 3], {3: b"three"}))
-        backend.trim(pen.number(), {}, [1])
+        assert backend.trim(pen.number(), 0, {}, [1])
         late, tail = pen.make(snapshot=StoredSnapshot(b"manifest", [1, 2, 4], {4: b"four"}))
         assert refused(backend.append([late])[0]) == "leaves"
         assert len(backend.read(pen.number(), 1, 9)) == 2
@@ -93,6 +93,17 @@ class TrimmingContract(Contract):
         pen.write()
         said = pen.write(RETENTION, trims=said.seq)
         pen.write("later", trims=said.seq)
+
+    def test_nothing_is_done_for_an_old_word(self, backend: Backend, pen: Pen) -> None:
+        written = [pen.write(value=n) for n in range(3)]
+        word = pen.write(RETENTION).seq
+        for old in (0, word - 1, word + 1):
+            assert not backend.trim(pen.number(), old, {2: b"left"}, [1])
+        assert [row.payload for row in backend.read(pen.number(), 1, 3)] == [
+            item.payload for item in written
+        ]
+        assert backend.trim(pen.number(), word, {2: b"left"})
+        assert backend.read(pen.number(), 2, 2)[0].payload == b"left"
 
     def test_what_is_left_comes_from_another_store(self, backend: Backend, pen: Pen) -> None:
         pen.write()

@@ -378,8 +378,12 @@ class PostgresBackend:
     def purge(self, no: int, limit: int = 500) -> bool:
         return self._writer.settled(lambda db: purging.purge(db, self._sql, no, limit))
 
-    def trim(self, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()) -> None:
-        self._writer.settled(lambda db: purging.trim(db, self._sql, no, remains, snapshots))
+    def trim(
+        self, no: int, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()
+    ) -> bool:
+        return self._writer.settled(
+            lambda db: purging.trim(db, self._sql, no, word, remains, snapshots)
+        )
 
     def maintain(
         self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None

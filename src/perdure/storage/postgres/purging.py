@@ -38,18 +38,22 @@ def purge(db: Connection, sql: Mapping[str, str], no: int, limit: int) -> bool:
 
 
 def trim(
-    db: Connection, sql: Mapping[str, str], no: int, remains: Mapping[int, bytes],
+    db: Connection, sql: Mapping[str, str], no: int, word: int, remains: Mapping[int, bytes],
     snapshots: Sequence[int],
-) -> None:  # fmt: skip
+) -> bool:  # fmt: skip
     """As `Backend.trim`. Whoever appends waits: a snapshot on its way shares no leaf that goes."""
     with db.transaction():
         db.execute(sql["lock_log"], (no,))
+        row = db.execute(sql["find_word"], (no,)).fetchone()
+        if word != (row[0] if row is not None else 0):
+            return False
         if remains:
             db.execute(
                 sql["trim_commits"], (list(remains), list(remains.values()), no), binary=True
             )
         if snapshots:
             db.execute(sql["trim_snapshots"], {"no": no, "seqs": list(snapshots)})
+    return True
 
 
 def bury(db: Connection, sql: Mapping[str, str], item: Append) -> None:

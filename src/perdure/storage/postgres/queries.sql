@@ -337,6 +337,9 @@ DELETE FROM {schema}.runs WHERE agent_no = %(no)s AND id IN (
 -- name: lock_log
 SELECT 1 FROM {schema}.agents WHERE no = %s FOR NO KEY UPDATE;
 
+-- name: find_word
+SELECT seq FROM {schema}.refs WHERE agent_no = %s AND name = '@retention';
+
 -- name: trim_commits
 UPDATE {schema}.commits c SET payload = left_over.payload
 FROM unnest(%s::bigint[], %s::bytea[]) AS left_over (seq, payload)

@@ -289,9 +289,11 @@ class SqliteBackend:
         with self._writing() as db:
             return purging.purge(db, no, limit)
 
-    def trim(self, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()) -> None:
+    def trim(
+        self, no: int, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()
+    ) -> bool:
         with self._writing() as db:
-            purging.trim(db, no, remains, snapshots)
+            return purging.trim(db, no, word, remains, snapshots)
 
     def maintain(
         self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None

@@ -12,7 +12,8 @@ import apsw
 
 from perdure.errors import Conflict
 from perdure.storage.port import Append
-from perdure.storage.sqlite.rows import do, ids_json, place, run, span, unpack_ids
+from perdure.storage.retention import RETENTION
+from perdure.storage.sqlite.rows import do, find_ref, ids_json, place, run, span, unpack_ids
 
 PART_BYTES = 4_000_000
 """About as much goes at once, but one row at least."""
@@ -87,9 +88,13 @@ def _in_part(sizes: list[tuple[int, int]]) -> list[int]:
 
 
 def trim(
-    db: apsw.Connection, no: int, remains: Mapping[int, bytes], snapshots: Sequence[int]
-) -> None:
+    db: apsw.Connection, no: int, word: int, remains: Mapping[int, bytes],
+    snapshots: Sequence[int],
+) -> bool:  # fmt: skip
     """As `Backend.trim`, in the transaction that is open."""
+    ref = find_ref(db, no, RETENTION)
+    if word != (ref.seq if ref is not None else 0):
+        return False
     for seq, data in remains.items():
         do(db, "trim_commit", (place(no, seq), data))
     gone: set[int] = set()
@@ -101,6 +106,7 @@ def trim(
         for (packed,) in run(db, "leaf_ids", span(no)):
             gone.difference_update(unpack_ids(packed))
         do(db, "purge_leaves", (ids_json(gone),))
+    return True
 
 
 def bury(db: apsw.Connection, item: Append) -> None:
