@@ -47,7 +47,7 @@ class Source:
     def __init__(self, value: Any) -> None:
         self.value = value
         self.items: list[Any] = list(value) if type(value) is list else []
-        self._messages, self._fixed = _sorts(self.items)
+        self._messages, self._fixed = _sorts(self.items) if self.items else (True, True)
         self._looks = self._look(self.items)
         self._turn = 0
 
