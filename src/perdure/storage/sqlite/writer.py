@@ -115,6 +115,15 @@ class Writer:
         assert self._connection is not None
         return self._connection
 
+    @property
+    def at_rest(self) -> apsw.Connection | None:
+        """With the lock held: the connection as it is, to look at what is committed; None where it
+        is in a transaction, or something is wrong with it."""
+        connection = self._connection
+        if self._suspect or connection is None or connection.in_transaction:
+            return None
+        return connection
+
     # -- commits ---------------------------------------------------------------------------
 
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
