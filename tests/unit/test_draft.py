@@ -540,4 +540,4 @@ def test_a_long_list_is_not_walked() -> None:
     recording.draft.messages[-1].content = "x"
     recording.draft.messages.append(Message())
     assert recording.ops[0] == Set(("messages", 9_999, "content"), "x")
-    assert len(recording._cache) < 10
+    assert len(recording._known) < 10

@@ -14,7 +14,7 @@ from perdure.core import ops as ops_module
 from perdure.core.diff import text_splice
 from perdure.core.draft_dict import DraftDict
 from perdure.core.draft_list import DraftList
-from perdure.core.draft_object import make_object
+from perdure.core.draft_object import kind_of_object
 from perdure.core.draft_set import DraftSet
 from perdure.core.objects import same_order
 from perdure.core.ops import (
@@ -36,7 +36,8 @@ from perdure.core.values import Path, Plain, copy, same
 from perdure.errors import SchemaError
 from perdure.model import MISSING
 
-Session.kinds.update({"object": make_object, "dict": DraftDict, "list": DraftList, "set": DraftSet})
+Session.kinds.update({dict: DraftDict, list: DraftList, set: DraftSet})
+Session.kind_of_object = staticmethod(kind_of_object)
 
 
 class Recording(Session):
@@ -80,6 +81,7 @@ class Recording(Session):
     def close(self) -> None:
         """End it: from now on every use of a proxy raises SchemaError."""
         self.closed = True
+        self.draft = None  # it refers back here: a cycle, which only the garbage collector ends
 
     def rollback(self) -> Plain:
         """Put the plain tree back exactly as it was, in the order of its keys, too."""
@@ -299,7 +301,9 @@ _UNDO: dict[str, Callable[..., None]] = {
 
 def view(schema: Schema[Any], plain: Plain, *, root_name: str = "state") -> Any:
     """A read-only proxy of a plain tree, which looks like the typed object. Nothing is copied."""
-    return Session(schema, plain, root_name, None).draft
+    session = Session(schema, plain, root_name, None)
+    draft, session.draft = session.draft, None  # as where a recording is closed
+    return draft
 
 
 def increment(holder: Any, field: Any, by: Any = 1) -> None:

@@ -143,6 +143,6 @@ def _proxy_class(cls: type) -> type[DraftObject]:
     return type(f"Draft{cls.__name__}", (DraftObject,), body)
 
 
-def make_object(place: Place) -> DraftObject:
-    """The proxy of an object, of a type of its own for each class."""
-    return _proxy_class(_face(place).cls)(place)
+def kind_of_object(place: Place) -> type[DraftObject]:
+    """What the proxy of an object is: a type of its own for each class."""
+    return _proxy_class(_face(place).cls)

@@ -6,9 +6,9 @@ where it was last, then by identity. One that is not found any more was removed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from perdure.core.objects import ObjectNode, UnionNode
 from perdure.core.schema import Schema, take_at
@@ -192,13 +192,8 @@ class Proxy:
     _perdure: Place
     kind: ClassVar[Any] = None
 
-    def __new__(cls, place: Any = ()) -> Any:
-        if type(place) is Place:
-            return object.__new__(cls)
-        return cls.kind(place)  # `type(value)(items)`: who writes so wants a list, not a draft
-
-    def __init__(self, place: Place) -> None:
-        object.__setattr__(self, "_perdure", place)
+    def __new__(cls, items: Any = ()) -> Any:
+        return cls.kind(items)  # `type(value)(items)`: who writes so wants a list, not a draft
 
     def __perdure_place__(self) -> str:
         return place_of(self).text()
@@ -219,9 +214,19 @@ class Proxy:
         )
 
 
+_set_place = Proxy.__dict__["_perdure"].__set__  # past the `__setattr__` of drafts of objects
+
+
 def place_of(proxy: Proxy) -> Place:
-    place: Place = object.__getattribute__(proxy, "_perdure")
-    return place
+    return proxy._perdure
+
+
+class _Known(ref[Proxy]):
+    """A proxy that somebody may still hold. `key`: by which the session knows it."""
+
+    __slots__ = ("key",)
+
+    key: int
 
 
 def detached(value: Any) -> Any:
@@ -232,7 +237,8 @@ def detached(value: Any) -> Any:
 class Session:
     """One draft or view: makes proxies. By itself it is read-only; `Recording` writes."""
 
-    kinds: dict[str, Any] = {}  # noqa: RUF012  # filled by draft.py: what stands for what
+    kinds: dict[type, type[Proxy]] = {}  # noqa: RUF012  # filled by draft.py: what stands for what
+    kind_of_object: Callable[[Place], type[Proxy]]  # set there, too
 
     def __init__(self, schema: Schema[Any], plain: Plain, root_name: str, typed: Any) -> None:
         self.schema = schema
@@ -244,10 +250,8 @@ class Session:
         self.origins: Origins = {}  # copies of what newer programs wrote: it goes where they go
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
         self._live: dict[tuple[int, str], tuple[Place, str, Any]] = {}
-        self._cache: WeakValueDictionary[int, Proxy] = WeakValueDictionary()
-        root = schema.root.pick(plain)
-        self.root = Place(self, None, None, plain, root)
-        self.draft: Any = self._proxy(self.root)
+        self._known: dict[int, _Known] = {}  # by the identity of the container, while it is held
+        self.draft: Any = self._proxy(Place(self, None, None, plain, schema.root.pick(plain)))
 
     def check_open(self) -> None:
         if self.closed:
@@ -292,19 +296,20 @@ class Session:
     # Reading
 
     def read(self, parent: Place, key: Any, node: Node, plain: Plain) -> Any:
-        self.check_open()
+        if self.closed:
+            self.check_open()  # raises
         kind = type(plain)
         if kind in SCALARS:
             if node.as_is or (plain is None and isinstance(node, UnionNode)):
                 return plain
             return parent.build(node, plain)
-        cached = self._cache.get(id(plain))
-        if cached is not None:
-            return cached
+        known = self._known.get(id(plain))
+        if known is not None and (proxy := known()) is not None:
+            return proxy
         node = node.pick(plain)
         if kind is tuple and isinstance(node, TupleNode | AnyNode):
             return self._tuple(parent, key, node, plain)
-        if kind is frozenset or isinstance(node, LeafNode | UnionNode):
+        if kind is frozenset or isinstance(node, _WHOLE):
             return parent.build(node, plain)
         return self._proxy(Place(self, parent, key, plain, node))
 
@@ -316,20 +321,26 @@ class Session:
         return tuple(items) if cls is tuple else cls(*items)
 
     def _proxy(self, place: Place) -> Proxy:
-        kind = type(place.plain)
-        node = place.node
-        name = kind.__name__
+        plain, node = place.plain, place.node
         if isinstance(node, ObjectNode) and not node.face.is_dict:
-            name = "object"
-        make = self.kinds.get(name)
-        if make is None:
+            kind = self.kind_of_object(place)
+        elif (found := self.kinds.get(type(plain))) is not None:
+            kind = found
+        else:
             raise SchemaError(
-                f"a {name} cannot be edited in place", target=self.root_name,
+                f"a {type(plain).__name__} cannot be edited in place", target=self.root_name,
                 hint="use agent.save(value)",
             )  # fmt: skip
-        proxy: Proxy = make(place)
-        self._cache[id(place.plain)] = proxy
+        proxy: Proxy = object.__new__(kind)
+        _set_place(proxy, place)
+        known = self._known[id(plain)] = _Known(proxy, self._forget)
+        known.key = id(plain)
         return proxy
+
+    def _forget(self, gone: _Known) -> None:
+        """Nobody holds it any more: whoever goes over a long list does not keep all of it here."""
+        if self._known.get(gone.key) is gone:
+            del self._known[gone.key]
 
     def missing(self, place: Place, name: str) -> Any:
         """What a field has that is not stored: its default, which is stored when it is changed."""
@@ -392,6 +403,10 @@ class Session:
             holder, node = follow(typed, self.schema.root, path[:-1])
             if isinstance(node, ObjectNode) and node.face.is_instance(holder):
                 node.face.put(holder, path[-1], value)
+
+
+_WHOLE = (LeafNode, UnionNode)
+"""What has no parts that could be edited in place."""
 
 
 def follow(typed: Any, node: Node, path: Path) -> tuple[Any, Node]:
