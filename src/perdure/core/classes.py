@@ -122,13 +122,18 @@ class Face:
 
     def strays(self, value: Any) -> dict[str, Any]:
         """What an instance has beside its fields and would lose when it is stored."""
-        kept = vars(value) if hasattr(value, "__dict__") else {}
+        kept = getattr(value, "__dict__", None)
+        if not kept or kept.keys() <= self._declared:
+            return {}
         return {name: item for name, item in kept.items() if not self.knows(name)}
 
     def knows(self, name: str) -> bool:
-        return (
-            name in self.fields or name in self.live or name in self.derived or self._cached(name)
-        )
+        return name in self._declared or self._cached(name)
+
+    @functools.cached_property
+    def _declared(self) -> frozenset[str]:
+        """What the class itself says that an instance has."""
+        return self.derived.union(self.fields, self.live)
 
     def private(self, value: Any) -> dict[str, Any]:
         """Private attributes that differ from their defaults."""
@@ -140,8 +145,8 @@ class Face:
     def forget_caches(self, value: Any) -> None:
         """Drop what cached properties computed from the fields as they were."""
         kept = getattr(value, "__dict__", None)
-        if kept:
-            for name in [name for name in kept if name not in self.fields and self._cached(name)]:
+        if kept and not kept.keys() <= self._declared:
+            for name in [name for name in kept.keys() - self._declared if self._cached(name)]:
                 del kept[name]
 
     def clone(self, value: Any) -> Any:

@@ -83,7 +83,7 @@ class DraftList(Proxy, MutableSequence[Any]):
         return place
 
     def append(self, value: Any) -> None:
-        place = self._begin()
+        place = self._perdure
         place.session.append(place, [place.take(len(place.plain), value)])
 
     def extend(self, values: Iterable[Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from perdure.core.classes import Face, Field, PydanticFace
 from perdure.core.types import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
 from perdure.core.validation import Engine
-from perdure.core.values import SCALARS, Path, Plain, format_path, same
+from perdure.core.values import SCALARS, STEADY, Path, Plain, format_path, same
 from perdure.errors import SchemaError, Unstorable
 from perdure.model import MISSING
 
@@ -35,14 +35,20 @@ class ObjectNode(Node):
             return None
         if any(field.validated for field in face.fields.values()):
             return None
-        return {name: self._field(name) for name in face.fields}
+        return self._nodes
+
+    @functools.cached_property
+    def _nodes(self) -> Mapping[str, Node]:
+        """The nodes of all fields."""
+        return {name: self._field(name) for name in self.face.fields}
 
     def stable(self, plain: Plain) -> bool:
         calm = self._calm
         if calm is None or type(plain) is not dict or len(plain) != len(calm):
             return False
         for name, node in calm.items():
-            if name not in plain or not node.stable(plain[name]):
+            item = plain.get(name, MISSING)
+            if type(item) not in node.exact and not node.stable(item):
                 return False
         return True
 
@@ -104,10 +110,12 @@ class ObjectNode(Node):
             return walker.take(value, at)
         walker.enter(value, at, frozen=face.frozen)
         taken: dict[str, Any] = dict([face.tag]) if face.tag else {}
-        for name in face.fields:
+        for name, node in self._nodes.items():
             item = face.get(value, name)
-            if item is not MISSING:
-                taken[name] = self._field(name).plain(item, (*at, name), walker)
+            if type(item) in STEADY:
+                taken[name] = item
+            elif item is not MISSING:
+                taken[name] = node.plain(item, (*at, name), walker)
         for name, item in face.extras(value).items():
             taken[name] = walker.take(item, (*at, name))
         strays = face.strays(value)

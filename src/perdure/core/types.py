@@ -31,7 +31,6 @@ class Walker(Taker):
 
     def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
         super().__init__(seen, root)
-        self.root = root
         self.classes: dict[Path, Any] = {}
         self.origins: Origins | None = None
         self.found: dict[Path, dict[str, Plain]] = {}
@@ -72,6 +71,7 @@ class Node:
     """The type of one place."""
 
     as_is = False  # a plain scalar here is its own typed value
+    exact: frozenset[type] = frozenset()  # kinds of which every plain value is `stable`
     limits = Limits()
 
     def __init__(self, annotation: Any, engine: Engine, config: Mapping[str, Any] | None) -> None:
@@ -165,7 +165,6 @@ class LeafNode(Node):
         self.literals: list[Any] | None = None
         self.as_is = kinds is not None
         self.exact = _exact_kinds(annotation, config)
-        """Kinds of which every value is `stable`."""
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         kind = type(value)

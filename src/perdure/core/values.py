@@ -27,6 +27,9 @@ SCALARS = frozenset(
     }
 )  # fmt: skip
 
+STEADY = SCALARS - {dt.datetime, dt.time}
+"""Scalars that are plain whatever they hold; of the others it is asked whether their zone is."""
+
 DEPTH_MAX = 100
 """Containers within containers. Deeper values would exhaust the stack of readers."""
 
@@ -63,14 +66,14 @@ class Taker:
 
     def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
         self._seen = seen
-        self._root = root
+        self.root = root
         self._open: dict[int, Path] = {}
 
     def take(self, value: Any, at: Path) -> Plain:
         kind = type(value)
         if kind in SCALARS:
             if kind is dt.datetime or kind is dt.time:
-                check_zone(value, at, self._root)
+                check_zone(value, at, self.root)
             return value
         if kind is list:
             self.enter(value, at)
@@ -93,7 +96,7 @@ class Taker:
         """What to do with a value of no plain kind; typed schemas know more kinds."""
         raise Unstorable(
             f"a {type(value).__module__}.{type(value).__qualname__} cannot be stored",
-            target=format_path(at, self._root),
+            target=format_path(at, self.root),
             hint="store plain data (str, int, float, bool, None, bytes, list, dict, tuple, set, "
             "datetime, Decimal, UUID), declare a schema with a type for it, "
             "or mark the field perdure.Ephemeral",
@@ -104,26 +107,27 @@ class Taker:
         mark = id(container)
         if mark in self._open:
             raise Alias(
-                f"a cycle: it is inside itself, at {format_path(self._open[mark], self._root)}",
-                target=format_path(at, self._root),
+                f"a cycle: it is inside itself, at {format_path(self._open[mark], self.root)}",
+                target=format_path(at, self.root),
                 hint="a state is a tree; store an id instead of the object itself",
             )
         if self._seen is not None and not frozen:
             if mark in self._seen:
                 raise Alias(
-                    f"the same object stands at {format_path(self._seen[mark], self._root)} too",
-                    target=format_path(at, self._root),
+                    f"the same object stands at {format_path(self._seen[mark], self.root)} too",
+                    target=format_path(at, self.root),
                     hint="a state is a tree; store a copy (copy.deepcopy) or an id",
                 )
             self._seen[mark] = at
-        self._check_depth(at)
+        if len(at) > DEPTH_MAX:
+            self._check_depth(at)
         self._open[mark] = at
 
     def _check_depth(self, at: Path) -> None:
         if len(at) > DEPTH_MAX:
             raise Unstorable(
                 f"nested more than {DEPTH_MAX} levels deep",
-                target=format_path(at[:8], self._root) + "…",
+                target=format_path(at[:8], self.root) + "…",
                 hint="flatten it, or store it as text",
             )
 
@@ -136,7 +140,7 @@ class Taker:
         if type(key) is bool or key is None:
             raise Unstorable(
                 f"a dict key of type {type(key).__name__}",
-                target=format_path((*at, key), self._root),
+                target=format_path((*at, key), self.root),
                 hint="use str or int keys; True and 1 would be the same key",
             )
         return self.member(key, at)
@@ -148,7 +152,7 @@ class Taker:
         if not _equals_itself(item):
             raise Unstorable(
                 "a set member or dict key that is not equal to itself, NaN",
-                target=format_path(at, self._root),
+                target=format_path(at, self.root),
                 hint="once stored it could never be found again; use None or a text",
             )
         return self.take(item, (*at, item))
