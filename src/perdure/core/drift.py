@@ -37,6 +37,24 @@ class Drift(Struct, frozen=True):
     reason: str
 
 
+def holds(node: Node, typed: Any, plain: Plain) -> bool:
+    """Whether an object has just the fields of its plain form, and the very same scalars in them.
+
+    A quick look at what is mostly so: False only means that one must `compare`.
+    """
+    if not isinstance(node, ObjectNode) or type(plain) is not dict:
+        return False
+    if not node.face.is_instance(typed) or node.face.keeps_extra:
+        return False
+    kept: dict[str, Any] | None = getattr(typed, "__dict__", None)
+    if kept is None or len(kept) != len(plain):
+        return False
+    for key, one in plain.items():
+        if kept.get(key, MISSING) is not one or type(one) not in SCALARS:
+            return False
+    return True
+
+
 def compare(
     node: Node, typed: Any, plain: Plain, at: Path = (), *, deep: bool = True, root: str = "state"
 ) -> Iterator[Drift]:

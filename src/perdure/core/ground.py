@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.core import ops as ops_module
-from perdure.core.drift import compare
+from perdure.core.drift import compare, holds
 from perdure.core.objects import ObjectNode, is_default, reconcile
 from perdure.core.ops import Delete, Op, Set
 from perdure.core.shadow import ObjectShadow, Shadow
@@ -46,10 +46,12 @@ class Ground:
             value = isolate(plain)
             self.own(value)
             return value, plain
+        if node.stable(plain):
+            value = node.build_stable(plain, path, self.name)
+            self.own(value)
+            return value, plain
         value = node.build(plain, path, self.name)
         self.own(value)
-        if node.stable(plain):
-            return value, plain
         taken = node.plain(value, path, Walker(root=self.name))
         if same(taken, plain):
             return value, plain
@@ -190,9 +192,10 @@ class Ground:
         shadow = self.shadows.get(id(typed))
         if shadow is not None and shadow.dirty:
             return  # ops in front of this one changed it, and looked at what they touched
-        if typed is MISSING or next(
-            compare(node, typed, plain, path, deep=False, root=self.name), None
-        ):
+        if holds(node, typed, plain):
+            return
+        found = compare(node, typed, plain, path, deep=False, root=self.name)
+        if typed is MISSING or next(found, None):
             raise self.drifted(path)
 
     def final(self, value: Any) -> Any:

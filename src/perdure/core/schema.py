@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
@@ -106,7 +107,7 @@ class Schema(Generic[T]):
             self._made = Registry(self.type)
         return self._made
 
-    @property
+    @functools.cached_property
     def root(self) -> Node:
         return self.registry.root
 

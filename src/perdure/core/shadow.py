@@ -174,6 +174,10 @@ class ListShadow(Shadow):
 
     def splice(self, index: int, removed: int, values: list[Any]) -> None:
         self.log.append((index, removed, values))
+        if index == self.count:
+            self.pieces.append((values, 0, len(values)))
+            self.count += len(values)
+            return
         front = list(self._cut(0, index))
         back = list(self._cut(index + removed, self.count))
         self.pieces = [*front, (values, 0, len(values)), *back]

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from perdure.core.ops import Delete, Move, Op, Set, Splice
 from perdure.core.values import Path
 
+_MOVING = frozenset({Set, Delete, Splice, Move})
+"""Ops that may give what is below their path another place, or take it away."""
+
 
 class Paths:
     """The places of one list of ops."""
@@ -17,7 +20,7 @@ class Paths:
         # By path, the ops that may move or remove what is below it. Most places have none.
         self._at: dict[Path, list[int]] = {}
         for index, op in enumerate(ops):
-            if isinstance(op, Set | Delete | Splice | Move):
+            if type(op) in _MOVING:
                 self._at.setdefault(op.path, []).append(index)
 
     def final(self, path: Path, at: int) -> Path | None:

@@ -51,6 +51,10 @@ class TypedPlan:
         return self._root
 
 
+_AT_A_KEY = frozenset({Set, Delete, TextSplice, Increment})
+"""Ops that change what stands at the end of their path; the others change the container there."""
+
+
 class _UnseenError(Exception):
     """The op is at a place that the type does not know, or that is settled already."""
 
@@ -86,13 +90,13 @@ class Planner(Ground):
     # One op
 
     def _one(self, index: int, op: Op) -> None:
-        if not op.path and isinstance(op, Set):
-            self._replace_root(op if index + 1 == self.count else None)
+        at_parent = type(op) in _AT_A_KEY
+        if at_parent and not op.path:
+            if isinstance(op, Set):
+                self._replace_root(op if index + 1 == self.count else None)
+            else:
+                self._rebuild((), index)
             return
-        if not op.path and isinstance(op, TextSplice | Increment | Delete):
-            self._rebuild((), index)
-            return
-        at_parent = isinstance(op, Set | Delete | TextSplice | Increment) and bool(op.path)
         place = op.path[:-1] if at_parent else op.path
         try:
             shadow = self._resolve(place, index)
@@ -157,7 +161,7 @@ class Planner(Ground):
                     raise self.drifted(path)
                 raise _OpaqueError(len(path))
             shadow = self.shadows[id(value)] = made
-            shadow.ambiguous = isinstance(node, UnionNode) and isinstance(picked, ObjectNode)
+            shadow.ambiguous = picked is not node and isinstance(picked, ObjectNode)
             if parent is not None:
                 parent.kids[id(value)] = shadow
         shadow.path, shadow.at = path, index - 1
@@ -295,8 +299,9 @@ class Planner(Ground):
                 op.values[offset] = fixed
                 self.fix_plain(path, index, fixed)
             values.append(value)
-        for gone in shadow.items(start, removed):
-            self.forget(gone)
+        if removed:
+            for gone in shadow.items(start, removed):
+                self.forget(gone)
         shadow.splice(start, removed, values)
 
     def _change_set(self, shadow: SetShadow, index: int, op: SetAdd | SetRemove) -> None:

@@ -98,6 +98,12 @@ class Node:
             return self.assemble(plain, at, root)
         return self.engine.validate(self, self.prepare(plain), at, root)
 
+    def build_stable(self, plain: Plain, at: Path, root: str) -> Any:
+        """`build` of a value that is `stable`: it needs no copy."""
+        if self.engine.piecewise:
+            return self.assemble(plain, at, root)
+        return self.engine.validate(self, plain, at, root)
+
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
         """`build` from the parts up, for types that no library validates as a whole."""
         return self.engine.validate(self, isolate(plain), at, root)

@@ -146,7 +146,7 @@ class PydanticEngine(Engine):
         adapter = self._adapter(place)
         try:
             # Stored are field names, whatever aliases the class reads from others.
-            return adapter.validate_python(value, by_name=True, by_alias=False)
+            return adapter.validator.validate_python(value, by_name=True, by_alias=False)
         except self._core.ValidationError as error:
             try:  # a strict class refuses the plain form of an Enum, say
                 return adapter.validate_python(value, strict=False, by_name=True, by_alias=False)
