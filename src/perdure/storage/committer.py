@@ -201,27 +201,25 @@ class Committer:
         ends: dict[tuple[str, int], Tail] = {}
         linked: list[Proposal] = []
         for proposal in waiting:
-            log = (proposal.draft.agent, proposal.draft.incarnation)
             try:
-                tail = ends.get(log) or self._tail(proposal)
+                tail = ends.get(proposal.log) or self._tail(proposal)
                 proposal.link(tail, now)
             except Exception as error:  # its own: the others of the batch go on
                 proposal.error = error
                 continue
-            ends[log] = proposal.end
+            ends[proposal.log] = proposal.end
             linked.append(proposal)
         return linked
 
     def _tail(self, proposal: Proposal) -> Tail:
         if proposal.no is None:
             return START
-        log = (proposal.draft.agent, proposal.draft.incarnation)
-        tail = self._tails.get(log)
+        tail = self._tails.get(proposal.log)
         if tail is None:
             last = self._backend.read(proposal.no, 0, 2**40, newest_first=True, limit=1)
             target = f"agent {proposal.draft.agent!r}"
             tail = chain.tail_of(last[0].header, target) if last else START
-            self._remember(log, tail)
+            self._remember(proposal.log, tail)
         return tail
 
     def _remember(self, log: tuple[str, int], tail: Tail) -> None:
@@ -231,25 +229,20 @@ class Committer:
 
     def _settle(self, proposal: Proposal, outcome: Outcome) -> bool:
         """Note an outcome; False where the proposal must be linked and tried again."""
-        log = (proposal.draft.agent, proposal.draft.incarnation)
-        match outcome:
-            case Appended(no):
-                self._remember(log, proposal.end)
-                proposal.landed(no)
-            case Refused("stale"):
-                self._tails.pop(log, None)
-                return False
-            case Refused("leaves"):  # retention removed some: the next one writes them anew
-                self._tails.pop(log, None)
-                proposal.snapshot = None
-                return False
-            case Refused():
-                # Those behind it in the batch were linked to it: they find themselves stale.
-                self._tails.pop(log, None)
-                proposal.refused = outcome
-            case error:
-                self._tails.pop(log, None)
-                proposal.error = error
+        if isinstance(outcome, Appended):
+            self._remember(proposal.log, proposal.end)
+            proposal.landed(outcome.no)
+            return True
+        self._tails.pop(proposal.log, None)
+        if not isinstance(outcome, Refused):
+            proposal.error = outcome
+        elif outcome.why == "stale":
+            return False
+        elif outcome.why == "leaves":  # retention removed some: the next one writes them anew
+            proposal.snapshot = None
+            return False
+        else:  # those behind it in the batch were linked to it: they find themselves stale
+            proposal.refused = outcome
         return True
 
     def _rescue(self, batch: list[Proposal], error: BaseException) -> BaseException | None:

@@ -54,7 +54,7 @@ class Proposal:
 
     __slots__ = (
         "_done", "_gate", "committed", "draft", "epoch", "error", "expected", "extras", "linked",
-        "no", "refused", "snapshot", "tail", "then", "woken",
+        "log", "no", "refused", "snapshot", "tail", "then", "woken",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +62,7 @@ class Proposal:
         expected: int | None, epoch: int | None = None,
     ) -> None:  # fmt: skip
         self.draft = draft
+        self.log = (draft.agent, draft.incarnation)
         self.extras = extras
         self.no = no
         self.expected = expected
@@ -120,7 +121,8 @@ class Proposal:
         linked = self.linked = Append(
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
             draft.branch, self.expected, self.epoch, extras.holder, extras.key, self.snapshot,
-            _at(extras.checkpoint, seq), extras.drop_branch, extras.delete_agent,
+            extras.checkpoint and _at(extras.checkpoint, seq), extras.drop_branch,
+            extras.delete_agent,
             [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
             extras.release, extras.sync, prev=tail.id, consumed=extras.consumed,
             sends=extras.sends, purge=extras.purge, read_to=extras.read_to, trims=extras.trims,
@@ -169,10 +171,8 @@ HERE = -1
 `RunInfo.started_at`, for its time."""
 
 
-def _at(checkpoint: Checkpoint | None, seq: int) -> Checkpoint | None:
-    if checkpoint is None or checkpoint.seq != HERE:
-        return checkpoint
-    return replace(checkpoint, seq=seq)
+def _at(checkpoint: Checkpoint, seq: int) -> Checkpoint:
+    return replace(checkpoint, seq=seq) if checkpoint.seq == HERE else checkpoint
 
 
 def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:

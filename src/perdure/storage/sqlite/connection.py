@@ -67,6 +67,7 @@ class Files(Struct):
     """The identity of the files that an open connection works on."""
 
     path: str
+    wal_path: str
     database: tuple[int, int]
     wal: tuple[int, int] | None
 
@@ -74,7 +75,7 @@ class Files(Struct):
     def of(cls, path: str) -> Files:
         """Of a file that is open now; one that may only be looked at has no WAL."""
         wal = path + "-wal"
-        return cls(path, _identity(path), _identity(wal) if os.path.exists(wal) else None)
+        return cls(path, wal, _identity(path), _identity(wal) if os.path.exists(wal) else None)
 
     def check(self) -> None:
         """I1: what was written to a file that is no longer at its path is not durable.
@@ -82,12 +83,12 @@ class Files(Struct):
         Raises:
             ReplacedError: another program deleted or replaced a file.
         """
-        path, known = self.path + "-wal", self.wal
+        path = self.wal_path
         try:
-            if known is not None and _identity(path) != known:
+            if self.wal is not None and _identity(path) != self.wal:
                 raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
-            path, known = self.path, self.database
-            if _identity(path) != known:
+            path = self.path
+            if _identity(path) != self.database:
                 raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
         except FileNotFoundError:
             raise ReplacedError(f"{os.path.basename(path)} was deleted") from None

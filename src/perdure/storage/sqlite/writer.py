@@ -107,7 +107,8 @@ class Writer:
 
     def ready(self) -> apsw.Connection:
         """The connection, opened anew if the last failure, or a fork, closed it."""
-        self.check()
+        if self._final is not None:
+            raise self._final
         if self._suspect:
             self._reopen_durably()
         if self._connection is None:
