@@ -27,7 +27,7 @@ class Frame(Struct, frozen=True):
         scope: which of the run's tasks it is.
         key: the idempotency key of the tool call it is inside of.
         attempt: the attempt of the step or tool that it is inside of.
-        outer: the frame that this one was entered from; set by `inside`.
+        outer: the frame that this one was entered from; `inside` sees to it.
     """
 
     run: Execution[Any] | None
@@ -68,7 +68,7 @@ class inside:  # noqa: N801 - it reads as the function that it would be, and eac
 
     def __enter__(self) -> None:
         frame, outer = self._frame, _frame.get()
-        if outer is not None:
+        if frame.outer is not outer:
             frame = Frame(frame.run, frame.inside, frame.scope, frame.key, frame.attempt, outer)
         self._token = _frame.set(frame)
 

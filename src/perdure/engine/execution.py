@@ -236,13 +236,13 @@ class Execution(Generic[T]):
             key = str(entry.call.get("key") or self._key(entry.place, effect.args))
             return Arrived(entry.place, entry, key)  # the key that the world has seen
         with self._lock:
-            place = entry.place if entry is not None else self.new_place(effect.name, scope)
+            named = scope.named(effect.name)
+            place = entry.place if entry is not None else self.journal.new_place(named)
             key = self._key(place, effect.args) if effect.keyed else ""
             before = self._before
             if before is None or not effect.outside:
                 return Arrived(place, None, key)
-            name = scope.named(effect.name)[len(scope.path) :]
-            made = before.made(name, scope.path, effect.args, entry)
+            made = before.made(named[len(scope.path) :], scope.path, effect.args, entry)
         return Arrived(place, None, key, made, before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:
@@ -402,7 +402,8 @@ class Execution(Generic[T]):
         """
         if self._interrupted is not None:
             raise self._interrupted
-        self.check_process()
+        if process.pid != self._pid:
+            self.check_process()  # raises
 
     def check_process(self) -> None:
         """Raise PerdureError in a forked child."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 from perdure.engine.scopes import Scope
@@ -17,31 +17,14 @@ class Going:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads = 1
-        self._calls = 0
-        self._rest = 0
         self._joined: list[Scope] = []
         self._waits: dict[Hashable, tuple[str, int, bool, bool]] = {}
-        self.calling = Counting(self.began_call, self.ended_call)
-        self.resting = Counting(self.began_rest, self.ended_rest)
+        self.calling = Counting(self._lock)
+        """Around a call of a step or tool."""
+        self.resting = Counting(self._lock)
+        """Around what a thread of the run does while it goes on only when others of it do."""
         self.living: set[str] = set()
         """Paths of the scopes, below the function's own, that have not ended."""
-
-    def began_call(self) -> None:
-        with self._lock:
-            self._calls += 1
-
-    def ended_call(self) -> None:
-        with self._lock:
-            self._calls -= 1
-
-    def began_rest(self) -> None:
-        """A thread of the run goes on only when others of it do."""
-        with self._lock:
-            self._rest += 1
-
-    def ended_rest(self) -> None:
-        with self._lock:
-            self._rest -= 1
 
     @contextmanager
     def waiting(
@@ -86,19 +69,20 @@ class Going:
     @property
     def calls(self) -> int:
         """Steps and tools that are being made."""
-        return self._calls
+        return self.calling.number
 
     @property
     def threads_wait(self) -> bool:
         """Whether each thread of the run waits, and no step or tool is being made."""
         with self._lock:
-            return not self._calls and self._threads <= self._waiting_threads()
+            return not self.calls and self._threads <= self._waiting_threads()
 
     @property
     def all_rest(self) -> bool:
         """Whether each thread of the run waits, if only for another one, and nothing is made."""
         with self._lock:
-            return not self._calls and self._threads <= self._waiting_threads() + self._rest
+            waiting = self._waiting_threads() + self.resting.number
+            return not self.calls and self._threads <= waiting
 
     def _waiting_threads(self) -> int:
         waits = sum(own for _, _, own, _ in self._waits.values())
@@ -121,12 +105,16 @@ class Going:
 class Counting:
     """Context manager around something that is counted while it goes on, on whichever thread."""
 
-    def __init__(self, began: Callable[[], None], ended: Callable[[], None]) -> None:
-        self._began = began
-        self._ended = ended
+    __slots__ = ("_lock", "number")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self.number = 0
 
     def __enter__(self) -> None:
-        self._began()
+        with self._lock:
+            self.number += 1
 
     def __exit__(self, *error: object) -> None:
-        self._ended()
+        with self._lock:
+            self.number -= 1

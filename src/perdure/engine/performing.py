@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import turns
-from perdure.engine.current import Frame, inside
+from perdure.engine.current import Frame, current, inside
 from perdure.engine.effects import (
     Arrive,
     Arrived,
@@ -237,7 +237,7 @@ def waiting(
 
 def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:
     """Where the code of a call is."""
-    return Frame(execution, effect.inside, execution.scope(), effect.key, effect.attempt)
+    return Frame(execution, effect.inside, execution.scope(), effect.key, effect.attempt, current())
 
 
 def suspended(execution: Execution[Any]) -> Suspended:

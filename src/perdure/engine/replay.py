@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from perdure.core.values import Plain
 from perdure.engine.effects import (
     Arrive,
     Attempt,
@@ -86,7 +87,6 @@ class Call(Struct):
     key: str = ""
     instead: str = ""
     """The key of the call that was made before, and in whose place this one is made again."""
-    attempt: Attempt | None = None
 
     @property
     def target(self) -> str:
@@ -101,11 +101,14 @@ class Call(Struct):
 
     def full_record(self, kind: str, **more: Any) -> dict[str, Any]:
         """One that may be the first at its place, so that it says what was called."""
-        return self.record(kind, args=dict(self.digests), preview=self.preview(), **more)
+        return {
+            "t": kind, "run": self.run, "place": self.place, "args": dict(self.digests),
+            "preview": preview(self.arguments), **more,
+        }  # fmt: skip
 
     def invoke(self, inside: Literal["step", "tool"], tries: _Tries) -> Effects:
         """One attempt; gives what the function returned."""
-        attempt = self.attempt = Attempt(self, tries.number, tries.saved, tries.total_left_s)
+        attempt = Attempt(self, tries.number, tries.saved, tries.total_left_s)
         try:
             return (
                 yield Invoke(
@@ -115,6 +118,7 @@ class Call(Struct):
             )  # fmt: skip
         finally:
             attempt.over = True
+            tries.saved = attempt.saved
 
 
 def recorded_call(call: Call) -> Effects:
@@ -170,7 +174,8 @@ def _step(call: Call, entry: Entry | None) -> Effects:
     tries = _Tries(call, entry)
     while True:
         try:
-            yield from tries.wait()
+            if tries.wait_first:
+                yield from tries.wait()
             value = yield from call.invoke("step", tries)
             plain = call.results.take(value)
         except CancelledInside as cancelled:
@@ -213,7 +218,8 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             return _outcome(call, outcome)
     while True:
         try:
-            yield from tries.wait()
+            if tries.wait_first:
+                yield from tries.wait()
             yield Record((tries.intent(),), sync=True)
             value = yield from call.invoke("tool", tries)
         except CancelledInside as cancelled:
@@ -252,16 +258,28 @@ class _Tries:
 
     def __init__(self, call: Call, entry: Entry | None) -> None:
         self._call = call
-        failures: Sequence[Mapping[str, Any]] = entry.failures if entry is not None else ()
-        last = failures[-1] if failures else None
-        begun = max(entry.attempts, len(failures)) if entry is not None else 0
-        self.number = begun + 1
-        self._until = int(last["again_at"]) if last is not None else 0
-        said = last if last is not None else entry.call if entry is not None else {}
-        self._first = int(said.get("first_at", 0))
-        progress = entry.progress if entry is not None else None
-        self.saved = MISSING if progress is None else progress["value"]
+        self.number = 1
+        self.saved: Plain = MISSING
         self.total_left_s: float | None = None
+        self._until = self._first = 0
+        if entry is not None:
+            self._go_on_from(entry)
+
+    def _go_on_from(self, entry: Entry) -> None:
+        """Behind the attempts that are recorded."""
+        failures: Sequence[Mapping[str, Any]] = entry.failures
+        last = failures[-1] if failures else None
+        self.number = max(entry.attempts, len(failures)) + 1
+        if last is not None:
+            self._until = int(last["again_at"])
+        self._first = int((last if last is not None else entry.call).get("first_at", 0))
+        if entry.progress is not None:
+            self.saved = entry.progress["value"]
+
+    @property
+    def wait_first(self) -> bool:
+        """Whether there may be anything to `wait` for."""
+        return self._until > 0 or self._call.limits.total_timeout is not None
 
     def wait(self) -> Effects:
         """Until it is time for the attempt.
@@ -320,8 +338,6 @@ class _Tries:
             first_at=self._first,
         )  # fmt: skip
         self._until = again_at
-        if self._call.attempt is not None and self._call.attempt.saved is not MISSING:
-            self.saved = self._call.attempt.saved
         self.number += 1
         return record
 

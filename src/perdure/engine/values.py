@@ -256,7 +256,7 @@ def _take_any(value: Any) -> Plain:
 
 def preview(arguments: Mapping[str, Any]) -> str:
     """The arguments as a person reads them, bounded: histories must not grow with their size."""
-    text = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
+    text = ", ".join([f"{name}={_short(value)}" for name, value in arguments.items()])
     return text if len(text) <= PREVIEW_MAX else text[: PREVIEW_MAX - 1] + "…"
 
 
