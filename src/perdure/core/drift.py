@@ -38,10 +38,12 @@ class Drift(Struct, frozen=True):
 
 
 def holds(node: Node, typed: Any, plain: Plain) -> bool:
-    """Whether an object has just the fields of its plain form, and the very same scalars in them.
+    """Whether it is the very scalar of the log, or an object with just such in its fields.
 
     A quick look at what is mostly so: False only means that one must `compare`.
     """
+    if typed is plain:
+        return type(plain) in SCALARS
     if not isinstance(node, ObjectNode) or type(plain) is not dict:
         return False
     if not node.face.is_instance(typed) or node.face.keeps_extra:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from perdure.core.annotations import Ephemeral, EphemeralMark
+from perdure.core.appended import appended
 from perdure.core.drift import Drift, compare
 from perdure.core.invariants import Invariant, invariant, transitions
 from perdure.core.objects import ObjectNode, UnionNode, in_stored_order
-from perdure.core.ops import Op
+from perdure.core.ops import Append, Op
 from perdure.core.registry import Registry
 from perdure.core.schema_arguments import check_id, check_migrations, check_type, whole_version
 from perdure.core.typed import Planner, TypedPlan
@@ -214,6 +215,10 @@ class Schema(Generic[T]):
             SchemaError: the new state does not fit, with its path.
             Drifted: the live object was changed outside `edit` at a touched path.
         """
+        if len(ops) == 1 and type(ops[0]) is Append:
+            simple = appended(self.root, typed, plain, ops[0], root_name)
+            if simple is not None:
+                return TypedPlan(typed, [simple], normalises=False)
         return Planner(self.root, typed, plain, ops, inverses, root_name).run()
 
     def check_invariants(self, before: T | None, after: Any, touched: Sequence[Path]) -> None:

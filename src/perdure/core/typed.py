@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.core import ops as ops_module
+from perdure.core.appended import Appended
 from perdure.core.classes import PydanticFace
 from perdure.core.ground import Ground, put_back, replace_content
 from perdure.core.objects import ObjectNode, UnionNode
@@ -39,7 +40,7 @@ class TypedPlan:
         normalises: whether validation changed the ops, or the plain tree.
     """
 
-    def __init__(self, root: Any, shadows: Sequence[Shadow], normalises: bool) -> None:
+    def __init__(self, root: Any, shadows: Sequence[Shadow | Appended], normalises: bool) -> None:
         self._root = root
         self._shadows = shadows
         self.normalises = normalises
