@@ -262,15 +262,14 @@ class Journal(Struct):
     def new_place(self, name: str) -> str:
         """The place of a call that is not recorded: the next occurrence that is free. Of calls that
         ran side by side, a later one may be recorded and an earlier one not."""
-        number = self._next(name)
-        self._counts[name] = number
-        return f"{name}#{number}"
+        place, self._counts[name] = self._next(name)
+        return place
 
-    def _next(self, name: str) -> int:
+    def _next(self, name: str) -> tuple[str, int]:
         number = self._counts.get(name, 0) + 1
-        while f"{name}#{number}" in self.entries:
+        while (place := f"{name}#{number}") in self.entries:
             number += 1
-        return number
+        return place, number
 
     @property
     def replaying(self) -> bool:
@@ -306,7 +305,7 @@ class Journal(Struct):
         left = self.left_in(scope)
         if left is not None:
             raise changed(
-                f"the function now calls {name}#{self._next(name)}, where it had "
+                f"the function now calls {self._next(name)[0]}, where it had "
                 f"recorded {describe(left)}",
                 self.run,
             )

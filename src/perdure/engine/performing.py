@@ -31,6 +31,7 @@ from perdure.engine.replay import AttemptTimedOut, Call, outcome_of, recorded_ca
 from perdure.engine.scopes import Scope
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.writing import Item
+from perdure.errors import NeedsAttention
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
@@ -46,10 +47,12 @@ class Performer:
     def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
         entry = self._execution.next_recorded(call)
-        if entry is None:
-            return self.call(recorded_call(call))
-        with self._execution.stopping:
-            return outcome_of(call, entry)
+        try:
+            if entry is not None:
+                return outcome_of(call, entry)
+            return drive(recorded_call(call), self.perform)
+        except NeedsAttention as error:  # as `stopping` does, without its calls
+            raise self._execution.interrupt(error)  # noqa: B904 - it names its reason itself
 
     def call(self, effects: Effects) -> Any:
         """Drive effects to their result."""
@@ -87,7 +90,7 @@ class Performer:
 
     def _find(self, effect: Arrive, scope: Scope) -> Entry | None:
         execution = self._execution
-        if threading.get_ident() == scope.home or not execution.journal.replaying:
+        if not execution.journal.replaying or threading.get_ident() == scope.home:
             return execution.find(effect, scope)
         while True:
             news = threading.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count
@@ -198,25 +198,29 @@ class Binding:
         Raises:
             TypeError: they do not fit the function.
         """
-        if self._left_out is None:  # only now: annotations may name classes that come later
-            self._look()
+        left_out = self._left_out
+        if left_out is None:  # only now: annotations may name classes that come later
+            left_out = self._left_out = self._look()
         if self._signature is None:
             return {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
         if not kwargs and self._required <= len(args) <= len(self._plain):
-            named: Iterable[tuple[str, Any]] = zip(self._plain, args, strict=False)
+            arguments = dict(zip(self._plain, args, strict=False))
         else:
             bound = self._signature.bind(*([None] * self._skip), *args, **kwargs)
-            named = list(bound.arguments.items())[self._skip :]
-        return {name: value for name, value in named if name not in self._left_out}  # type: ignore[operator]
+            arguments = dict(list(bound.arguments.items())[self._skip :])
+        for name in left_out:
+            arguments.pop(name, None)
+        return arguments
 
-    def _look(self) -> None:
+    def _look(self) -> set[str]:
+        """Take the signature in; which parameters are left out."""
         with suppress(ValueError):  # builtins without a signature
             self._signature = inspect.signature(self._function)
             parameters = list(self._signature.parameters.values())[self._skip :]
             if all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters):
                 self._plain = [one.name for one in parameters]
                 self._required = sum(one.default is one.empty for one in parameters)
-        self._left_out = {"self"} | {
+        return {"self"} | {
             name for name, hint in _hints(self._function).items()
             if any(isinstance(mark, EphemeralMark) for mark in getattr(hint, "__metadata__", ()))
         }  # fmt: skip

@@ -147,7 +147,8 @@ class RunWriter:
         """
         news: threading.Event | None = None
         with self._lock:
-            self._refuse_when_closed()
+            if self._closed:
+                self._refuse_when_closed()  # raises
             if self._flight is not None or self._queue:
                 news = threading.Event()  # costs more than all else here: made only to wait
                 item.wake = news.set
@@ -345,7 +346,7 @@ class RunWriter:
             self._settle(flight.items, failure)
             for wake in flight.waiters:
                 wake()
-            following = self._start()
+            following = self._start() if self._queue else None
             if following is not None:
                 self._submit_soon(following)
             return True

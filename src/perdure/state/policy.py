@@ -55,16 +55,20 @@ class SnapshotPolicy(Struct, frozen=True):
             holds: bytes of it, those included that it shares with earlier ones.
             commits, age_s: how many commits and seconds it is behind.
         """
-        least = max(WEIGHT_MIN, min(holds // 2, WEIGHT_LONG))
-        if kind in RESTING:
-            least = RESTING_WEIGHT_MIN
         return (
-            (self.by_weight and weight >= max(least, wrote))
+            (self.by_weight and weight >= wrote and weight >= _least(holds, kind))
             or (self.every_commits is not None and commits >= self.every_commits)
             or (self.every_seconds is not None and age_s >= self.every_seconds)
             or kind in self.on
             or what in self.on
         )
+
+
+def _least(holds: int, kind: str) -> int:
+    """The bytes of deltas that are too few, whatever the last snapshot wrote."""
+    if kind in RESTING:
+        return RESTING_WEIGHT_MIN
+    return WEIGHT_MIN if holds <= 2 * WEIGHT_MIN else min(holds // 2, WEIGHT_LONG)
 
 
 def _check_words(name: str, given: object) -> None:

@@ -40,7 +40,8 @@ class SinceSnapshot:
 
     def note(self, delta: Sequence[Op], size: int) -> None:
         """One more commit, of `size` bytes."""
-        self._leaves.note(delta)
+        if delta:
+            self._leaves.note(delta)
         self._weight += weight(delta, size)
         self._commits += 1
 

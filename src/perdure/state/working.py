@@ -79,7 +79,8 @@ class WorkingCopy(Generic[T]):
 
     @property
     def typed(self) -> T:
-        self.load()
+        if self._plain is MISSING:
+            self._load_anew()
         return self._live.of(self._plain)
 
     @property
@@ -334,7 +335,8 @@ class WorkingCopy(Generic[T]):
         self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
     ) -> Flow[Committed]:
         """The operation behind `commit_delta`."""
-        self.refuse_inside_edit()
+        if self.editing:
+            self.refuse_inside_edit()  # raises
         if not delta and self.in_memory and self._seq and not self.migration_due:
             check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
             return self._submitting([], cause, extras)
@@ -480,10 +482,10 @@ class WorkingCopy(Generic[T]):
 
     def schema_to_write(self) -> tuple[str, tuple[int, int]]:
         """A newer minor version in the log stays: unknown fields are kept, so is their version."""
-        version = self.schema.version
-        if self._stored is not None and self._stored[1][0] == version[0]:
-            version = max(version, self._stored[1])
-        return self.schema.id, version
+        own, stored = self.schema.version, self._stored
+        if stored is not None and stored[1] > own and stored[1][0] == own[0]:
+            return self.schema.id, stored[1]
+        return self.schema.id, own
 
     @property
     def incarnation(self) -> int:
