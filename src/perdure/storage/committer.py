@@ -64,10 +64,12 @@ class Committer:
                 self._busy = True
             else:
                 proposal.prepare_to_wait()
-        if not leads:
-            self._wait(proposal)
-        if not proposal.settled:
+        if leads:
             self._lead()
+        else:
+            self._wait(proposal)
+            if not proposal.settled:
+                self._lead()
         return proposal.outcome()
 
     def _wait(self, proposal: Proposal) -> None:

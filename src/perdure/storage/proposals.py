@@ -53,8 +53,8 @@ class Proposal:
     """A commit that wants in. It is linked, and so gets its place, at the end."""
 
     __slots__ = (
-        "_done", "_gate", "committed", "draft", "epoch", "error", "expected", "extras", "linked",
-        "log", "no", "refused", "snapshot", "tail", "then", "woken",
+        "_done", "_gate", "committed", "draft", "end", "epoch", "error", "expected", "extras",
+        "linked", "log", "no", "refused", "snapshot", "tail", "then", "woken",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,8 @@ class Proposal:
         """Of one that creates its agent: another one, that is in along with it, or none is."""
         self.linked: Append | None = None
         self.tail: Tail = START
+        self.end: Tail = START
+        """The log's end, once it is in, with what comes along."""
         self.committed: Committed | None = None
         self.refused: Refused | None = None
         self.error: BaseException | None = None
@@ -108,16 +110,11 @@ class Proposal:
         if self.then is not None:
             self.then.landed(no)
 
-    @property
-    def end(self) -> Tail:
-        """The log's end, once it is in."""
-        return self.tail if self.then is None else self.then.end
-
     def link(self, tail: Tail, now: int) -> Append:
         """Take the place behind `tail`; may be done again behind another one."""
         draft, extras = self.draft, self.extras
         header, self.tail = chain.link(draft, tail, now)
-        seq = self.tail.seq
+        self.end, seq = self.tail, self.tail.seq
         linked = self.linked = Append(
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
             draft.branch, self.expected, self.epoch, extras.holder, extras.key, self.snapshot,
@@ -130,6 +127,7 @@ class Proposal:
         if self.then is not None:
             follower = self.then.link(self.tail, now)
             linked.then, linked.sync = (follower,), linked.sync or follower.sync
+            self.end = self.then.end
         return linked
 
     @property
