@@ -78,6 +78,9 @@ class Performer:
     def _arrive(self, effect: Arrive) -> Arrived:
         execution = self._execution
         scope = execution.scope()
+        if execution.turns.next_entry is None and not execution.journal.replaying:
+            execution.check_place(effect.name)  # nothing recorded is left: that stays so
+            return execution.arrived(effect, scope, None)
         entry = self._find(effect, scope)
         self.wait_for_turn(entry, scope, effect.name)
         arrived = execution.arrived(effect, scope, entry)
@@ -131,13 +134,11 @@ class Performer:
 
     def invoke(self, effect: Invoke) -> Any:
         """Call the function, in this thread, or where its time is limited in one of its own."""
-        with self._execution.going.calling:
-            return self._invoke(effect, frame_of(self._execution, effect))
-
-    def _invoke(self, effect: Invoke, frame: Frame) -> Any:
+        frame = frame_of(self._execution, effect)
         if effect.limits.timed and effect.attempt is not None:
-            return self._invoke_timed(effect, frame)
-        with inside(frame):
+            with self._execution.going.calling:
+                return self._invoke_timed(effect, frame)
+        with self._execution.going.calling, inside(frame):
             try:
                 return effect.function(*effect.args, **effect.kwargs)
             except Exception:
