@@ -211,7 +211,7 @@ def test_appends_to_a_list_become_one_op() -> None:
     append, _ = recording.ops
     assert isinstance(append, Append) and len(append.values) == 4
     assert recording.inverses[0] == Splice(("messages",), 1, 4, [])
-    assert recording.touched == [("messages",), ("customer",)]
+    assert [op.path for op in recording.ops] == [("messages",), ("customer",)]
 
 
 def test_setting_a_field_twice_is_one_op_with_the_first_inverse() -> None:

@@ -68,11 +68,6 @@ class Recording(Session):
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
 
-    @property
-    def touched(self) -> list[Path]:
-        """The paths of the ops."""
-        return [op.path for op in self.ops]
-
     def before(self) -> Plain:
         """The plain tree as it was before any change, as a copy."""
         undone = map(ops_module.own, reversed(self.inverses))

@@ -399,6 +399,8 @@ class Session:
 
     def apply_ephemeral(self, typed: Any) -> None:
         """Put them into the live typed object, once the rest is committed and applied to it."""
+        if not self._live:
+            return
         for path, value in self.ephemeral:
             holder, node = follow(typed, self.schema.root, path[:-1])
             if isinstance(node, ObjectNode) and node.face.is_instance(holder):

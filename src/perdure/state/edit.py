@@ -10,7 +10,7 @@ from perdure.errors import Conflict
 from perdure.model import Cause, Commit
 from perdure.state.flow import Flow, drive
 from perdure.state.working import WorkingCopy
-from perdure.storage.proposals import Committed, Extras, asked
+from perdure.storage.proposals import NOTHING, Committed, Extras, asked
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class Edit(Generic[T]):
 
 def key_extras(cause: Cause, declared: tuple[object, ...]) -> Extras:
     if cause.key is None:
-        return Extras()
+        return NOTHING
     return Extras(key=(cause.key, asked(cause.what, *declared)))
 
 
@@ -134,8 +134,10 @@ def used_key(
     Raises:
         Conflict: it was used for something else.
     """
+    if cause.key is None:
+        return None
     reader = working.reader_if_created()
-    if cause.key is None or reader is None:
+    if reader is None:
         return None
     found = working.context.backend.key(reader.no, cause.key)
     if found is None:

@@ -100,7 +100,7 @@ class WorkingCopy(Generic[T]):
         Raises:
             NotFound: the agent has no commit yet.
         """
-        reader = self.reader_if_created()
+        reader = self._reader or self.reader_if_created()
         if reader is None:
             raise NotFound(
                 "has no commits yet", target=f"agent {self.name!r}",
@@ -129,7 +129,8 @@ class WorkingCopy(Generic[T]):
 
     def refresh(self) -> None:
         """Move on to the branch's head as it is now."""
-        self.refuse_inside_edit()
+        if self.editing:
+            self.refuse_inside_edit()  # raises
         if self._plain is MISSING or self._seq == 0:
             self._load_anew()
             return
@@ -300,7 +301,7 @@ class WorkingCopy(Generic[T]):
         seq, self._draft = self._seq, None
         try:
             committed = yield from self._committing(
-                recording.plain, recording.ops, recording.inverses, recording.touched, cause, extras
+                recording.plain, recording.ops, recording.inverses, cause, extras
             )
         except BaseException:
             self._put_back(recording.rollback, seq)
@@ -355,8 +356,7 @@ class WorkingCopy(Generic[T]):
                 inverses.append(ops.invert(root, op))
                 root = ops.apply(root, ops.own(op))
                 applied.append(op)
-            paths = [op.path for op in delta]
-            return (yield from self._committing(root, list(delta), inverses, paths, cause, extras))
+            return (yield from self._committing(root, list(delta), inverses, cause, extras))
         except BaseException:
             undone = reversed(inverses[: len(applied)])
             self._put_back(lambda: spare if spare is not MISSING else ops.fold(root, undone), seq)
@@ -371,11 +371,11 @@ class WorkingCopy(Generic[T]):
             self.forget()
 
     def _committing(
-        self, root: Plain, delta: list[Op], inverses: list[Op], touched: Sequence[Any],
-        cause: Cause, extras: Extras,
-    ) -> Flow[Committed]:  # fmt: skip
+        self, root: Plain, delta: list[Op], inverses: list[Op], cause: Cause, extras: Extras
+    ) -> Flow[Committed]:
         check_cause(cause)
         typed = self.typed
+        touched = [op.path for op in delta] if self.schema.invariants else []
         plan = self.schema.plan(typed, root, delta, inverses) if delta else None
         if delta and self.schema.invariants:
             self.schema.check_invariants(typed, view(self.schema, root), touched)
