@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
@@ -70,6 +71,10 @@ class Record(msgspec.Struct):
     names: list[str] = []
 
 
+class Color(Enum):
+    RED = "red"
+
+
 class Keyed(TypedDict):
     names: list[str]
 
@@ -88,6 +93,9 @@ SIMPLE: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
     "a dataclass": (Data, Data(list(NAMES)), lambda draft: draft.names.append("c")),
     "a Struct": (Record, Record(list(NAMES)), lambda draft: draft.names.append("c")),
     "a TypedDict": (Keyed, Keyed(names=["a"]), lambda draft: draft["names"].append("c")),
+    "plain data": (dict, {"a": [{"b": 1}]}, lambda draft: draft["a"].append({"b": [2]})),
+    "plain data further down": (dict, {"a": {"b": [1]}}, lambda draft: draft["a"]["b"].append(2)),
+    "in a dict": (dict[int, list[str]], {1: ["a"]}, lambda draft: draft[1].append("b")),
     "up to the limit": (Ticket, FULL, lambda draft: draft.few.append("b")),
 }
 
@@ -97,7 +105,10 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
     "a class that looks at the list": (
         Strict, Strict(names=["a"]), lambda draft: draft.names.append("b"),
     ),
-    "no class": (dict, {"names": ["a"]}, lambda draft: draft["names"].append("b")),
+    "keys that are no plain ones": (
+        dict[Color, list[str]], {Color.RED: ["a"]}, lambda draft: draft[Color.RED].append("b"),
+    ),
+    "in a list": (list[list[str]], [["a"]], lambda draft: draft[0].append("b")),
 }  # fmt: skip
 
 
@@ -173,6 +184,22 @@ def test_an_item_that_was_changed_outside_is_found() -> None:
     change.typed.messages[-1].content = "other"
     with pytest.raises(Drifted, match=r"state\.messages\[0\]"):
         change.apply()
+
+
+def test_plain_data_that_was_changed_outside_is_found() -> None:
+    change = Change(*SIMPLE["plain data"])
+    change.typed["a"][-1]["b"] = 2
+    assert change.short() is None
+    with pytest.raises(Drifted, match=r"state\.a\[0\]"):
+        change.apply()
+
+
+def test_new_plain_data_is_a_copy_in_the_live_object() -> None:
+    change = Change(*SIMPLE["plain data"])
+    live, plain, _ = change.apply()
+    assert live == plain
+    live["a"][-1]["b"].append(3)
+    assert change.plain == plain
 
 
 def test_too_many_items_are_refused() -> None:

@@ -12,7 +12,7 @@ from perdure.core.classes import Face
 from perdure.core.drift import holds
 from perdure.core.objects import ObjectNode
 from perdure.core.ops import Append
-from perdure.core.types import ListNode, Node
+from perdure.core.types import AnyNode, DictNode, ListNode, Node
 from perdure.core.values import Plain
 
 
@@ -46,23 +46,39 @@ def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> App
     """
     holders = []
     for key in op.path:
-        if not isinstance(node, ObjectNode) or node.face.looks_inside:
+        if isinstance(node, ObjectNode):
+            if node.face.looks_inside or not node.face.is_instance(typed):
+                return None
+            holders.append((node.face, typed))
+            typed = node.face.get(typed, key)
+        elif type(typed) is dict and _has_plain_keys(node):
+            typed = typed.get(key)
+        else:
             return None
         child = node.child(key)
-        if child is None or not node.face.is_instance(typed):
+        if child is None:
             return None
-        holders.append((node.face, typed))
-        typed, plain, node = node.face.get(typed, key), plain[key], child
-    if type(node) is not ListNode or type(typed) is not list or type(plain) is not list:
+        plain, node = plain[key], child
+    item = node.child(0) if isinstance(node, _LISTS) else None
+    if item is None or type(typed) is not list or type(plain) is not list:
         return None
-    count, item = len(typed), node.item
+    count = len(typed)
     if count + len(op.values) != len(plain) or node.limits.problem(len(plain)) is not None:
         return None
     if count and not holds(item, typed[-1], plain[count - 1]):
         return None  # changed outside `edit`, maybe
+    if isinstance(item, AnyNode):
+        return Appended(holders, typed, list(map(item.build, op.values)))
     if not all(map(item.stable, op.values)):
         return None  # validation may make something else of it
     values = []
     for place, value in enumerate(op.values, count):
         values.append(item.build_stable(value, (*op.path, place), root))
     return Appended(holders, typed, values)
+
+
+_LISTS = (ListNode, AnyNode)
+
+
+def _has_plain_keys(node: Node) -> bool:
+    return isinstance(node, AnyNode) or (isinstance(node, DictNode) and node.key.as_is)

@@ -38,12 +38,15 @@ class Drift(Struct, frozen=True):
 
 
 def holds(node: Node, typed: Any, plain: Plain) -> bool:
-    """Whether it is the very scalar of the log, or an object with just such in its fields.
+    """Whether it is the very scalar of the log, an object with just such in its fields, or plain
+    data that is the same.
 
     A quick look at what is mostly so: False only means that one must `compare`.
     """
     if typed is plain:
         return type(plain) in SCALARS
+    if isinstance(node, AnyNode):
+        return same(typed, plain)
     if not isinstance(node, ObjectNode) or type(plain) is not dict:
         return False
     if not node.face.is_instance(typed) or node.face.keeps_extra:
