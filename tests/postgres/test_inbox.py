@@ -7,32 +7,52 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 
 from perdure.model import Message
-from perdure.storage.port import Sent
-from perdure.testing.pen import Pen, a_run
+from perdure.storage.port import Appended, Sent
+from perdure.testing.pen import Pen, a_run, refused
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server
 
+WAITS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
-def test_i8_what_asks_for_a_run_looks_again_when_it_is_in(
+
+def test_i8_a_run_does_not_begin_beside_what_asks_for_it(
     server: Server, url: str, open_store: Open
 ) -> None:
-    """Its transaction had found no row of the run, and was held up; meanwhile the run began, and
-    could have ended: the message would have lain in an inbox that nobody reads."""
+    """It had looked for the run, found none, and was on its way to the disk. Meanwhile the run
+    began, and ended: the message lay in an inbox that nobody reads."""
     backend = open_store(url)
     pen = Pen(backend)
     pen.write()
     schema = url.partition("schema=")[2]
-    with psycopg.connect(server.own_url) as other, ThreadPoolExecutor(1) as pool:
-        other.execute(
-            f"INSERT INTO {schema}.inbox (run, agent, kind, name, key, who, at, token) "
-            "VALUES ('r', 'a', 'start', 'f', '', '', 0, 0)"
-        )
+    with psycopg.connect(server.own_url) as asking, ThreadPoolExecutor(1) as pool:
+        asking.execute(f"SELECT {schema}.send_1(true, 'r', 'a', 'start', 'f', '', NULL, '', 0, 0)")
+        beginning = pool.submit(pen.write, runs=[a_run("r")])
+        while not server.sql(WAITS):
+            assert not beginning.done()
+        asking.commit()
+        beginning.result()
+    late, _ = pen.make(runs=[a_run("r", status="done")], read_to={"r": 0})
+    assert refused(backend.append([late])[0]) == "unread"
+    (asked,) = backend.inbox()
+    end, _ = pen.make(runs=[a_run("r", status="done")], read_to={"r": 0}, consumed=[asked.no])
+    assert isinstance(backend.append([end])[0], Appended)
+
+
+def test_i8_what_asks_for_a_run_that_begins_hears_that_it_did(
+    server: Server, url: str, open_store: Open
+) -> None:
+    backend = open_store(url)
+    pen = Pen(backend)
+    pen.write()
+    schema = url.partition("schema=")[2]
+    with psycopg.connect(server.own_url) as beginning, ThreadPoolExecutor(1) as pool:
+        beginning.execute(f"SELECT {schema}.lock_begin_1('r')")  # as the commit that begins it does
         sending = pool.submit(backend.send, Message("r", "a", "start", "f"))
-        while not server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+        while not server.sql(WAITS):
             assert not sending.done()
-        pen.write(runs=[a_run("r")])
-        other.rollback()
+        beginning.rollback()
         sent = sending.result()
-    assert isinstance(sent, Sent) and not sent.fresh
-    assert backend.inbox() == []
-    assert backend.runs()[0].status == "running"
+    assert isinstance(sent, Sent) and sent.fresh
+    pen.write(runs=[a_run("s")])
+    told = backend.send(Message("s", "a", "start", "f"))
+    assert isinstance(told, Sent) and not told.fresh

@@ -11,21 +11,10 @@ BEGIN
     END IF;
 END $$;
 
--- What a batch is going to write to, in one order for all: without this, two processes whose
--- batches hold the same agents in another order would deadlock.
-CREATE FUNCTION {schema}.lock_1(p_agents bigint[], p_runs text[])
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    PERFORM 1 FROM {schema}.agents WHERE no = ANY (p_agents) ORDER BY no FOR NO KEY UPDATE;
-    IF cardinality(p_runs) > 0 THEN
-        PERFORM 1 FROM {schema}.runs WHERE id = ANY (p_runs) ORDER BY id FOR NO KEY UPDATE;
-    END IF;
-END $$;
-
 -- Puts one message in. answer: fresh, before (it was there), begun (a "start" for a run that began
 -- without one), gone, closed. The lock on the run's row, or on the "start" of one that is not there yet,
 -- makes the numbers of its messages grow in the order in which they can be seen, and lets none be
--- put in beside the commit that ends the run. A "start" finds nothing to lock: it looks once more.
+-- put in beside the commit that ends the run.
 CREATE FUNCTION {schema}.send_1(
     p_durable boolean, p_run text, p_agent text, p_kind text, p_name text, p_key text,
     p_value bytea, p_who text, p_at bigint, p_token bigint,
@@ -38,6 +27,9 @@ DECLARE
 BEGIN
     IF p_durable IS NOT NULL THEN
         PERFORM {schema}.durable_1(p_durable);
+    END IF;
+    IF p_kind = 'start' THEN
+        PERFORM {schema}.lock_begin_1(p_run);
     END IF;
     FOR v_try IN 1..10 LOOP
         SELECT 'before', m.no, m.value, m.who, m.at, m.token
@@ -86,9 +78,7 @@ BEGIN
             ON CONFLICT DO NOTHING
             RETURNING 'fresh', m.no, m.value, m.who, m.at, m.token
             INTO answer, no, value, who, at, token;
-        IF FOUND AND p_kind = 'start' AND EXISTS (SELECT 1 FROM {schema}.runs r WHERE r.id = p_run) THEN
-            DELETE FROM {schema}.inbox m WHERE m.agent = p_agent AND m.no = send_1.no;
-        ELSIF FOUND THEN
+        IF FOUND THEN
             RETURN;
         END IF;
     END LOOP;
@@ -135,6 +125,11 @@ BEGIN
             AND no IN (SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c);
     END IF;
     FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'runs') LOOP
+        IF NOT EXISTS (
+            SELECT 1 FROM {schema}.runs o WHERE o.agent_no = p_agent_no AND o.id = v_item ->> 'id'
+        ) THEN
+            PERFORM {schema}.lock_begin_1(v_item ->> 'id');
+        END IF;
         INSERT INTO {schema}.runs (
             agent_no, id, agent, branch, function, key, status, started, ended, args, result,
             problem, wake_at, waits, turn, turn_at, version, queue, parent, started_at, changed_at,

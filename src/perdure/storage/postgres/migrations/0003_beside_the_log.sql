@@ -1,4 +1,24 @@
--- What is beside the log: leases, heartbeats, notices, and what moves between stores.
+-- What is beside the log: who goes first, leases, heartbeats, notices, and what moves between stores.
+
+-- Of a run that is not there yet: what begins it, and what asks for it, take turns until their
+-- transactions' ends, as there is no row to lock. Two numbers: no executor's lock is like that.
+CREATE FUNCTION {schema}.lock_begin_1(p_run text) RETURNS void LANGUAGE sql VOLATILE AS
+$$ SELECT pg_advisory_xact_lock(hashtext('perdure {schema}'), hashtext(p_run)) $$;
+
+-- What a batch is going to write to, in one order for all: without this, two processes whose
+-- batches hold the same agents in another order would deadlock.
+CREATE FUNCTION {schema}.lock_1(p_agents bigint[], p_runs text[])
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM 1 FROM {schema}.agents WHERE no = ANY (p_agents) ORDER BY no FOR NO KEY UPDATE;
+    IF cardinality(p_runs) > 0 THEN
+        PERFORM {schema}.lock_begin_1(w.run) FROM (
+            SELECT r AS run FROM unnest(p_runs) r
+            WHERE NOT EXISTS (SELECT 1 FROM {schema}.runs o WHERE o.id = r) ORDER BY r
+        ) w;
+        PERFORM 1 FROM {schema}.runs WHERE id = ANY (p_runs) ORDER BY id FOR NO KEY UPDATE;
+    END IF;
+END $$;
 
 -- The store's clock, in microseconds since 1970.
 CREATE FUNCTION {schema}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS
