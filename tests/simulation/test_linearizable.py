@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -13,6 +14,8 @@ from msgspec.structs import replace
 
 from perdure.model import FINISHED
 from perdure.storage.locate import locate
+from perdure.storage.memory import MemoryBackend
+from perdure.storage.port import Append, Outcome
 from perdure.store import Store
 from tests.postgres.server import shared
 from tests.simulation.linearizable import check
@@ -243,7 +246,16 @@ def _looks_right(calls: Sequence[Call], url: str) -> None:
     assert not fits([*calls, old])
 
 
-def test_threads_on_a_memory(tmp_path: Path) -> None:
+def test_threads_on_a_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit in memory takes no time, and four threads may well do all in turns: it takes some
+    here, so that calls meet."""
+    real = MemoryBackend.append
+
+    def append(backend: MemoryBackend, batch: Sequence[Append]) -> list[Outcome]:
+        time.sleep(0.0005)
+        return real(backend, batch)
+
+    monkeypatch.setattr(MemoryBackend, "append", append)
     url = f"memory://{tmp_path.name}-linearizable"
     keep = locate(url)
     _looks_right(use_in_threads(url, 1, threads=4, deeds=25), url)
