@@ -96,7 +96,7 @@ MUTATIONS = (
     Mutation(
         "nobody looks whether the WAL is still ours",
         _SQLITE + "connection.py",
-        "if known is not None and _identity(path) != known:",
+        "if self.wal is not None and _identity(path) != self.wal:",
         "if False:",
         ("tests/crash/test_sqlite_files.py", "-k", "deleted_wal or drops_our_locks"),
     ),
