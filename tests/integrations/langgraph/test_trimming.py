@@ -106,6 +106,35 @@ def test_what_was_pruned_goes_and_what_is_shown_stays(saver: PerdureSaver) -> No
     assert verified(saver) > 15
 
 
+def test_writes_that_the_next_checkpoint_took_along_stay_when_that_is_removed(
+    saver: PerdureSaver,
+) -> None:
+    """They are in its commit, which is not that of any checkpoint that is shown; and what is shown
+    is found over others that went."""
+
+    class State(TypedDict):
+        log: Annotated[list[str], operator.add]
+
+    graph = StateGraph(State)
+    graph.add_node("review", lambda state: {"log": [interrupt("go on?")]})
+    graph.add_edge(START, "review")
+    for number in range(5):
+        graph.add_node(f"after{number}", lambda state: {"log": ["after"]})
+        graph.add_edge(f"after{number - 1}" if number else "review", f"after{number}")
+    app = graph.compile(checkpointer=saver)
+    app.invoke({"log": []}, THREAD, durability="sync")
+    waiting = get(saver)
+    app.invoke(
+        Command(resume="yes"), {**THREAD, "metadata": {"run_id": "second"}}, durability="sync"
+    )
+    saver.delete_for_runs(["second"])
+    before = get(saver)
+    assert before.checkpoint == waiting.checkpoint
+    assert len(before.pending_writes or []) > len(waiting.pending_writes or [])
+    assert saver.trim(NOW)[0].removed
+    assert get(saver) == before
+
+
 def test_an_interrupted_graph_resumes(saver: PerdureSaver) -> None:
     class State(TypedDict):
         log: Annotated[list[str], operator.add]

@@ -168,9 +168,10 @@ class Thread:
         seq = view.log.commit(tip.at).parent if tip.at else 0
         while seq:
             one = view.tip_at(namespace, tip.branch, seq)
-            if not one.at or view.is_trimmed(one.at):
+            if not one.at:
                 return None
-            if not is_removed(removals, view.log, namespace, one.at):
+            gone = view.is_trimmed(one.at) or is_removed(removals, view.log, namespace, one.at)
+            if not gone:
                 return Found(view, one.at, one.id)
             seq = view.log.commit(one.at).parent
         return None

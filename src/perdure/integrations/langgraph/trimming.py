@@ -6,13 +6,12 @@ long ago has its last one far behind. Those stay, with the writes for them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from datetime import timedelta
 
 from perdure.adapters import Stays, Trimmed, Where
 from perdure.core.values import Plain
 from perdure.errors import Conflict
-from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.changes import VALUES, VERSIONS
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
@@ -40,7 +39,7 @@ def stays(thread: Thread, view: View, horizon: int, passing: Collection[str]) ->
             if found is None:
                 continue
             states.add(found.seq)
-            payloads.update(_writes_of(view, namespace, found))
+            payloads |= view.written_in(namespace, found.id) | _line_behind(view, found)
             _refuse_deltas(thread, view, found, horizon, passing)
     return states, payloads
 
@@ -61,17 +60,14 @@ def trim_thread(
             thread.forget()
 
 
-def _writes_of(view: View, namespace: str, found: Found) -> Iterator[int]:
-    """The commits of writes for a checkpoint; those taken along by the next one stay with it."""
-    number = 1
-    while seq := view.log.key(names.writes_key(namespace, found.id, number)):
-        yield seq
-        number += 1
-    if found.tip is not None:
-        seq = found.tip.head
-        while seq > found.seq:
-            yield seq
-            seq = view.log.commit(seq).parent
+def _line_behind(view: View, found: Found) -> set[int]:
+    """What came on a line behind its last checkpoint: by it, that one is found."""
+    behind: set[int] = set()
+    seq = found.tip.head if found.tip is not None else 0
+    while seq > found.seq:
+        behind.add(seq)
+        seq = view.log.commit(seq).parent
+    return behind
 
 
 def _refuse_deltas(

@@ -64,12 +64,12 @@ class View:
         self._removed_at = removed_at
         self._tips: dict[str, list[Tip]] = {}
         self._removed: dict[str, Any] | None = None
-        self._written: dict[tuple[str, str], int] = {}
+        self._counts: dict[tuple[str, str], int] = {}
 
     def forget(self) -> None:
         """Drop what others may have changed."""
         self._tips.clear()
-        self._written.clear()
+        self._counts.clear()
         self._removed = None
 
     def _seen(self, seq: int | None) -> int | None:
@@ -180,17 +180,30 @@ class View:
     def writes(self, namespace: str, checkpoint_id: str) -> tuple[list[Write], int]:
         """All writes for a checkpoint in the order they came, and the number of their commits:
         those of their own, without those of checkpoints that took some along."""
-        found: list[Commit] = []
+        alone = list(self._written(namespace, checkpoint_id))
+        writes = {seq: read_writes(self.log.commit(seq)) for seq in alone}
+        for seq, child in self._took_along(namespace, checkpoint_id):
+            writes[child.seq] = read_writes(child, seq)
+        return [write for seq in sorted(writes) for write in writes[seq]], len(alone)
+
+    def written_in(self, namespace: str, checkpoint_id: str) -> set[int]:
+        """The seqs of all commits that have writes for a checkpoint."""
+        along = self._took_along(namespace, checkpoint_id)
+        return {*self._written(namespace, checkpoint_id), *(child.seq for _, child in along)}
+
+    def _written(self, namespace: str, checkpoint_id: str) -> Iterator[int]:
+        """The commits of writes for it alone."""
         number = 1
         while seq := self._seen(self.log.key(names.writes_key(namespace, checkpoint_id, number))):
-            found.append(self.log.commit(seq))
+            yield seq
             number += 1
-        writes = {commit.seq: read_writes(commit) for commit in found}
+
+    def _took_along(self, namespace: str, checkpoint_id: str) -> Iterator[tuple[int, Commit]]:
+        """Where it was put, and the checkpoint behind that, which may have some of its writes."""
         for seq in self._puts(namespace, checkpoint_id):
             child = self._behind(namespace, seq)
             if child is not None:
-                writes[child.seq] = read_writes(child, seq)
-        return [write for seq in sorted(writes) for write in writes[seq]], number - 1
+                yield seq, child
 
     def _behind(self, namespace: str, seq: int) -> Commit | None:
         """The checkpoint that follows one on its line, and may have taken its writes along."""
@@ -206,14 +219,14 @@ class View:
 
     def written(self, namespace: str, checkpoint_id: str) -> int:
         """How many commits of writes there are for a checkpoint; at least."""
-        known = self._written.get((namespace, checkpoint_id))
+        known = self._counts.get((namespace, checkpoint_id))
         return self.writes(namespace, checkpoint_id)[1] if known is None else known
 
     def note_written(self, namespace: str, checkpoint_id: str, count: int) -> None:
         """Note what this process wrote itself. If it is wrong, the next key will be taken."""
-        if len(self._written) >= WRITTEN_MAX:
-            self._written.clear()
-        self._written[namespace, checkpoint_id] = count
+        if len(self._counts) >= WRITTEN_MAX:
+            self._counts.clear()
+        self._counts[namespace, checkpoint_id] = count
 
     # -- removals --------------------------------------------------------------------------
 
