@@ -9,6 +9,7 @@ from perdure.state.foreign import Held as Held
 from perdure.state.foreign import KeyUsedError as KeyUsedError
 from perdure.state.foreign import moved as moved
 from perdure.state.purging import COPIED as COPIED
+from perdure.state.trimming import THREAD as THREAD
 from perdure.state.trimming import Stays as Stays
 from perdure.state.trimming import Trimmed as Trimmed
 from perdure.storage.retention import COPIES as COPIES

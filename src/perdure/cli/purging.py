@@ -8,7 +8,7 @@ import typer
 
 from perdure.cli import plain
 from perdure.cli.progress import bar
-from perdure.cli.session import JsonOption, StoreOption, opened
+from perdure.cli.session import JsonOption, ShrinkOption, StoreOption, opened
 from perdure.cli.words import clean, count, stdout_console, text
 
 
@@ -20,12 +20,7 @@ def purge(
             metavar="AGENT", help="Only this deleted one. Default: all that were to be purged."
         ),
     ] = None,
-    shrink: Annotated[
-        bool,
-        typer.Option(
-            "--shrink", help="Give the room back to the system. Nobody else can write meanwhile."
-        ),
-    ] = False,
+    shrink: ShrinkOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -74,6 +74,12 @@ WHERE_HELP = (
     "a commit's seq, the name of a checkpoint or branch, or a moment with its zone "
     "(2026-08-12T14:03:22+02:00, …Z)"
 )
+ShrinkOption = Annotated[
+    bool,
+    typer.Option(
+        "--shrink", help="Give the room back to the system. Nobody else can write meanwhile."
+    ),
+]
 CancelRunOption = Annotated[
     bool,
     typer.Option("--cancel-run", help="If the branch has an unfinished run, end it."),

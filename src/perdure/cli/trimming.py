@@ -9,16 +9,21 @@ from typing import Annotated
 import typer
 
 from perdure import AgentInfo, Conflict, Trimmed
-from perdure.agents import Where
+from perdure.adapters import THREAD, Where
 from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.naming import age
 from perdure.cli.progress import bar
-from perdure.cli.session import WHERE_HELP, JsonOption, Session, StoreOption, opened, where
+from perdure.cli.session import (
+    WHERE_HELP,
+    JsonOption,
+    Session,
+    ShrinkOption,
+    StoreOption,
+    opened,
+    where,
+)
 from perdure.cli.words import clean, count, size, stdout_console, text
-
-THREAD = "langgraph.thread"
-"""The schema of the agents that LangGraph's threads are."""
 
 
 def trim(
@@ -34,12 +39,7 @@ def trim(
         str | None,
         typer.Option("--older-than", metavar="AGE", help="What is older: 90s, 12h, 30d, 8w."),
     ] = None,
-    shrink: Annotated[
-        bool,
-        typer.Option(
-            "--shrink", help="Give the room back to the system. Nobody else can write meanwhile."
-        ),
-    ] = False,
+    shrink: ShrinkOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip

@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from perdure.core import chain, remains
 from perdure.core.chances import chances
-from perdure.core.names import check_cause
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit
 from perdure.state.checkpoints import state_hash
@@ -31,8 +30,8 @@ from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import SEQ_END, Folded, LogReader
 from perdure.storage.retention import RETENTION, Trim, stretches
 
-THREAD = "lg"
-"""The record of a LangGraph checkpoint."""
+THREAD = "langgraph.thread"
+"""The schema of agents that are LangGraph's threads: their adapter knows what must stay."""
 
 PART = 500
 """Payloads that go in one transaction, while writers wait."""
@@ -80,15 +79,15 @@ def trim(
     Raises:
         Conflict: a copy reads this log; or others built on what was to go, time and again.
     """
+    if also is None and reader.commit(1).schema_id == THREAD:
+        raise Conflict(
+            "is a LangGraph thread, which has more than its branches' heads to keep",
+            target=reader.target(), hint="PerdureSaver.trim, or `perdure trim`, does that",
+        )  # fmt: skip
     scan = _Scan(reader)
     for _ in chances():
         _refuse_copied(context.backend, reader)
         scan.go_on(min(before, _held(context.backend, reader)))
-        if also is None and scan.is_thread:
-            raise Conflict(
-                "is a LangGraph thread, which has more than its branches' heads to keep",
-                target=reader.target(), hint="PerdureSaver.trim, or `perdure trim`, does that",
-            )  # fmt: skip
         try:
             word = scan.word(context.backend, *(also or keep_no_more)(scan.horizon))
         except NotFound:
@@ -136,7 +135,6 @@ class _Scan:
         horizon: not before what is gone already.
         unsaid: whether something is gone of which the log does not say so, as in a store that was
             restored as of a moment before it was said.
-        is_thread: whether it is a framework's, whose adapter knows what must stay.
         end: seq of the last commit that was there.
     """
 
@@ -150,7 +148,7 @@ class _Scan:
         self._in_doubt: dict[tuple[str, str], int] = {}
         self._gone: list[int] = []
         self._hashes: dict[int, str] = {}
-        self.is_thread = self.unsaid = False
+        self.unsaid = False
 
     def go_on(self, horizon: int) -> None:
         """Look at what came since the last look."""
@@ -183,8 +181,6 @@ class _Scan:
             call = str(record.get("run")), str(record.get("place"))
             if record["t"] == "intent":
                 self._in_doubt[call] = commit.seq
-            elif record["t"] == THREAD:
-                self.is_thread = True
             elif record["t"] in ("outcome", "cancelled"):
                 self._in_doubt.pop(call, None)
 
@@ -238,7 +234,6 @@ def _say(context: Context, reader: LogReader, word: Trim) -> None:
     """
     first = reader.commit(1)
     cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
-    check_cause(cause)
     # Each begins at the first commit, which stays: else the second would need the state of the one
     # before it.
     draft = chain.Draft(

@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+from perdure.adapters import THREAD
 from perdure.model import MAIN
 
-SCHEMA_ID = "langgraph.thread"
+SCHEMA_ID = THREAD
 SCHEMA_VERSION = (1, 0)
 REMOVED = "@removed"
 """The branch whose state says which checkpoints are removed."""
