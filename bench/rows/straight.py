@@ -26,6 +26,7 @@ from bench.workplace import Message, Ticket, open_ticket
 from perdure.core.envelope import open_envelope
 from perdure.model import Commit
 from perdure.storage.sqlite.connection import connect
+from perdure.storage.sqlite.wal import make_room, room_needed
 
 STRAIGHT = "straight line"
 
@@ -98,19 +99,31 @@ def _log(path: Path) -> Iterator[Append]:
         agent = store.agent("a", Ticket)
         last = agent.commit(agent.seq)
     database = connect(str(path), synchronous="FULL", create=False)
-    database.set_wal_hook(lambda *_: apsw.SQLITE_OK)
     files = [str(path), f"{path}-wal"]
     identities = [os.stat(file).st_ino for file in files]
+    size = needed = 0
+
+    def committed(_: apsw.Connection, __: str, pages: int) -> int:
+        nonlocal needed
+        needed = room_needed(pages)
+        return apsw.SQLITE_OK
+
+    database.set_wal_hook(committed)
 
     def write(seq: int, _: bytes, header: bytes, payload: bytes) -> None:
+        nonlocal size
         database.execute("BEGIN IMMEDIATE")
+        if size < needed:
+            make_room(str(path), None)
         database.execute(CLAIM, (seq, seq - 1))
         if not database.changes():
             raise AssertionError("somebody else moved the head")
         database.execute(INSERT, (FIRST | seq, header, payload))
         database.execute("COMMIT")
-        if [os.stat(file).st_ino for file in files] != identities:
+        found = [os.stat(file) for file in files]
+        if [status.st_ino for status in found] != identities:
             raise AssertionError("the files were exchanged")
+        size = found[1].st_size
 
     line = Line(last, write)
     yield line.append

@@ -150,66 +150,6 @@ def test_i11_i12_flipped_bits_are_found(path: str) -> None:
     assert found > 150  # or the file is mostly unused, and this proves little
 
 
-def test_i11_damage_in_the_middle_of_the_wal_is_no_end(path: str, tmp_path: Path) -> None:
-    """SQLite takes the first WAL frame with a bad checksum for the end of the log: acknowledged
-    commits behind it vanished without a word."""
-    backend = SqliteBackend(path)
-    pen = Pen(backend)
-    for n in range(20):
-        pen.write(value=n)
-    copy = str(tmp_path / "copy.db")
-    shutil.copy(path, copy)
-    wal = bytearray(Path(path + "-wal").read_bytes())
-    wal[len(wal) // 2] ^= 1
-    Path(copy + "-wal").write_bytes(wal)
-    with pytest.raises(Corrupt, match="write-ahead log"):
-        SqliteBackend(copy)
-    assert Path(copy + "-wal").read_bytes() == bytes(wal), "the evidence must stay"
-    backend.close()
-
-
-def test_a_torn_last_transaction_is_a_crash_and_no_damage(path: str, tmp_path: Path) -> None:
-    backend = SqliteBackend(path)
-    pen = Pen(backend)
-    for n in range(20):
-        pen.write(value=n)
-    copy = str(tmp_path / "copy.db")
-    shutil.copy(path, copy)
-    wal = Path(path + "-wal").read_bytes()
-    Path(copy + "-wal").write_bytes(wal[: len(wal) - 2000])
-    assert len(read_all(copy)) == 19
-    backend.close()
-
-
-def test_what_writers_left_that_were_killed_before_they_published_it_is_no_damage(
-    path: str, tmp_path: Path
-) -> None:
-    """Three writers in a row were killed between writing their frames and telling the others of
-    them, each in a smaller commit than the one before. What was left of the first two looked like
-    commits behind a damaged one, and nobody could open the store any more: it was `Corrupt`."""
-    with perdure.open(path) as store:
-        store.agent("a").update(lambda draft: draft.update(n=0))
-        base = {end: Path(path + end).read_bytes() for end in ("", "-wal")}
-    whole = b""
-    for number, size in enumerate((40_000, 20_000, 10)):
-        copy = str(tmp_path / f"copy-{number}.db")
-        for end, content in base.items():
-            Path(copy + end).write_bytes(content)
-        with perdure.open(copy) as store:
-            data = random.Random(size).randbytes(size)  # nothing that compresses
-            with store.agent("a").edit("the same place, another commit") as draft:
-                draft["data"] = data
-            wal = Path(copy + "-wal").read_bytes()
-        assert wal.startswith(base["-wal"][:32])
-        whole = wal + whole[len(wal) :]  # each writes over what the one before left
-    left = str(tmp_path / "left.db")
-    Path(left).write_bytes(base[""])
-    Path(left + "-wal").write_bytes(whole)
-    with perdure.open(left) as store:
-        assert len(store.agent("a").state["data"]) == 10
-        store.agent("a").verify()
-
-
 def test_i11_a_damaged_first_byte_is_damage_and_no_other_file(path: str) -> None:
     """One flipped bit in the file's magic, and the operator was told to check the path."""
     filled(path)

@@ -96,9 +96,16 @@ MUTATIONS = (
     Mutation(
         "nobody looks whether the WAL is still ours",
         _SQLITE + "connection.py",
-        "if self.wal is not None and _identity(path) != self.wal:",
-        "if False:",
+        "if self.wal is not None:\n                status",
+        "if False:\n                status",
         ("tests/crash/test_sqlite_files.py", "-k", "deleted_wal or drops_our_locks"),
+    ),
+    Mutation(
+        "room in the WAL is made over its last frame",
+        _SQLITE + "wal.py",
+        "wal.xWrite(_ZEROS, wal.xFileSize())",
+        "wal.xWrite(_ZEROS, max(wal.xFileSize() - 5000, 32))",
+        ("tests/crash/test_wal.py",),
     ),
     Mutation(
         "after a failed sync the WAL is not written again",

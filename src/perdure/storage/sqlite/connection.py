@@ -64,12 +64,16 @@ def checksum_vfs() -> str:
 
 
 class Files(Struct):
-    """The identity of the files that an open connection works on."""
+    """The identity of the files that an open connection works on.
+
+    wal_size: the WAL's length in bytes when it was checked last; 0: it was not yet.
+    """
 
     path: str
     wal_path: str
     database: tuple[int, int]
     wal: tuple[int, int] | None
+    wal_size: int = 0
 
     @classmethod
     def of(cls, path: str) -> Files:
@@ -85,8 +89,11 @@ class Files(Struct):
         """
         path = self.wal_path
         try:
-            if self.wal is not None and _identity(path) != self.wal:
-                raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+            if self.wal is not None:
+                status = os.stat(path)
+                if (status.st_dev, status.st_ino) != self.wal:
+                    raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+                self.wal_size = status.st_size
             path = self.path
             if _identity(path) != self.database:
                 raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")

@@ -7,13 +7,14 @@ SQLite would run its WAL checkpoint inside whatever commit crosses a threshold; 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import apsw
+
+from perdure.storage.sqlite.wal import sync_wal
 
 CHECKPOINT_PAGES = 1000
 """Pages in the WAL (4 MB) from which on they are moved into the main file."""
@@ -23,8 +24,6 @@ LONG_PAGES = 4 * CHECKPOINT_PAGES
 
 KEPT_OUT_MAX_MS = 200
 """How long it is tried to keep them out; and our own, too, where somebody reads for long."""
-
-COPIED_AT_ONCE = 1 << 20
 
 _log = logging.getLogger("perdure.sqlite")
 
@@ -145,33 +144,3 @@ class Housekeeper:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-
-
-def sync_wal(path: str) -> None:
-    """Make what was written to the WAL durable. Closing it is safe: no lock lives on this file."""
-    descriptor = os.open(path + "-wal", os.O_RDONLY)
-    try:
-        os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_wal_again(connection: apsw.Connection, path: str) -> None:
-    """Make the WAL durable after a sync of it failed: the system may have forgotten what it had to
-    write, and would then call a second sync a success. So all of it is written anew, then synced.
-
-    Raises:
-        OSError, apsw.Error: it may still not be durable.
-    """
-    connection.execute("BEGIN IMMEDIATE")  # nobody else writes to it meanwhile
-    try:
-        descriptor = os.open(path + "-wal", os.O_RDWR)
-        try:
-            at = 0
-            while data := os.pread(descriptor, COPIED_AT_ONCE, at):
-                at += os.pwrite(descriptor, data, at)
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
-    finally:
-        connection.execute("ROLLBACK")

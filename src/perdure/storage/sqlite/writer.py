@@ -21,9 +21,10 @@ from perdure.storage.sqlite.append import append, landed
 from perdure.storage.sqlite.connection import UNSYNCED, Files, check_wal, connect
 from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import ReplacedError, translate
-from perdure.storage.sqlite.housekeeper import Housekeeper, sync_wal, write_wal_again
+from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.upgrade import see_as_it_is, upgrade
+from perdure.storage.sqlite.wal import make_room, room_needed, sync_wal, write_wal_again
 
 T = TypeVar("T")
 
@@ -95,10 +96,12 @@ class Writer:
         self._heads: dict[int, tuple[int, bytes]] = {}
         self._full = self._durability == "sync"
         self._files = Files.of(self._path)
+        self._room_needed = 0
         connection.set_wal_hook(self._after_commit)
 
     def _after_commit(self, _: apsw.Connection, __: str, pages: int) -> int:
         self._housekeeper.wal_grew(pages)
+        self._room_needed = room_needed(pages)
         return apsw.SQLITE_OK
 
     def check(self) -> None:
@@ -149,6 +152,9 @@ class Writer:
         execute = self._cursor.execute  # one that is kept: making one costs as much as beginning
         execute("BEGIN IMMEDIATE")
         try:
+            if durable and self._files.wal_size < self._room_needed:
+                self._files.check()  # no zeros into a file that is not ours
+                make_room(self._path, self._vfs)
             outcomes = [append(connection, item, self._clock, self._heads) for item in batch]
             execute("COMMIT")
         except BaseException:
