@@ -63,6 +63,15 @@ def main(folder: str, url: str = "") -> None:
             time.sleep(0.0005)
         return {"at": woken[number - 1]}
 
+    def attend() -> Answer:
+        """Work for others, for as long as this process lives."""
+        worker = perdure.Worker(store, [work])
+        threading.Thread(target=worker.run, daemon=True).start()
+        return {}
+
+    def spent() -> Answer:
+        return {"cpu": time.process_time()}
+
     def prepare(name: str, agents: int) -> Answer:
         from bench.peers.writing import Writing  # what it needs, no other command waits for
 
@@ -78,7 +87,7 @@ def main(folder: str, url: str = "") -> None:
     result(0)  # makes them all
     serve({"name": "Perdure"}, {
         "prepare": prepare, "write": write, "stop_at": stop_at, "go_on": go_on, "first": gate.first,
-        "listen": listening, "woken": waked,
+        "listen": listening, "woken": waked, "attend": attend, "spent": spent,
     })  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from itertools import count
 import perdure
 from bench.harness import Operation, Samples, Spent, interleave, interleave_turns, ratio
 from bench.peers.process import NOT_SET_UP, Peer, dbos, ours
+from bench.peers.perdure_program import work
 from bench.registry import row
 from bench.report import Figure, Line, Target
 from bench.rows.engine import (
@@ -32,8 +33,7 @@ from bench.rows.engine import (
 from bench.rows.straight import STRAIGHT
 from bench.rows.straight_postgres import steps_in_a_straight_line
 from bench.workplace import Workplace, open_ticket
-from perdure.storage.locate import locate
-from perdure.storage.port import Backend
+from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing import run_until_waiting
 from tests.postgres.server import Server
 
@@ -279,6 +279,48 @@ def _pgbench(
     return run
 
 
+@row("postgres-workers")
+def workers(workplace: Workplace) -> Iterator[Line]:
+    """Runs of one step that were asked for, by workers in 4 processes, against one such process:
+    the CPU that all of them burn, idle looks and what they try in vain included."""
+    runs, rounds = workplace.sizes.turn_steps, max(workplace.sizes.rounds // 3, 1)
+    costs = {name: Samples() for name in ("one", "four")}
+    with ExitStack() as stack:
+        server = stack.enter_context(_server())
+        crews = [stack.enter_context(_crew(server, workplace, number)) for number in (1, PROCESSES)]
+        for place in range(rounds + 1):
+            for (store, crew), samples in zip(crews, costs.values(), strict=True):
+                before = sum(peer.ask("spent")["cpu"] for peer in crew)
+                handles = [store.start(work, f"a-{place}-{n}", 1) for n in range(runs)]
+                for handle in handles:
+                    handle.result()
+                spent = sum(peer.ask("spent")["cpu"] for peer in crew) - before
+                if place:
+                    samples.values.append(spent / runs)
+    one, four = costs.values()
+    yield Line(
+        f"CPU of {PROCESSES} worker processes per run of one step", Figure(four.median),
+        Figure(one.median, name="one process"), ratio(four, one), samples=costs,
+    )  # fmt: skip
+
+
+@contextmanager
+def _crew(
+    server: Server, workplace: Workplace, number: int
+) -> Iterator[tuple[perdure.Store, list[Peer]]]:
+    """A store in a schema of its own, and processes that work for it."""
+    url = server.new_url()
+    with ExitStack() as stack:
+        store = stack.enter_context(perdure.open(url))
+        crew = [
+            stack.enter_context(ours(workplace.folder(), workplace.bytecode, url))
+            for _ in range(number)
+        ]
+        for peer in crew:
+            peer.ask("attend")
+        yield store, crew
+
+
 @row("postgres-signal")
 def signal(workplace: Workplace) -> Iterator[Line]:
     """From the call of `signal` in one process to the moment in which the run that waits for it in
@@ -335,28 +377,29 @@ def takeover(workplace: Workplace) -> Iterator[Line]:
 
 @row("postgres-claim")
 def claim(workplace: Workplace) -> Iterator[Line]:
-    """To ask which runs somebody could go on with, of many that wait for a time that is far away:
-    a few are due. Beside it, where only those few are there."""
+    """To ask which runs somebody could go on with, of many that wait for a time that is far away,
+    and to claim those few that are due. Beside it, where only those few are there."""
     many, few, due = workplace.sizes.waiting_runs, 2 * CLAIMED, CLAIMED
     with _server() as server, ExitStack() as stack:
         asking: dict[str, Operation] = {}
         for name, waiting in ((f"{few} wait", few), (f"{many:,} wait", many)):
             schema = f"waiting_{waiting}"
             _make_waiting(server, schema, waiting, due)
-            backend = locate(server.url(schema))
+            backend = PostgresBackend(server.url(schema))
             stack.callback(backend.close)
             asking[name] = partial(_ask, backend, due)
         samples = interleave(asking, workplace.sizes.forks)
     small, large = samples.values()
     yield Line(
-        f"find {due} runs that are due among {many:,} that wait", Figure(large.median),
+        f"find and claim {due} runs that are due among {many:,} that wait", Figure(large.median),
         Figure(small.median, name=f"among {few}"), ratio(large, small),
         Target(CLAIM_MAX_S, of="ours"), samples=samples,
     )  # fmt: skip
 
 
-def _ask(backend: Backend, due: int, _: int) -> None:
-    assert len(backend.ready(backend.now(), due)) == due
+def _ask(backend: PostgresBackend, due: int, _: int) -> None:
+    found = [row.id for row in backend.ready(backend.now(), due)]
+    assert len(backend.claim(found, "somebody")) == due
 
 
 @perdure.agent(dict)

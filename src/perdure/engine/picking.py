@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from perdure.errors import Conflict, NeedsAttention, PerdureError, StoreUnavaila
 from perdure.model import FINISHED, MAIN, Cause, Message, RunInfo
 from perdure.state.family import to_parents
 from perdure.state.projections import row_text
-from perdure.storage.looks import Look
+from perdure.storage.looks import CLAIM_S, Look
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
 
@@ -62,33 +63,77 @@ class Pick(Struct, frozen=True):
 Taken = Callable[[str, str, str], bool]
 """Whether a run, or its agent's branch, is not to be picked now."""
 
+Claim = Callable[[Sequence[str], str], set[str]]
+"""As `Far.claim`."""
+
 
 class Picker:
     """Looks into the store for one worker. Its methods read; only those that say so write.
 
     Args:
         functions: by name; runs of an older version get that version's, where the process has it.
+        leave: is told of a run that another worker is about to take, and for how many seconds it
+            is to be left alone.
     """
 
     def __init__(
-        self, runner: Runner, functions: Mapping[str, Callable[..., Any]], queues: Collection[str]
-    ) -> None:
+        self, runner: Runner, functions: Mapping[str, Callable[..., Any]],
+        queues: Collection[str], leave: Callable[[str, float], None],
+    ) -> None:  # fmt: skip
         self._runner = runner
         self._context = runner.context
         self._functions = functions
         self._queues = frozenset(queues)
+        self._leave = leave
+        self._claim: Claim | None = getattr(self._context.backend, "claim", None)
         self._unknown: dict[str, tuple[RunInfo, float]] = {}
         self._unknown_starts: set[str] = set()
         self._callers: set[str] = set()
 
     # -- what is there to do -------------------------------------------------------------------
 
-    def picks(self, taken: Taken) -> Iterator[Pick]:
+    def picks(self, taken: Taken, free: Callable[[], int], others: bool) -> Iterator[Pick]:
         """Runs that this worker could go on with now, and then those that it could begin.
 
         Args:
             taken: asked again for each, so that what was just begun counts.
+            free: how many it would begin now; asked again, too.
+            others: whether there may be other workers.
         """
+        found: Iterator[Pick] = chain(self._rows(taken), self._starts(taken))
+        if others and self._claim is not None:
+            found = self._claimed(found, self._claim, free)
+        for pick in found:
+            if not taken(pick.run, pick.agent, pick.branch) and self._is_free(pick):
+                yield pick
+
+    def _claimed(
+        self, found: Iterator[Pick], claim: Claim, free: Callable[[], int]
+    ) -> Iterator[Pick]:
+        """Those that no other worker is about to take: many who see the same runs would each try
+        for the first of them, and all but one in vain."""
+        while picks := list(islice(found, max(free(), 1))):
+            ours = claim([pick.run for pick in picks], self._context.executor)
+            for pick in picks:
+                if pick.run in ours:
+                    yield pick
+                else:
+                    self._leave(pick.run, CLAIM_S)
+
+    def _is_free(self, pick: Pick) -> bool:
+        """Whether nobody executes it, or what comes before it. Looks at it anew."""
+        look, row = pick.look.again(), pick.row
+        no = row.agent_no if row is not None else None
+        if no is None:
+            info = look.agent(pick.agent)
+            if info is None or info.deleted:
+                return True
+            no = info.no
+        if self._held(look, pick.agent, no, pick.branch):
+            return False
+        return not self._must_queue(look, pick.branch, no, row)
+
+    def _rows(self, taken: Taken) -> Iterator[Pick]:
         backend = self._context.backend
         now = backend.now()
         unknown: dict[str, tuple[RunInfo, float]] = {}
@@ -102,13 +147,9 @@ class Picker:
                 continue
             if row.id in self._callers:
                 continue
-            look = Look(backend, row.agent, row.id).again()
-            if self._held(look, row.agent, row.agent_no, row.branch):
-                continue
-            if not self._must_queue(look, row.branch, row.agent_no, row):
-                yield Pick(row.id, row.agent, row.branch, function, look, row)
+            look = Look(backend, row.agent, row.id)
+            yield Pick(row.id, row.agent, row.branch, function, look, row)
         self._unknown = unknown  # in full: whoever stops in between keeps what it had
-        yield from self._starts(taken)
 
     def _starts(self, taken: Taken) -> Iterator[Pick]:
         backend = self._context.backend
@@ -125,13 +166,7 @@ class Picker:
             agents.add(message.agent)  # those behind it wait for it
             if taken(message.run, message.agent, MAIN):
                 continue
-            look = Look(backend, message.agent, message.run).again()
-            info = look.agent(message.agent)
-            if info is not None and not info.deleted:
-                if self._held(look, info.name, info.no, MAIN):
-                    continue
-                if self._must_queue(look, MAIN, info.no, None):
-                    continue
+            look = Look(backend, message.agent, message.run)
             yield Pick(message.run, message.agent, MAIN, function, look, None, message)
 
     def _function(self, name: str, version: str) -> Callable[..., Any] | None:

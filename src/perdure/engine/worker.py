@@ -115,11 +115,11 @@ class Worker:
         self._runner = store.runner
         self._context = store.runner.context
         self._functions = known
-        self._picker = Picker(store.runner, known, queues)
+        self._troubles = Troubles()
+        self._picker = Picker(store.runner, known, queues, self._troubles.hold_off)
         self._limit = limit
         self._on_event = on_event
         self._jobs: dict[str, _Job] = {}
-        self._troubles = Troubles()
         self._shut: ClosedError | None = None
         # Not an Event: a signal's handler may put into this one whatever it interrupted.
         self._news: queue.SimpleQueue[tuple[_News, _Job] | None] = queue.SimpleQueue()
@@ -292,13 +292,13 @@ class Worker:
         self._others = [
             row.id for row in backend.executors() if row.alive and row.id != ours
         ][:OTHERS_MAX]  # fmt: skip
-        if len(self._jobs) >= self._limit:
+        if not self._free():
             return POLL_S  # one that ends is news
         began, now = time.monotonic(), backend.now()
         self._troubles.forget_old()
-        for pick in self._picker.picks(self._taken):
+        for pick in self._picker.picks(self._taken, self._free, bool(self._others)):
             self._start(pick)
-            if len(self._jobs) >= self._limit or self._stopping:
+            if not self._free() or self._stopping:
                 break
         for row in self._picker.note_unknown():
             self._tell_status(row.id, 0.0)
@@ -307,6 +307,9 @@ class Worker:
         if wake_at > now:  # else none; or one that is due, and not for this worker
             wait_s = min(max((wake_at - backend.now()) / 1e6, 0.0), wait_s)
         return min([wait_s, *self._troubles.waits_s()])
+
+    def _free(self) -> int:
+        return self._limit - len(self._jobs)
 
     def _taken(self, run: str, agent: str, branch: str) -> bool:
         return self._troubles.holds_off(run) or any(

@@ -17,6 +17,10 @@ from msgspec.structs import replace
 from perdure.model import UNFINISHED, AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.port import Append, Backend, Ref, StoredCommit, StoredSnapshot
 
+CLAIM_S = 0.25
+"""How long a claim keeps others from trying. Whoever claimed has taken the lease by then, or is
+slow, or dead: then others try, too, and one of them gets it."""
+
 COMMITS = 32
 """How many commits a look brings that is to be followed by reading the log: as many as the first
 part of it that folding a state reads."""
@@ -58,6 +62,11 @@ class Far(Looks, Protocol):
              run: str) -> tuple[Lease | Ref, Seen | None]:  # fmt: skip
         """As `Backend.lease`, for `executor`; and what there is under the lease, with `COMMITS`
         commits; None where it was not given."""
+        ...
+
+    def claim(self, runs: Sequence[str], executor: str) -> set[str]:
+        """Those of the runs that nobody else has claimed within `CLAIM_S`, which `executor` claims
+        now: it is about to take their leases, and others need not try. Nothing depends on it."""
         ...
 
 

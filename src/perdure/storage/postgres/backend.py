@@ -21,7 +21,7 @@ from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Sizes
 from perdure.storage.clocks import Clock, wall_clock
-from perdure.storage.looks import COMMITS, Seen
+from perdure.storage.looks import CLAIM_S, COMMITS, Seen
 from perdure.storage.port import (
     Append,
     Feed,
@@ -272,6 +272,12 @@ class PostgresBackend:
             return answer, None
         return answer, self._seen(result, 3, run)
 
+    def claim(self, runs: Sequence[str], executor: str) -> set[str]:
+        """As `Far.claim`."""
+        by_name = {text(run): run for run in runs}
+        rows = self._rows("claim", (list(by_name), text(executor), CLAIM_S))
+        return {by_name[row[0]] for row in rows}
+
     def look(self, agent: str, run: str) -> Seen:
         """As `Far.look`."""
         values = text(agent).encode(), text(run).encode(), number(COMMITS)
@@ -322,6 +328,7 @@ class PostgresBackend:
             self._writer.settled(
                 lambda db: db.execute(self._sql["forget_executors"], (now, FORGOTTEN_AFTER_US))
             )
+            self._writer.settled(lambda db: db.execute(self._sql["forget_claims"]))
 
     def executors(self) -> list[ExecutorRow]:
         rows = self._rows("list_executors", {"now": self._moment()})

@@ -78,6 +78,12 @@ FROM {schema}.lease_1($1, $2, $3, $4, NULL) l
 LEFT JOIN LATERAL {schema}.look_1($5, $6, CASE WHEN l.taken IS NULL THEN 0 ELSE $7 END, false) k
     ON l.taken IS NOT NULL;
 
+-- name: claim
+SELECT {schema}.claim_1(%s, %s, %s);
+
+-- name: forget_claims
+DELETE FROM {schema}.claims WHERE until < clock_timestamp() - interval '1 minute';
+
 -- name: heartbeat
 SELECT {schema}.heartbeat_1(%s, %s, %s, %s, %s);
 

@@ -34,7 +34,7 @@ GRANT INSERT ON :"schema".commits, :"schema".keys, :"schema".leaves TO :"writer"
 GRANT INSERT, UPDATE ON
     :"schema".agents, :"schema".refs, :"schema".snapshots, :"schema".runs TO :"writer";
 GRANT INSERT, UPDATE, DELETE ON
-    :"schema".inbox, :"schema".executors, :"schema".standings TO :"writer";
+    :"schema".inbox, :"schema".executors, :"schema".claims, :"schema".standings TO :"writer";
 GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA :"schema" TO :"writer";
 
 -- Sees everything, changes nothing: dashboards, exports, `perdure` on the command line.

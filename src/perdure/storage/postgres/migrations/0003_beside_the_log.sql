@@ -64,6 +64,38 @@ BEGIN
     ref := {schema}.refusal_1('', v_ref) -> 'ref';
 END $$;
 
+-- Who is about to begin a run, or to go on with it, so that of many workers who see it only one
+-- tries. Nothing depends on it: the lease decides. So it is not logged, and empty after a crash.
+CREATE UNLOGGED TABLE {schema}.claims (
+    run text COLLATE "C" PRIMARY KEY,
+    executor text COLLATE "C" NOT NULL,
+    until timestamptz NOT NULL
+);
+
+-- Those of the runs that nobody else claims. What another one is just claiming is not waited for.
+CREATE FUNCTION {schema}.claim_1(p_runs text[], p_executor text, p_seconds float)
+RETURNS SETOF text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_until timestamptz := clock_timestamp() + p_seconds * interval '1 second';
+BEGIN
+    SET LOCAL synchronous_commit = off;
+    RETURN QUERY
+    WITH free AS MATERIALIZED (
+        SELECT c.run FROM {schema}.claims c
+        WHERE c.run = ANY (p_runs) AND (c.executor = p_executor OR c.until < clock_timestamp())
+        ORDER BY c.run FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        UPDATE {schema}.claims c SET executor = p_executor, until = v_until
+        FROM free f WHERE c.run = f.run RETURNING c.run
+    ), made AS (
+        INSERT INTO {schema}.claims (run, executor, until)
+        SELECT r, p_executor, v_until FROM unnest(p_runs) r
+        WHERE NOT EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.run = r)
+        ORDER BY r ON CONFLICT DO NOTHING RETURNING run
+    )
+    SELECT t.run FROM taken t UNION ALL SELECT m.run FROM made m;
+END $$;
+
 -- What there is of an agent and of a run, all at one moment (the query's): a row for each thing, its
 -- fields as JSON in their order, its bytes beside. p_commits: how many, up to the branch's head.
 -- p_free: only where the run has not begun, or rests, and nobody has the branch.
