@@ -17,8 +17,8 @@ from itertools import count
 
 import perdure
 from bench.harness import Operation, Samples, Spent, interleave, interleave_turns, ratio
-from bench.peers.process import NOT_SET_UP, Peer, dbos, ours
 from bench.peers.perdure_program import work
+from bench.peers.process import NOT_SET_UP, Peer, dbos, ours
 from bench.registry import row
 from bench.report import Figure, Line, Target
 from bench.rows.engine import (
