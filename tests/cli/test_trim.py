@@ -8,6 +8,44 @@ from tests.cli.operator import Operator
 from tests.integrations.langgraph.checkpoints import config, get, line
 
 
+@perdure.step
+def looked(number: int) -> int:
+    return number
+
+
+@perdure.tool(on_crash="fail")
+def charged(number: int) -> int:
+    return number
+
+
+@perdure.agent(dict)
+def charging(run: perdure.Run[dict[str, object]], number: int) -> int:
+    run.state["n"] = looked(number)
+    return charged(number) + charged(number)
+
+
+def test_a_ledger_does_not_say_that_there_were_no_calls(operator: Operator) -> None:
+    """`effects` said "no tool calls" of an agent that had made two, before its history was removed;
+    and by `run show` the run had done nothing between its begin and its end."""
+    with perdure.open(operator.path) as store:
+        assert store.run(charging, "spender", 7) == 14
+        store.options(key="later").run(charging, "spender", 8)
+    (run, _) = operator.json("runs", "spender")
+    operator.see("trim", "spender", "--before", str(run["ended"]))
+    said = operator.see("effects", "spender")
+    assert said.count("removed by retention") == 2 and said.count("done") == 2
+    states = [(one["place"], one["state"]) for one in operator.json("effects", "spender")]
+    assert states == [
+        ("charged#1", "removed"), ("charged#2", "removed"),
+        ("charged#1", "done"), ("charged#2", "done"),
+    ]  # fmt: skip
+    shown = operator.see("run", "show", run["id"])
+    for place in ("looked#1", "charged#1", "charged#2"):
+        assert shown.count(place) == 1
+    assert shown.count("removed by retention") >= 3
+    assert "finished" in shown and "→ 14" in shown
+
+
 def test_what_went_is_told_by_each_command(operator: Operator) -> None:
     state = operator.json("state", "ticket-42")["state"]
     said = operator.see("trim", "ticket-42", "--older-than", "0s")

@@ -83,7 +83,7 @@ def effect_state(effect: EffectInfo, executor: str | None) -> str:
 def effect_style(state: str) -> str:
     return {
         "in doubt": "bold red", "made before": "bold red", "under way": "cyan", "open": "cyan",
-        "done": "green", "failed": "red", "cancelled": "dim",
+        "done": "green", "failed": "red", "cancelled": "dim", "removed": "dim",
     }.get(state, "yellow")  # fmt: skip
 
 

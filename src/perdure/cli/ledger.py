@@ -28,7 +28,7 @@ from perdure.cli.session import (
     at_the_head,
     opened,
 )  # fmt: skip
-from perdure.cli.words import clean, cut, full, short, stdout_console, table, text
+from perdure.cli.words import REMOVED, clean, cut, full, short, stdout_console, table, text
 from perdure.model import UNFINISHED
 
 LIMIT = 50
@@ -53,7 +53,8 @@ def print_effects(
         times = f" after {effect.attempts} attempts" if effect.attempts > 1 else ""
         times += "" if effect.by in ("", "call") else f", by {effect.by}"
         result = (full if whole else short)(effect.result) if words == "done" else ""
-        lines.append((effect, text((words, effect_style(words)), times), result))
+        said = REMOVED if words == "removed" else words
+        lines.append((effect, text((said, effect_style(words)), times), result))
     limit = None
     if console.is_terminal and not whole:  # one line per call
         lines = [(effect, state, cut(result, RESULT_WIDTH)) for effect, state, result in lines]
@@ -61,7 +62,8 @@ def print_effects(
         taken += max(len(result) for _, _, result in lines) + 4 * GAP
         limit = max(console.width - taken, PREVIEW_MIN)
     for effect, state, result in lines:
-        call = text((clean(effect.place), "bold"), f"({clean(effect.preview)})")
+        asked = "…" if effect.state == "removed" else clean(effect.preview)
+        call = text((clean(effect.place), "bold"), f"({asked})")
         if limit is not None:
             call.truncate(limit, overflow="ellipsis")
         rows.add_row(str(effect.seq), call, state, result)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from perdure import NotFound
-from perdure.cli.words import ago, clean, count, full, moment, short, text
+from perdure.cli.words import REMOVED, ago, clean, count, full, moment, short, text
 from perdure.core import ops
 from perdure.core.values import Plain, format_path, look_up
 from perdure.model import MISSING, UNTIL, Change, Commit, id_text
@@ -280,7 +280,7 @@ class Changes:
     def of(self, commit: Commit) -> list[Text]:
         """The commit's changes, a line each."""
         if commit.trimmed:
-            return [text(("removed by retention", "dim"))]
+            return [text((REMOVED, "dim"))]
         if commit.delta and (commit.parent != self._seq or not self._seq):
             try:
                 self._state = self._state_at(commit.parent) if commit.parent else None

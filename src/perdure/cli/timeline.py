@@ -17,6 +17,7 @@ from perdure.cli.ledger import WholeOption, effect_json
 from perdure.cli.naming import RunArgument, find_run
 from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
 from perdure.cli.words import (
+    REMOVED,
     ago,
     clean,
     cut,
@@ -172,7 +173,7 @@ def _what(event: Event, whole: bool) -> Text:
     if event.kind == "wait":
         verb = "sleeps " if words.startswith(UNTIL) else "waits for "
         return text((verb, "yellow"), words, (f"  {clean(event.place)}", "dim"))
-    if event.kind in ("value", "patch"):
+    if event.kind in ("value", "patch", "removed"):
         return text((clean(event.place), "dim"))
     style = MARK_STYLES.get(event.kind, "cyan")
     if event.kind == "started":
@@ -186,6 +187,8 @@ def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
     """What a call gave, or that nobody knows."""
     say = full if whole else short
     tries = f", attempt {event.attempts}" if event.attempts > 1 else ""
+    if event.kind == "removed":
+        return text((REMOVED, "dim"))
     if event.kind not in (*CALLS, "value", "patch", "finished"):
         return Text()
     saved = f", saved {say(event.saved)}" if event.saved is not None else ""

@@ -21,6 +21,7 @@ from perdure.cli.plain import INT_BITS_MAX
 Part = str | tuple[str, str] | Text
 
 PLAIN_WIDTH = 100_000
+REMOVED = "removed by retention"
 """Of output that is no terminal: nothing is cut or wrapped there."""
 
 STATUS_STYLES = {

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from perdure.core.values import Plain, take
 from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Journal
-from perdure.engine.ledger import EffectInfo, effect_of
+from perdure.engine.ledger import EffectInfo, effects_of
 from perdure.engine.lookup import check_answer, find_run, take_any
 from perdure.engine.made import Again, Origins, path_of
 from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
@@ -236,10 +236,7 @@ class RunHandle(Generic[R]):
         """The run's tool calls, in order: its part of the effect ledger."""
         if not self.info.started:
             return []
-        return [
-            effect_of(self._id, entry) for journal in self._journals()
-            for entry in journal.entries.values() if entry.kind == "tool" or entry.asked
-        ]  # fmt: skip
+        return [effect for journal in self._journals() for effect in effects_of(self._id, journal)]
 
     def settle(
         self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""

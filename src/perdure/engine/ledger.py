@@ -5,7 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from perdure.core.values import Plain
-from perdure.engine.journal import Entry
+from perdure.engine.journal import Entry, Journal
+
+_CALLS = ("intent", "outcome", "settle")
+"""Why commits were made that tell of a tool call; their headers stay where retention was."""
 
 
 class EffectInfo(Struct, frozen=True):
@@ -16,7 +19,8 @@ class EffectInfo(Struct, frozen=True):
         state: ``done``, ``failed``, ``in doubt``, ``made before`` (before the run was set back, or
             by the one that it was forked from; not again, as long as nobody decides about it),
             ``to be tried again`` (it failed, and has attempts left), ``cancelled`` (its task was,
-            in the middle: whether it took effect, nobody knows), or ``not done`` (settled so).
+            in the middle: whether it took effect, nobody knows), ``not done`` (settled so), or
+            ``removed`` (it was made; retention removed with what, and what became of it).
         attempts: how often it was called, by its intents.
         by: whose word the outcome is: ``call``, ``probe``, ``crash``, ``person``, ``reuse`` (that
             of the same call, made before); empty while there is none.
@@ -42,7 +46,22 @@ class EffectInfo(Struct, frozen=True):
         return self.state in ("in doubt", "made before")
 
 
-def effect_of(run: str, entry: Entry) -> EffectInfo:
+def effects_of(run: str, journal: Journal) -> list[EffectInfo]:
+    """Of one turn of a run, in order."""
+    found = [
+        _effect_of(run, entry) for entry in journal.entries.values()
+        if entry.kind == "tool" or entry.asked
+    ]  # fmt: skip
+    removed: dict[str, EffectInfo] = {}
+    for commit in journal.commits:
+        cause = commit.cause
+        if commit.trimmed and cause.run == run and cause.step and cause.kind in _CALLS:
+            removed[cause.step] = EffectInfo(run, cause.step, "", "removed", 0, "", "", commit.seq)
+    known = {effect.place for effect in found}
+    return [*(one for place, one in removed.items() if place not in known), *found]
+
+
+def _effect_of(run: str, entry: Entry) -> EffectInfo:
     outcome = entry.outcome
     if outcome is None:
         state = "in doubt" if entry.in_doubt else "to be tried again"

@@ -42,7 +42,8 @@ class Event(Struct):
     Attributes:
         kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; or what happened:
             ``started``, ``turn``, ``unloaded`` (it waits), ``resumed``, ``to be resumed``,
-            ``stopped``, ``set back``, ``finished``, ``cancelled``, ``refused`` (a message).
+            ``stopped``, ``set back``, ``finished``, ``cancelled``, ``refused`` (a message); or
+            ``removed``: a call of which retention left its place alone.
         at: when it began, or happened. Of a step only its end is recorded: when what was recorded
             before it in the same task was.
         ended: when its outcome was recorded; None: not yet.
@@ -138,6 +139,8 @@ def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: i
         ours = [record for record in commit.records if record.get("run") in runs]
         if ours and commit.seq >= turn_at:
             read.commits.append(commit)
+        if commit.trimmed and commit.cause.run in runs and commit.cause.step:
+            _removed(read, by_place, commit, commit.cause.step)
         for record in ours:
             kind = str(record["t"])
             if kind in ("run-turn", "run-retried"):
@@ -165,6 +168,15 @@ def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: i
         elif read.past is None or read.past.ended is None or event.ended >= read.past.ended:
             read.past = event
     return read
+
+
+def _removed(read: Recorded, by_place: dict[str, Event], commit: Commit, place: str) -> None:
+    """Of a call's commits, its place and when they were is all that retention left."""
+    event = by_place.get(place)
+    if event is None:
+        event = by_place[place] = Event("removed", place, commit.at, commit.seq)
+        read.events.append(event)
+    event.ended = commit.at
 
 
 def _mark(kind: str, record: Mapping[str, Any], commit: Commit) -> Event:
