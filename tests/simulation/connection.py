@@ -156,6 +156,9 @@ class Connection:
         finally:
             self._tape.end(began, answer)
 
+    def trim(self, *args: Any) -> Any:
+        return self._write("trim", lambda: self.backend.trim(*args), lambda: args[:1])
+
     def send(self, message: Any) -> Any:
         return self._write("send", lambda: self.backend.send(message), lambda: message)
 

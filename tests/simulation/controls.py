@@ -11,7 +11,9 @@ from msgspec import Struct
 
 from perdure.engine.writing import RunWriter
 from perdure.model import Lease
+from perdure.state import trimming
 from perdure.storage.port import Append, Appended, Outcome, Ref, Sent
+from perdure.storage.reader import SEQ_END
 from tests.simulation.connection import Connection
 from tests.simulation.simulation import Outcome as Simulated
 from tests.simulation.simulation import Simulation, simulate
@@ -149,6 +151,10 @@ def _fences_ignored() -> AbstractContextManager[object]:
     return patch.object(World, "act", ignore)
 
 
+def _runs_unheeded() -> AbstractContextManager[object]:
+    return patch.object(trimming, "_held", lambda backend, reader: SEQ_END)
+
+
 CONTROLS: Mapping[str, Control] = {
     "epochs are not checked": Control("not linearizable", _epochs_unchecked),
     "a signal is not taken out": Control("signal", _signals_stay),
@@ -160,6 +166,9 @@ CONTROLS: Mapping[str, Control] = {
         "nobody goes on with it", lambda connection, _: _Forgetful(connection)
     ),
     "intents are recorded too late": Control("had its effect", around=_intents_late),
+    "retention does not heed unfinished runs": Control(
+        "removed by retention", around=_runs_unheeded
+    ),
     "the world ignores fencing tokens": Control(
         "had its effect 2 times", around=_fences_ignored, rare=True
     ),

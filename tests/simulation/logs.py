@@ -223,6 +223,8 @@ def answer_of(outcome: Outcome) -> Any:
             return "in"
         case Refused("consumed") | Refused("unread"):
             return NOTHING  # the inbox is no part of this model
+        case Refused("trimmed") | Refused("leaves"):
+            return NOTHING  # nor is retention
         case Refused():
             return outcome.why
         case _:

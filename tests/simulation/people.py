@@ -208,6 +208,33 @@ def answer(simulation: Simulation, store: Store, run: str) -> None:
         handle.answer(text, question=question.place, by="a client")
 
 
+class Trimmer:
+    """Removes what is old, again and again, beside all that goes on."""
+
+    def __init__(self, simulation: Simulation, store: Store, random: Random) -> None:
+        self._simulation = simulation
+        self._store = store
+        self._random = random
+        self._pace_s = random.choice((0.3, 2.0))
+
+    def live(self) -> None:
+        with self._store:
+            while not self._simulation.healed:
+                self._simulation.scheduler.sleep(self._random.random() * self._pace_s)
+                try:
+                    self._trim()
+                except (Conflict, NotFound, StoreUnavailable):
+                    continue
+
+    def _trim(self) -> None:
+        infos = self._store.agents()
+        if infos:
+            info = self._random.choice(infos)
+            trimmed = self._store.agent_of(info).trim(before=self._random.randint(1, info.seq))
+            if trimmed.removed:
+                self._simulation.tape.count("trims")
+
+
 class Operator:
     """Settles what is in doubt, as the world tells; and lets go on what else stopped, which is
     noted: nothing should."""

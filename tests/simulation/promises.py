@@ -262,7 +262,7 @@ class Audit:
             times = there.pop((run, key), 0)
             if times > 1:
                 yield f"signal {key} came to run {run} {times} times"
-            if sent.known and not times:
+            if sent.known and not times and not self._is_trimmed(run):
                 yield f"signal {key} to run {run} is lost"
         for run, key in there:
             if key.startswith("signal-"):
@@ -287,6 +287,13 @@ class Audit:
                         yield run, key, False
                     for left in record.get("left", ()):
                         yield run, str(left["key"]), True
+
+    def _is_trimmed(self, run: str) -> bool:
+        """Whether its log does not tell any more which signals it took."""
+        return any(
+            commit.trimmed and commit.cause.run == run
+            for log in self._logs.values() for commit in log
+        )  # fmt: skip
 
     def _mail(self) -> list[Message]:
         return self._backend.mail(limit=100_000).messages

@@ -15,7 +15,7 @@ from perdure.storage.memory import MemoryBackend
 from perdure.store import Store
 from tests.simulation.connection import Connection, Weather
 from tests.simulation.fate import Fate, Hardship
-from tests.simulation.people import Client, Expected, Operator, Started, work
+from tests.simulation.people import Client, Expected, Operator, Started, Trimmer, work
 from tests.simulation.primitives import current_process
 from tests.simulation.programs import Author, Stage
 from tests.simulation.promises import Audit
@@ -85,6 +85,7 @@ class Simulation:
         self._moment_s = draw.choice((0.02, 0.02, 0.2, 1.0))
         self._skewed = draw.random() < 0.5
         self._trouble_s = draw.uniform(5, 25)
+        self._trimmers = int(draw.random() < 0.4)
         self._names = 0
         self.memory: MemoryBackend
 
@@ -161,7 +162,9 @@ class Simulation:
     def keep_manned(self, random: Random | None, *kinds: str) -> None:
         """Let new processes take the places of those that are gone, by and by; without `random`,
         at once."""
-        wanted = {"worker": self._workers, "client": self._clients}
+        wanted = {
+            "worker": self._workers, "client": self._clients, "trimmer": self._trimmers
+        }  # fmt: skip
         for kind in kinds or wanted:
             there = sum(
                 one.name.startswith(kind) and not one.dead and one.threads > 0
@@ -182,8 +185,10 @@ class Simulation:
             store = self._store(process, self.weather)
             if kind == "worker":
                 work(self, store, limit)
-            else:
+            elif kind == "client":
                 Client(self, store, random, acts).live()
+            else:
+                Trimmer(self, store, random).live()
 
         process.spawn("main", live)
 
