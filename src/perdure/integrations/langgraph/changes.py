@@ -42,13 +42,17 @@ class Source:
     same value. Glanced at are the contents of messages, the attributes of other objects, the items
     of dicts; of the last few items, everything is looked at. Looking at all of a long list would
     cost more than storing what is new.
+
+    What a list grows by is added to what is remembered of it: the one before knows how many of the
+    items there are its own. Copying thousands of them each time took as long as the commit.
     """
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self.items: list[Any] = list(value) if type(value) is list else []
-        self._messages, self._fixed = _sorts(self.items) if self.items else (True, True)
-        self._looks = self._look(self.items)
+        self._items: list[Any] = list(value) if type(value) is list else []
+        self._count = len(self._items)
+        self._messages, self._fixed = _sorts(self._items) if self._items else (True, True)
+        self._looks = self._look(self._items)
         self._turn = 0
 
     def _look(self, items: list[Any]) -> list[Any]:
@@ -59,12 +63,16 @@ class Source:
     def unchanged(self, items: list[Any]) -> tuple[int, list[int]]:
         """How many items at the front are the same, and the indexes of those among them that are
         to be looked at: replaced by others, or maybe changed in place."""
+        count = min(len(items), self._count)
+        replaced: list[int] = []
+        known = self._items if len(self._items) == self._count else self._items[: self._count]
         # By identity, here and below: 1 equals True and 1.0, and so do messages that have them.
-        count = min(len(items), len(self.items))
-        replaced = list(islice(compress(count_up(), map(is_not, items, self.items)), REPLACED + 1))
-        if len(replaced) > REPLACED or (replaced and replaced[-1] == count - 1):
-            # Items went or came in front of others, too: what is behind is compared as a whole.
-            count, replaced = replaced[0], []
+        if any(map(is_not, items, known)):
+            found = compress(count_up(), map(is_not, items, known))
+            replaced = list(islice(found, REPLACED + 1))
+            if len(replaced) > REPLACED or (replaced and replaced[-1] == count - 1):
+                # Items went or came in front of others, too: what is behind is compared as a whole.
+                count, replaced = replaced[0], []
         if self._fixed:
             return count, replaced
         doubtful = {*replaced, *range(max(0, count - TAIL), count)}
@@ -72,7 +80,8 @@ class Source:
         for start, stop in ((recent, count), (self._turn, min(recent, self._turn + RECENT))):
             now, then = self._look(items[start:stop]), self._looks[start:stop]
             differs = is_not if self._messages else _differ
-            doubtful.update(compress(range(start, stop), map(differs, now, then)))
+            if any(map(differs, now, then)):
+                doubtful.update(compress(range(start, stop), map(differs, now, then)))
         return count, sorted(doubtful)
 
     def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
@@ -81,13 +90,32 @@ class Source:
         if (self._messages and not messages) or (self._fixed and not fixed):
             return Source(items)
         made = Source.__new__(Source)
-        made.value, made.items = items, list(items)
+        made.value, made._count = items, len(items)
         made._messages, made._fixed = self._messages, self._fixed
-        made._looks = self._looks[:count] + made._look(items[count:])
-        for index in doubtful:
-            made._looks[index] = made._look([items[index]])[0]
+        made._items, made._looks = self._items, self._looks
+        fresh = self._other(items, doubtful)
+        if fresh or count < len(self._items):  # others know these: they keep what they know
+            made._items, made._looks = self._items[:count], self._looks[:count]
+            if self._fixed:
+                made._looks = made._items
+        for index, look in fresh:
+            made._items[index], made._looks[index] = items[index], look
+        made._items += items[count:]
+        if not self._fixed:
+            made._looks += made._look(items[count:])
         made._turn = self._turn + RECENT if self._turn + RECENT < count - RECENT else 0
         return made
+
+    def _other(self, items: list[Any], doubtful: list[int]) -> list[tuple[int, Any]]:
+        """Of items that were looked at, those that are other objects, or look otherwise, than
+        before: indexes and looks."""
+        looks = self._look([items[index] for index in doubtful])
+        known, then = self._items, self._looks
+        differs = is_not if self._messages else _differ
+        return [
+            (index, look) for index, look in zip(doubtful, looks, strict=True)
+            if items[index] is not known[index] or (not self._fixed and differs(look, then[index]))
+        ]  # fmt: skip
 
 
 _FIXED = frozenset({type(None), bool, int, float, str, bytes})

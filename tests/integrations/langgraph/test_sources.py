@@ -1,0 +1,106 @@
+"""What is remembered of the objects that a state came from: shared by the states that go on from
+one, and none of them takes what another one added for its own."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+
+from perdure.core import ops
+from perdure.core.values import Plain, same
+from perdure.integrations.langgraph import changes
+from perdure.integrations.langgraph.kinds import BUILT_IN
+from perdure.integrations.langgraph.values import Coder
+
+CODER = Coder(BUILT_IN)
+STEPS = 150
+KEPT = 6
+
+
+def spoken(number: int) -> BaseMessage:
+    kind = HumanMessage if number % 2 else AIMessage
+    return kind(f"word {number}", id=str(number))
+
+
+def counted(number: int) -> int:
+    return number
+
+
+def noted(number: int) -> dict[str, Any]:
+    return {"number": number}
+
+
+def advance(
+    state: Plain, sources: changes.Sources, items: list[Any], version: int
+) -> tuple[Plain, changes.Sources]:
+    """What a checkpoint with these items leads to; its delta leads there as well."""
+    given = {"channel_values": {"items": items}, "channel_versions": {"items": version}}
+    before = copy.deepcopy(state)
+    delta, made, fresh = changes.advance(CODER, state, sources, given)
+    assert same(state, before), "what was stored is not touched"
+    reached = before
+    for op in copy.deepcopy(delta):
+        reached = ops.apply(reached, op)
+    assert same(reached, made)
+    return made, fresh
+
+
+def changed(chance: random.Random, items: list[Any], make: Any) -> list[Any]:
+    """A fresh list of mostly the same objects, as a graph hands it over."""
+    items, end = list(items), len(items)
+    for _ in range(chance.choice((0, 1, 1, 3))):
+        items.append(make(chance.randrange(10**6)))
+    what = chance.randrange(8)
+    if what == 0 and end:
+        items[chance.randrange(end)] = make(chance.randrange(10**6))
+    elif what == 1 and end:
+        del items[chance.randrange(end) :]
+    elif what == 2 and end:
+        items.insert(chance.randrange(end), make(chance.randrange(10**6)))
+    elif what == 4 and end and isinstance(items[0], BaseMessage):
+        items[chance.randrange(end)].content = str(chance.random())
+    return items
+
+
+def is_late(item: Any, known: list[tuple[Plain, changes.Sources, list[Any]]]) -> bool:
+    """Whether, wherever it is, it is one of the last items: of those everything is looked at."""
+    return not any(item is one for _, _, items in known for one in items[: -changes.TAIL])
+
+
+@pytest.mark.parametrize("make", [spoken, counted, noted])
+@pytest.mark.parametrize("seed", range(8))
+def test_states_that_share_what_is_remembered(make: Any, seed: int) -> None:
+    chance = random.Random(seed)
+    known: list[tuple[Plain, changes.Sources, list[Any]]] = [(changes.nothing(), {}, [])]
+    for version in range(1, STEPS):
+        # Mostly the latest one goes on; at times an older one: a fork, or a put that failed.
+        number = len(known) - 1 if chance.random() < 0.7 else chance.randrange(len(known))
+        state, sources, items = known[number]
+        items = changed(chance, items, make)
+        last = items[-1] if items else None
+        if isinstance(last, BaseMessage) and chance.random() < 0.3 and is_late(last, known):
+            last.additional_kwargs["seen"] = chance.random()
+        made, fresh = advance(state, sources, items, version)
+        assert same(made[changes.VALUES]["items"], CODER.encode(items))
+        known = [*known[-KEPT:], (made, fresh, items)]
+
+
+def test_equal_is_not_the_same() -> None:
+    state, sources = advance(changes.nothing(), {}, [1, 2, 3], 1)
+    state, _ = advance(state, sources, [True, 2.0, 3], 2)
+    assert [type(one) for one in state[changes.VALUES]["items"]] == [bool, float, int]
+
+
+def test_two_that_go_on_from_one() -> None:
+    first = [spoken(1), spoken(2)]
+    state, sources = advance(changes.nothing(), {}, first, 1)
+    one, one_sources = advance(state, sources, [*first, spoken(3)], 2)
+    other, other_sources = advance(state, sources, [*first, spoken(4)], 2)
+    more, _ = advance(one, one_sources, [*first, spoken(3), spoken(5)], 3)
+    rest, _ = advance(other, other_sources, [*first, spoken(4), spoken(6)], 3)
+    found = [[one["id"] for one in end[changes.VALUES]["items"]] for end in (more, rest)]
+    assert found == [["1", "2", "3", "5"], ["1", "2", "4", "6"]]
