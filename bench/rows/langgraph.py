@@ -50,15 +50,21 @@ def put(workplace: Workplace) -> Iterator[Line]:
     """LangGraph's `put` of a checkpoint with one more message, in a thread of 5,000.
 
     Ours was built step by step; SqliteSaver's thread is the latest checkpoint alone, as it writes
-    all of the state at each step whatever came before. The checkpoints are made before.
+    all of the state at each step whatever came before. The checkpoints are made before. The third
+    line has the straight line: what every saver that writes such a log in Python must do.
     """
     from bench.rows import langgraph_savers as lg
+    from bench.rows.langgraph_straight_put import puts_in_a_straight_line
 
     size, count = workplace.sizes.langgraph_messages, workplace.sizes.langgraph_puts
     long = lg.long_thread(workplace.root, size)
     messages = [*long.messages, *lg.spoken(count + 2, seed=12)]
     folder = workplace.folder()
-    with lg.ours(lg.copied(workplace, long)) as mine, lg.official(folder / "theirs.db") as theirs:
+    line = lg.copied(workplace, long)
+    with (
+        lg.ours(lg.copied(workplace, long)) as mine, lg.official(folder / "theirs.db") as theirs,
+        puts_in_a_straight_line(line, long.messages) as least,
+    ):  # fmt: skip
         own, other = (
             lg.Thread(mine, lg.config(lg.THREAD, long.ids[-1]), size),
             lg.Thread(theirs, step=size - 1),
@@ -71,6 +77,7 @@ def put(workplace: Workplace) -> Iterator[Line]:
             {
                 "ours": lambda number: own.put(made[number]),
                 OFFICIAL: lambda number: other.put(made[number]),
+                STRAIGHT: lambda number: least(made[number]),
             },
             count, turn=5,
         )  # fmt: skip
@@ -78,6 +85,13 @@ def put(workplace: Workplace) -> Iterator[Line]:
     what = f"put at {size:,} messages"
     yield beside(what, samples, Target(PUT_TIMES_MIN, at_least=True), note)
     yield beside(what, samples, Target(PUT_MAX_S, of="ours"))
+    straight = samples[STRAIGHT]
+    yield Line(
+        f"LangGraph: {what}, median", Figure(samples["ours"].median),
+        Figure(straight.median, name=STRAIGHT), ratio(samples["ours"], straight),
+        note=f"{OFFICIAL} takes {ratio(samples[OFFICIAL], straight).value:.1f} times the straight "
+        "line: no saver of such a log in Python is more times faster", samples=samples,
+    )  # fmt: skip
 
 
 @row("langgraph-size")
