@@ -104,3 +104,41 @@ def test_two_that_go_on_from_one() -> None:
     rest, _ = advance(other, other_sources, [*first, spoken(4), spoken(6)], 3)
     found = [[one["id"] for one in end[changes.VALUES]["items"]] for end in (more, rest)]
     assert found == [["1", "2", "3", "5"], ["1", "2", "4", "6"]]
+
+
+def shuffled(chance: random.Random, old: dict[str, Any], make: Any) -> dict[str, Any]:
+    """Names as graphs have them, mostly in the old order; at times some are gone or come first."""
+    names = list(old)
+    if chance.random() < 0.2:
+        chance.shuffle(names)
+    if names and chance.random() < 0.2:
+        names.remove(chance.choice(names))
+    new = {name: old[name] for name in names}
+    for _ in range(chance.randrange(3)):
+        new[f"name {chance.randrange(12)}"] = make()
+    if names and chance.random() < 0.1:
+        new[names[0]] = chance.choice([1, 1.0, True, None])
+    return new
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_versions_in_any_order(seed: int) -> None:
+    chance = random.Random(seed)
+    state, sources = changes.nothing(), changes.sources_of({})
+    versions: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
+    for _ in range(STEPS):
+        versions = shuffled(chance, versions, lambda: chance.randrange(1000))
+        seen = shuffled(chance, seen, lambda: shuffled(chance, {}, lambda: chance.randrange(9)))
+        seen = {node: one if isinstance(one, dict) else {} for node, one in seen.items()}
+        values = shuffled(chance, {}, lambda: chance.choice([1, 1.0, True, None, "a", [1], ["b"]]))
+        given = {
+            "channel_values": values, "channel_versions": versions, "versions_seen": seen
+        }  # fmt: skip
+        reached = copy.deepcopy(state)
+        delta, state, sources = changes.advance(CODER, state, sources, given)
+        for op in copy.deepcopy(delta):
+            reached = ops.apply(reached, op)
+        wanted = {changes.VALUES: values, changes.VERSIONS: versions, changes.SEEN: seen}
+        assert same(state, wanted)
+        assert same(reached, wanted)

@@ -7,8 +7,8 @@ remember which objects the stored values came from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import compress, islice, repeat
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, compress, islice, repeat
 from itertools import count as count_up
 from operator import attrgetter, is_, is_not, ne
 from typing import Any
@@ -146,7 +146,9 @@ Sources = dict[str, Source]
 
 def sources_of(values: Mapping[str, Any]) -> Sources:
     """Of values that were just built or stored."""
-    return {channel: Source(value) for channel, value in values.items()}
+    return {
+        channel: Source(value) for channel, value in values.items() if type(value) not in _FIXED
+    }
 
 
 def advance(
@@ -171,6 +173,9 @@ def advance(
             ops.append(Delete((VALUES, channel)))
             del values[channel]
     for channel, value in given.items():
+        fixed = type(value) in _FIXED  # the same object is the same value: nothing to remember
+        if fixed and values.get(channel, _ABSENT) is value:
+            continue
         source = sources.get(channel) if channel in values else None
         version = given_versions.get(channel)
         if (
@@ -183,15 +188,17 @@ def advance(
         if channel not in values:
             values[channel] = coder.encode(value, (channel,))
             ops.append(Set(path, values[channel]))
-            fresh[channel] = Source(value)
         elif source is not None and type(value) is list and type(values[channel]) is list:
             values[channel], fresh[channel] = _advance_list(
                 coder, values[channel], source, value, path, ops
             )
+            continue
         else:
             plain = coder.encode(value, (channel,))
             ops += diff(values[channel], plain, path)
-            values[channel], fresh[channel] = plain, Source(value)
+            values[channel] = plain
+        if not fixed:
+            fresh[channel] = Source(value)
     seen = _advance_seen(coder, old[SEEN], checkpoint.get("versions_seen") or {}, ops)
     versions = _advance_versions(coder, old[VERSIONS], given_versions, (VERSIONS,), ops)
     return ops, {VALUES: values, VERSIONS: versions, SEEN: seen}, fresh
@@ -233,12 +240,8 @@ def _advance_versions(
 ) -> Plain:
     """Versions by name: of many, each step changes few."""
     made = dict(old)
-    if not old.keys() <= new.keys():
-        for name in old.keys() - new.keys():
-            ops.append(Delete((*path, name)))
-            del made[name]
     # Of hundreds, all but a few are the very objects of the step before: found without a loop here.
-    for name in compress(new, map(is_not, map(old.get, new, repeat(_ABSENT)), new.values())):
+    for name in _differing(old, new, is_not):
         version = new[name]
         known = made.get(name, _ABSENT)
         if known == version and type(known) is type(version):
@@ -247,19 +250,16 @@ def _advance_versions(
             continue
         made[name] = coder.encode(version, (name,), str(path[0]))
         ops.append(Set((*path, name), made[name]))
+    _drop_others(made, new, path, ops)
     return made
 
 
 def _advance_seen(coder: Coder, old: Plain, new: Mapping[str, Any], ops: list[Op]) -> Plain:
     """Versions by node."""
-    gone = () if old.keys() <= new.keys() else old.keys() - new.keys()
-    changed = list(compress(new, map(ne, map(old.get, new), new.values())))
-    if not gone and not changed:
+    changed = list(_differing(old, new, ne))
+    if not changed and len(old) == len(new):
         return old
     made = dict(old)
-    for node in gone:
-        ops.append(Delete((SEEN, node)))
-        del made[node]
     for node in changed:
         versions = new[node]
         if node not in made:
@@ -267,7 +267,27 @@ def _advance_seen(coder: Coder, old: Plain, new: Mapping[str, Any], ops: list[Op
             ops.append(Set((SEEN, node), made[node]))
         else:
             made[node] = _advance_versions(coder, made[node], versions, (SEEN, node), ops)
+    _drop_others(made, new, (SEEN,), ops)
     return made
+
+
+def _differing(
+    old: Mapping[str, Any], new: Mapping[str, Any], differs: Callable[[Any, Any], bool]
+) -> Iterable[str]:
+    """The names whose values are new, or differ from the old ones."""
+    count, names = len(old), list(new)
+    if names[:count] == list(old):  # as mostly: new ones come last, and none needs to be looked up
+        changed = compress(names, map(differs, old.values(), new.values()))
+        return chain(changed, names[count:]) if len(names) > count else changed
+    return compress(names, map(differs, map(old.get, names, repeat(_ABSENT)), new.values()))
+
+
+def _drop_others(made: dict[str, Any], new: Mapping[str, Any], path: Path, ops: list[Op]) -> None:
+    """What is not among the new names, all of which are in."""
+    if len(made) > len(new):
+        for name in made.keys() - new.keys():
+            ops.append(Delete((*path, name)))
+            del made[name]
 
 
 def begin(coder: Coder, checkpoint: Mapping[str, Any]) -> tuple[list[Op], Plain, Sources]:

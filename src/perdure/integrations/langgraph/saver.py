@@ -206,14 +206,13 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         """
         thread = self._thread(names.thread_id_of(config))
         namespace = names.namespace_of(config)
-        given = cast(Mapping[str, Any], checkpoint)
+        given: Any = checkpoint
         checkpoint_id = names.text_of(checkpoint["id"] or "", "checkpoint_id")
         rest = {name: value for name, value in given.items() if name not in _STATE}
         rest["ts"] = packed_time(rest.get("ts"))
         stored = metadata_to_store(
-            cast(Mapping[str, Any], config), cast(Mapping[str, Any], metadata), keep=self._keep,
-            secrets=self._secrets,
-        )  # fmt: skip
+            cast(Any, config), cast(Any, metadata), keep=self._keep, secrets=self._secrets
+        )
         put = Put(
             namespace, checkpoint_id, names.checkpoint_id_of(config), given,
             self._coder.encode_items(stored, (), "metadata"),

@@ -30,6 +30,7 @@ from perdure.integrations.langgraph.kinds import (
 )  # fmt: skip
 
 _AS_IS = frozenset({type(None), bool, int, float, str, bytes})
+_TEXT = frozenset({str})
 _KEYS = (str, int, float, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
 """Dict keys that are stored as they are; others make the dict a list of pairs."""
 
@@ -70,8 +71,11 @@ class Coder:
                 f"nested more than {DEPTH_MAX} levels deep, or inside itself",
                 target=format_path(at[:8], root) + "…", hint="flatten it, or store an id",
             )  # fmt: skip
-        if kind is list:
-            return [self.encode(item, (*at, index), root) for index, item in enumerate(value)]
+        if kind is list:  # of what is stored as it is, here and below, without a call for each
+            return [
+                item if type(item) in _AS_IS else self.encode(item, (*at, index), root)
+                for index, item in enumerate(value)
+            ]
         if kind is dict:
             return self._encode_dict(value, at, root)
         known = self.kinds.by_type.get(kind)
@@ -107,10 +111,14 @@ class Coder:
         for key in value:
             if type(key) is not str:
                 _check_zone(key, (*at, key), root)
-        return {key: self.encode(item, (*at, key), root) for key, item in value.items()}
+        return {
+            key: item if type(item) in _AS_IS else self.encode(item, (*at, key), root)
+            for key, item in value.items()
+        }
 
     def _encode_dict(self, value: dict[Any, Any], at: Path, root: str) -> Plain:
-        if TAG not in value and all(type(key) in _KEYS and key == key for key in value):
+        usual = _TEXT.issuperset(map(type, value))
+        if TAG not in value and (usual or all(type(key) in _KEYS and key == key for key in value)):
             return self.encode_items(value, at, root)
         pairs = [
             [self.encode(key, (*at, key), root), self.encode(item, (*at, key), root)]
