@@ -15,6 +15,8 @@ from bench.workplace import Workplace
 GRAPH_RATIO_MAX = 1.0
 
 NONE = "no checkpointer"
+MEMORY = "LangGraph's InMemorySaver"
+BARE = "a bare commit for each checkpoint, and nothing else"
 DURABILITIES = {"sync": "sync", "async": "async, LangGraph's default"}
 """What LangGraph waits for before the next step; on disk is what was waited for, in either."""
 
@@ -23,15 +25,24 @@ DURABILITIES = {"sync": "sync", "async": "async, LangGraph's default"}
 def graphs(workplace: Workplace) -> Iterator[Line]:
     """A LangGraph graph of 100 nodes in a row that do nothing, from `invoke` to its result.
 
-    Each run is a new thread; the state is a number, and a number beside 200 messages. The same
-    graph without a checkpointer is in the note.
+    Each run is a new thread; the state is a number, and a number beside 200 messages. The note has
+    the same graph without a checkpointer, and with two that show what is below any of them: one
+    that writes nothing to a disk, and one that does nothing else.
     """
+    from langgraph.checkpoint.memory import InMemorySaver
+
     from bench.rows import langgraph_savers as lg
+    from bench.rows.langgraph_bare import bare
 
     nodes, count = workplace.sizes.langgraph_nodes, workplace.sizes.langgraph_graphs
     folder = workplace.folder()
-    with lg.ours(folder / "ours.db") as mine, lg.official(folder / "theirs.db") as theirs:
-        savers = {"ours": mine, OFFICIAL: theirs, NONE: None}
+    with (
+        lg.ours(folder / "ours.db") as mine, lg.official(folder / "theirs.db") as theirs,
+        bare(folder / "bare.db") as least,
+    ):  # fmt: skip
+        savers: dict[str, Any] = {
+            "ours": mine, OFFICIAL: theirs, NONE: None, MEMORY: InMemorySaver(), BARE: least
+        }  # fmt: skip
         apps = {name: lg.chain(nodes, saver) for name, saver in savers.items()}
         for size in (0, workplace.sizes.langgraph_graph_messages):
             messages = lg.spoken(size)
@@ -46,7 +57,9 @@ def graphs(workplace: Workplace) -> Iterator[Line]:
                     Figure(samples["ours"].median),
                     Figure(samples[OFFICIAL].median, name=OFFICIAL),
                     ratio(samples["ours"], samples[OFFICIAL]), Target(GRAPH_RATIO_MAX),
-                    f"ours over theirs; {NONE}: {Figure(samples[NONE].median)}", samples,
+                    "; ".join(["ours over theirs", *(
+                        f"{name}: {Figure(samples[name].median)}" for name in (NONE, MEMORY, BARE)
+                    )]), samples,
                 )  # fmt: skip
 
 
