@@ -104,3 +104,33 @@ def test_threads_pack_and_unpack_at_once() -> None:
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+def test_threads_that_come_and_go_share_the_tools() -> None:
+    bodies = [f"{number} ".encode() * size for number in range(8) for size in (10, 500, 20_000)]
+    wrong: list[bytes] = []
+
+    def work() -> None:
+        for body in bodies:
+            if envelope.open_envelope(envelope.seal(body), "it") != body:
+                wrong.append(body)
+
+    before = len(envelope._idle)
+    for _ in range(5):
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+    assert 0 < len(envelope._idle) <= max(before, 6)
+
+
+def test_tools_are_given_back_by_who_fails() -> None:
+    sealed = envelope.seal(b"word " * 100)
+    before = list(envelope._idle)
+    with pytest.raises(Corrupt):
+        envelope.open_envelope(sealed[:-5], "it")
+    with pytest.raises(TypeError):
+        envelope.seal(["no bytes"] * 100)  # type: ignore[arg-type]
+    assert envelope._idle == before

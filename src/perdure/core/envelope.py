@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 from hashlib import sha256
 
 from perdure.core import dictionary
@@ -55,7 +54,8 @@ SEALED_MAX = 900_000_000
 """What would not be read again, or does not fit into a row of SQLite, is refused before it is
 written, however well it compresses."""
 
-_local = threading.local()
+_idle: list[_Tools] = []
+"""Taken and put back by single operations, which need no lock."""
 
 
 def seal(body: bytes, salt: bytes = b"") -> bytes:
@@ -73,14 +73,19 @@ def seal(body: bytes, salt: bytes = b"") -> bytes:
             hint="keep it in a file or an object store, and record its name; or store it in parts",
         )
     features = 0
-    if len(body) > DICTIONARY_MAX:
-        packed = _tools().pack_long(body)
-        if len(packed) < len(body):
-            body, features = packed, ZSTD
-    elif len(body) >= COMPRESS_MIN:
-        packed = _tools().pack(body)
-        if len(packed) + len(dictionary.ID) < len(body):
-            body, features = dictionary.ID + packed, ZSTD | DICTIONARY
+    if len(body) >= COMPRESS_MIN:
+        tools = _borrow()
+        try:
+            if len(body) > DICTIONARY_MAX:
+                packed = tools.pack_long(body)
+                if len(packed) < len(body):
+                    body, features = packed, ZSTD
+            else:
+                packed = tools.pack(body)
+                if len(packed) + len(dictionary.ID) < len(body):
+                    body, features = dictionary.ID + packed, ZSTD | DICTIONARY
+        finally:
+            _idle.append(tools)
     return _HEADS[features] + (salt or os.urandom(SALT_SIZE)) + body
 
 
@@ -113,23 +118,25 @@ def _unusual(data: bytes, target: str) -> int:
 
 
 def _inflate(body: bytes, features: int, target: str) -> bytes:
-    tools = _tools()
-    unpack = tools.unpack_long
-    if features & DICTIONARY:
-        number, body = body[: len(dictionary.ID)], body[len(dictionary.ID) :]
-        if number != dictionary.ID:
-            raise UnsupportedFormat(
-                f"packed with dictionary {number.hex() or 'none'}", target=target,
-                hint="read it with a newer perdure",
-            )  # fmt: skip
-        unpack = tools.unpack
+    tools = _borrow()
     try:
+        unpack = tools.unpack_long
+        if features & DICTIONARY:
+            number, body = body[: len(dictionary.ID)], body[len(dictionary.ID) :]
+            if number != dictionary.ID:
+                raise UnsupportedFormat(
+                    f"packed with dictionary {number.hex() or 'none'}", target=target,
+                    hint="read it with a newer perdure",
+                )  # fmt: skip
+            unpack = tools.unpack
         size = tools.size(body)  # below 0: it does not say it
         if not 0 <= size <= min(BODY_MAX, RATIO_MAX * len(body)):
             raise Corrupt("announces an absurd size", target=target, hint=RESTORE_HINT)
         return unpack(body)
     except tools.broken as error:
         raise Corrupt(f"a broken zstd frame: {error}", target=target, hint=RESTORE_HINT) from error
+    finally:
+        _idle.append(tools)
 
 
 RESTORE_HINT = (
@@ -159,9 +166,13 @@ class _Tools:
         self.broken = zstandard.ZstdError
 
 
-def _tools() -> _Tools:
+def _borrow() -> _Tools:
+    """Tools that nobody else has; who is done with them puts them back where they were.
+
+    Not a thread's own: programs have threads that make a few commits and go, as each run of a graph
+    has new ones. Their first commit took 100 µs longer, and each had its own memory to warm up.
+    """
     try:
-        found: _Tools = _local.tools
-    except AttributeError:
-        found = _local.tools = _Tools()
-    return found
+        return _idle.pop()  # the last one used: what it works on is still in the processor's caches
+    except IndexError:
+        return _Tools()
