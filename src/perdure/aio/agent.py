@@ -84,6 +84,11 @@ class AsyncAgent(Generic[T]):
             raise self._problem
         return self._state  # type: ignore[no-any-return]
 
+    @property
+    def _shows_what_is_in_memory(self) -> bool:
+        """Whether `look` would change nothing, where the working copy does not."""
+        return self._problem is None and self._exists and self._seq == self._working.seq
+
     async def look(self, after: BaseException | None = None) -> None:
         """Keep what the handle has in memory for who asks; read it if it is not there.
 
@@ -304,8 +309,10 @@ class AsyncEdit(Generic[T]):
     async def __aenter__(self) -> T:
         await self._turn.take()
         try:
-            draft = await self._agent._home.call(self._block.begin)
-            await self._agent.look()
+            draft = await self._begin_at_head()
+            if draft is None:
+                draft = await self._agent._home.call(self._block.begin)
+                await self._agent.look()
         except BaseException as error:
             try:
                 if self._block.begun:  # and then its task was cancelled
@@ -316,6 +323,13 @@ class AsyncEdit(Generic[T]):
                 self._turn.give_back()
             raise
         return draft
+
+    async def _begin_at_head(self) -> T | None:
+        """The usual case: nobody else has written, and nothing but that is to be read."""
+        place, agent = self._block.place, self._agent
+        if place is None or not agent._shows_what_is_in_memory:
+            return None
+        return self._block.begin_at(await agent._home.context.heads.head(*place))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,

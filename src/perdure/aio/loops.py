@@ -104,17 +104,23 @@ class Turn:
             if not inside_edit:
                 self._working.refuse_inside_edit()
         else:
-            try:
-                async with asyncio.timeout(LOCK_MAX_S if self._lock.locked() else None):
-                    await self._lock.acquire()
-            except TimeoutError:
-                raise Conflict(
-                    "another task has an edit of this handle open",
-                    target=f"agent {self._working.name!r}",
-                    hint="open a handle per task: await store.agent(…)",
-                ) from None
+            if self._lock.locked():
+                await self._wait()
+            else:
+                await self._lock.acquire()
             self._owner = task
         self._depth += 1
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(LOCK_MAX_S):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise Conflict(
+                "another task has an edit of this handle open",
+                target=f"agent {self._working.name!r}",
+                hint="open a handle per task: await store.agent(…)",
+            ) from None
 
     def give_back(self) -> None:
         self._depth -= 1

@@ -19,6 +19,7 @@ from perdure.storage.proposals import Committed, Proposal
 from perdure.storage.refusals import HeldError
 
 if TYPE_CHECKING:
+    from perdure.state.heads import Heads
     from perdure.state.waiting import Threads
 
 P = ParamSpec("P")
@@ -39,6 +40,7 @@ class Context:
         self._pid = 0
         self._lock = threading.Lock()
         self._threads: Threads | None = None
+        self._heads: Heads | None = None
         self._closed = False
         weak = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
@@ -103,6 +105,19 @@ class Context:
         """
         return await self._own_threads().call(fn, *args, **kwargs)
 
+    @property
+    def heads(self) -> Heads:
+        """Where branches end, for coroutines.
+
+        Raises:
+            StoreUnavailable: the store is closed.
+        """
+        if self._heads is None:
+            from perdure.state.heads import Heads
+
+            self._heads = Heads(self.backend, self._own_threads())
+        return self._heads
+
     def _own_threads(self) -> Threads:
         if self._threads is not None:
             return self._threads
@@ -161,4 +176,4 @@ def _begin_anew(context: Context | None) -> None:
     """In a forked child: the threads are not there, and nobody will release the lock."""
     if context is not None:
         context._lock = threading.Lock()
-        context._threads = None
+        context._threads = context._heads = None

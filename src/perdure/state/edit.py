@@ -45,6 +45,25 @@ class Block(Generic[T]):
         working.refresh()
         self.made = used_key(working, self._cause, self._declared)
         self._throwaway = self.made is not None
+        return self._record()
+
+    @property
+    def place(self) -> tuple[int, str] | None:
+        """The agent's number and the branch, where that one's head is all that there is to read,
+        and has not moved maybe: see `begin_at`. None: it takes more."""
+        working = self._working
+        known = working.in_memory and working.known and working.seq
+        if not known or working.editing or working.migration_due or self._cause.key is not None:
+            return None
+        return working.reader.no, working.branch
+
+    def begin_at(self, head: int) -> T | None:
+        """As `begin`, without reading, at the head that somebody just found at `place`; None where
+        it has moved."""
+        return self._record() if head == self._working.seq else None
+
+    def _record(self) -> T:
+        working = self._working
         self._recording = working.throwaway() if self._throwaway else working.record()
         working.editing = True
         return self._recording.draft  # type: ignore[no-any-return]

@@ -134,12 +134,22 @@ class Threads:
         except RuntimeError:
             if not self._closed:
                 raise
-            raise _closed() from None
+            raise closed() from None
         future.add_done_callback(lambda _: wait.done())
         await wait.wait(future.cancel)
         if future.cancelled():
-            raise _closed()
+            raise closed()
         return future.result()
+
+    def start(self, fn: Callable[[], None], refused: Callable[[], None]) -> None:
+        """Call a function on one of the threads, which nobody waits for; or `refused`, here or
+        there, where they are closed before it begins."""
+        try:
+            future = self._pool.submit(fn)
+        except RuntimeError:
+            refused()
+        else:
+            future.add_done_callback(lambda done: refused() if done.cancelled() else None)
 
     def close(self) -> None:
         """Wait for what has begun, refuse what has not, and end the threads."""
@@ -147,7 +157,7 @@ class Threads:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _closed() -> StoreUnavailable:
+def closed() -> StoreUnavailable:
     return StoreUnavailable("the store is closed", hint="open it again")
 
 

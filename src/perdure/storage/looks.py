@@ -14,6 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.errors import PerdureError
 from perdure.model import UNFINISHED, AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.port import Append, Backend, Ref, StoredCommit, StoredSnapshot
 
@@ -67,6 +68,23 @@ class Far(Looks, Protocol):
     def claim(self, runs: Sequence[str], executor: str) -> set[str]:
         """Those of the runs that nobody else has claimed within `CLAIM_S`, which `executor` claims
         now: it is about to take their leases, and others need not try. Nothing depends on it."""
+        ...
+
+
+Head = int | PerdureError
+"""Where a branch ends: the seq of its last commit; 0: there is none, or it was deleted. Or why that
+cannot be said of this one."""
+
+
+class Heads(Protocol):
+    """What a backend may have beside `Backend`, whose promises hold here, too."""
+
+    def heads(self, places: Sequence[tuple[int, str]]) -> Sequence[Head]:
+        """Where so many branches end, each of an agent's number and a name.
+
+        Raises:
+            PerdureError: nothing can be said of any of them.
+        """
         ...
 
 

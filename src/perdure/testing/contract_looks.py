@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
 from perdure.model import Lease, Message, MessageKind, RunInfo
+from perdure.state.heads import Heads
+from perdure.state.waiting import Threads
 from perdure.storage.looks import COMMITS, Look
 from perdure.storage.port import Backend, Ref
 from perdure.testing.pen import Contract, Pen, a_run
@@ -103,6 +107,33 @@ class LooksContract(Contract):
         taken = look.lease(pen.number(), "main", "y", over=1)
         assert taken == Lease(pen.number(), "main", "y", 2)
         check(look, backend, "a", no=pen.number())
+
+    def test_heads_asked_for_together_are_where_each_branch_ends(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        pen.write()
+        other = Pen(backend, "b\0")
+        other.write()
+        for name in ("side", "a\0\x1a", "gone"):
+            pen.write(name, expected=None)
+        pen.write("side")
+        pen.write(drop_branch="gone")
+        places = [
+            (no, name) for name in ("side", "main", "nobody", "a\0\x1a", "gone")
+            for no in (pen.number(), other.number())
+        ]  # fmt: skip
+
+        async def asked() -> list[int]:
+            threads = Threads(2)
+            heads = Heads(backend, threads)
+            try:
+                return await asyncio.gather(*(heads.head(*place) for place in places * 40))
+            finally:
+                threads.close()
+
+        refs = [backend.ref(*place) for place in places]
+        expected = [0 if ref is None or ref.deleted else ref.seq for ref in refs]
+        assert asyncio.run(asked()) == expected * 40
 
     def test_what_was_written_since_is_noted(self, backend: Backend, pen: Pen) -> None:
         pen.write()

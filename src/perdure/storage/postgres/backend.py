@@ -11,6 +11,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Sizes
 from perdure.storage.clocks import Clock, wall_clock
-from perdure.storage.looks import CLAIM_S, COMMITS, Seen
+from perdure.storage.looks import CLAIM_S, COMMITS, Head, Seen
 from perdure.storage.port import (
     Append,
     Feed,
@@ -50,9 +51,19 @@ from perdure.storage.postgres.rows import from_text, ref_in, ref_of, text, to_re
 from perdure.storage.postgres.runs import list_ready, list_runs
 from perdure.storage.postgres.shipping import ship
 from perdure.storage.postgres.statements import statements
-from perdure.storage.postgres.wire import BIGINT, TEXT, number, to_number
+from perdure.storage.postgres.wire import (
+    BIGINT,
+    BIGINTS,
+    TEXT,
+    TEXTS,
+    number,
+    numbers,
+    texts,
+    to_number,
+    to_numbers,
+)
 from perdure.storage.postgres.witness import Witness
-from perdure.storage.postgres.writer import Writer
+from perdure.storage.postgres.writer import AT_ONCE_MAX, Writer
 
 T = TypeVar("T")
 
@@ -183,6 +194,22 @@ class PostgresBackend:
     def ref(self, no: int, name: str) -> Ref | None:
         values = number(no), text(name).encode()
         return ref_in(self._reading(lambda db: db.call(self._sql["find_ref"], REF, values)))
+
+    def heads(self, places: Sequence[tuple[int, str]]) -> list[Head]:
+        """As `Heads.heads`."""
+        return [
+            head for first in range(0, len(places), AT_ONCE_MAX)
+            for head in self._reading(partial(self._heads, places[first : first + AT_ONCE_MAX]))
+        ]  # fmt: skip
+
+    def _heads(self, places: Sequence[tuple[int, str]], db: Connection) -> Sequence[Head]:
+        values = numbers([no for no, _ in places]), texts([text(name) for _, name in places])
+        found = db.call(self._sql["find_heads"], (BIGINTS, TEXTS), values).get_value(0, 0)
+        lost = self._witness.lost
+        return [
+            self._witness.error(no) if no in lost else head
+            for (no, _), head in zip(places, to_numbers(found), strict=True)
+        ]
 
     def refs(self, no: int) -> list[Ref]:
         return [to_ref(row) for row in self._rows("list_refs", (no,))]

@@ -159,6 +159,16 @@ WHERE c.agent_no = %s AND c.seq BETWEEN %s AND %s ORDER BY c.seq DESC LIMIT %s;
 SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM {schema}.refs
 WHERE agent_no = $1 AND name = $2;
 
+-- name: find_heads
+-- Of many branches, in the order of the arrays; 0: there is none, or it was deleted. A look-up each,
+-- not a join: so none is ever a scan of all of them.
+SELECT ARRAY(
+    SELECT coalesce((
+        SELECT r.seq FROM {schema}.refs r
+        WHERE r.agent_no = k.no AND r.name = k.name AND NOT r.deleted
+    ), 0) FROM unnest($1, $2) WITH ORDINALITY k (no, name, at) ORDER BY k.at
+);
+
 -- name: list_refs
 SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM {schema}.refs
 WHERE agent_no = %s ORDER BY name;

@@ -50,6 +50,13 @@ def to_number(value: bytes | None) -> int | None:
     return result
 
 
+def to_numbers(value: bytes | None) -> list[int]:
+    """Of a bigint[] without NULLs."""
+    if value is None:
+        return []
+    return [number for _, number in _NUMBER.iter_unpack(value[_HEAD.size :])]
+
+
 class Numbers(bytes):
     """bigint[]"""
 

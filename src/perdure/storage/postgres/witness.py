@@ -14,7 +14,7 @@ A process that knows nothing of a commit cannot miss it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from perdure.errors import Corrupt
 from perdure.storage.postgres.address import Address
@@ -86,6 +86,11 @@ class Witness:
         for no in numbers_:
             if no in self._lost:
                 raise self.error(no)
+
+    @property
+    def lost(self) -> Collection[int]:
+        """The agents of which it has."""
+        return self._lost.keys()
 
     def error(self, no: int) -> LostCommitsError:
         who, _, what = self._lost[no].partition("\0")

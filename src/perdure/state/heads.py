@@ -1,0 +1,102 @@
+"""Where branches end, for the many coroutines that ask at the same time: they share one look.
+
+Each edit begins with a look at its branch's head. One by one, each costs a hop to a thread and
+back, and where the store is far away a round trip. So while one look is under way others queue, as
+commits do at the committer, and the next look is for all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from perdure.errors import PerdureError
+from perdure.state.waiting import Threads, Wait, bell, closed
+from perdure.storage.looks import Head
+from perdure.storage.port import Backend
+
+_Many = Callable[[Sequence[tuple[int, str]]], Sequence[Head]]
+
+
+class _Ask:
+    """One who asks, and the answer."""
+
+    __slots__ = ("answer", "place", "wait")
+
+    def __init__(self, place: tuple[int, str]) -> None:
+        self.place = place
+        self.wait = Wait(bell())
+        self.answer: int | BaseException = 0
+
+
+class Heads:
+    """See the module. One per open store, for its coroutines."""
+
+    def __init__(self, backend: Backend, threads: Threads) -> None:
+        self._backend = backend
+        self._many: _Many | None = getattr(backend, "heads", None)
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._queue: list[_Ask] = []
+        self._busy = False
+
+    async def head(self, no: int, branch: str) -> int:
+        """The seq of a branch's last commit, as it is now; 0: there is none, or it was deleted.
+
+        Raises:
+            PerdureError: as `Backend.ref`, or the store is closed.
+        """
+        ask = _Ask((no, branch))
+        with self._lock:
+            self._queue.append(ask)
+            leads, self._busy = not self._busy, True
+        if leads:
+            self._threads.start(self._lead, self._refuse)
+        await ask.wait.wait(lambda: self._withdraw(ask))
+        if isinstance(ask.answer, BaseException):
+            raise ask.answer
+        return ask.answer
+
+    def _withdraw(self, ask: _Ask) -> bool:
+        with self._lock:
+            if ask not in self._queue:
+                return False
+            self._queue.remove(ask)
+            return True
+
+    def _take(self) -> list[_Ask]:
+        with self._lock:
+            asks, self._queue = self._queue, []
+            self._busy = bool(asks)
+        return asks
+
+    def _lead(self) -> None:
+        """Look for all that ask, until nobody does."""
+        while asks := self._take():
+            answers: Sequence[Head | BaseException]
+            try:
+                answers = self._look([ask.place for ask in asks])
+            except BaseException as error:  # of a thread that nobody waits for: all hear of it
+                answers = [error] * len(asks)
+            for ask, answer in zip(asks, answers, strict=True):
+                ask.answer = answer
+                ask.wait.done()
+
+    def _look(self, places: Sequence[tuple[int, str]]) -> Sequence[Head]:
+        if self._many is not None:
+            return self._many(places)
+        return [self._look_at(*place) for place in places]
+
+    def _look_at(self, no: int, branch: str) -> Head:
+        try:
+            ref = self._backend.ref(no, branch)
+        except PerdureError as error:  # its own
+            return error
+        return 0 if ref is None or ref.deleted else ref.seq
+
+    def _refuse(self) -> None:
+        """The threads ended before one of them could look."""
+        while asks := self._take():
+            for ask in asks:
+                ask.answer = closed()
+                ask.wait.done()
