@@ -18,7 +18,7 @@ from collections.abc import Callable
 from perdure.core import chain
 from perdure.core.chain import START, Tail
 from perdure.errors import StoreUnavailable
-from perdure.storage.port import Appended, Backend, Outcome, Refused
+from perdure.storage.port import Append, Appended, Backend, Outcome, Refused
 from perdure.storage.proposals import Committed, Proposal
 
 TAILS_KEPT = 4096
@@ -179,10 +179,10 @@ class Committer:
     def _commit(self, batch: list[Proposal]) -> None:
         waiting = batch
         for _ in range(ROUNDS_MAX):
-            waiting = self._link_all(waiting)
+            waiting, linked = self._link_all(waiting)
             if not waiting:
                 return
-            outcomes = self._backend.append([proposal.append for proposal in waiting])
+            outcomes = self._backend.append(linked)
             left: list[Proposal] = []
             for proposal, outcome in zip(waiting, outcomes, strict=True):
                 if not self._settle(proposal, outcome):
@@ -197,21 +197,23 @@ class Committer:
                 hint="make the call again",
             )
 
-    def _link_all(self, waiting: list[Proposal]) -> list[Proposal]:
+    def _link_all(self, waiting: list[Proposal]) -> tuple[list[Proposal], list[Append]]:
         """Link each to its log's end, or to the one of the same log before it in the batch."""
         now = self._backend.now()
         ends: dict[tuple[str, int], Tail] = {}
         linked: list[Proposal] = []
+        appends: list[Append] = []
         for proposal in waiting:
             try:
                 tail = ends.get(proposal.log) or self._tail(proposal)
-                proposal.link(tail, now)
+                append = proposal.link(tail, now)
             except Exception as error:  # its own: the others of the batch go on
                 proposal.error = error
                 continue
             ends[proposal.log] = proposal.end
             linked.append(proposal)
-        return linked
+            appends.append(append)
+        return linked, appends
 
     def _tail(self, proposal: Proposal) -> Tail:
         if proposal.no is None:

@@ -105,8 +105,9 @@ class Proposal:
 
     def landed(self, no: int) -> None:
         """It is in the log of the agent of that number, at the place that it was linked to."""
-        tail = self.tail
-        self.committed = Committed(no, tail.seq, tail.id, tail.at, self.append)
+        tail, linked = self.tail, self.linked
+        assert linked is not None
+        self.committed = Committed(no, tail.seq, tail.id, tail.at, linked)
         if self.then is not None:
             self.then.landed(no)
 
@@ -129,12 +130,6 @@ class Proposal:
             linked.then, linked.sync = (follower,), linked.sync or follower.sync
             self.end = self.then.end
         return linked
-
-    @property
-    def append(self) -> Append:
-        """What the backend is to write, once it is linked."""
-        assert self.linked is not None
-        return self.linked
 
     def wait(self) -> None:
         assert self._gate is not None

@@ -32,6 +32,9 @@ CANCEL_S = 5.0
 """How long a server may take to cancel a statement before its connection is given up."""
 
 SERVER_MIN = 130_000
+VALUES_MAX = 16
+"""Of a statement that goes out without a cursor."""
+
 PREPARE_AFTER = 2
 
 _NOTICING = "".join(
@@ -56,6 +59,9 @@ _READY = {
     (False, True): waiting.READY_W,
     (True, True): waiting.READY_RW,
 }
+
+
+_BINARY = [Format.BINARY] * VALUES_MAX
 
 
 class Connection(psycopg.Connection[Any]):
@@ -109,30 +115,27 @@ class Connection(psycopg.Connection[Any]):
             statement: with ``$1`` and so on for its values.
             types: of its values, by PostgreSQL's numbers.
         """
-        formats = [Format.BINARY] * len(values)
+        pgconn = self.pgconn
         if self.pooled:
-            self.pgconn.send_query_params(statement.encode(), values, types, formats, Format.BINARY)
+            formats = _BINARY[: len(values)]
+            pgconn.send_query_params(statement.encode(), values, types, formats, Format.BINARY)
             return self._answer()
         try:
-            self.pgconn.send_query_prepared(
-                self._name_of(statement, types), values, formats, Format.BINARY
-            )
+            name = self._names.get(statement) or self._prepare(statement, types)
+            pgconn.send_query_prepared(name, values, _BINARY[: len(values)], Format.BINARY)
             return self._answer()
         except errors.InvalidSqlStatementName:
             # Gone with all that were prepared: psycopg says DEALLOCATE ALL after each ROLLBACK.
             self._names.clear()
-            self.pgconn.send_query_prepared(
-                self._name_of(statement, types), values, formats, Format.BINARY
-            )
+            name = self._prepare(statement, types)
+            pgconn.send_query_prepared(name, values, _BINARY[: len(values)], Format.BINARY)
             return self._answer()
 
-    def _name_of(self, statement: str, types: Sequence[int]) -> bytes:
-        name = self._names.get(statement)
-        if name is None:
-            name = b"perdure_%d" % len(self._names)
-            self.pgconn.send_prepare(name, statement.encode(), types)
-            self._answer()
-            self._names[statement] = name
+    def _prepare(self, statement: str, types: Sequence[int]) -> bytes:
+        name = b"perdure_%d" % len(self._names)
+        self.pgconn.send_prepare(name, statement.encode(), types)
+        self._answer()
+        self._names[statement] = name
         return name
 
     def _answer(self) -> PGresult:
@@ -151,7 +154,7 @@ class Connection(psycopg.Connection[Any]):
                         return _checked([result, *rest][-1])
                     while (more := pgconn.get_result()) is not None:
                         result = more
-                    return _checked(result)
+                    return result if result.status == ExecStatus.TUPLES_OK else _checked(result)
         except (psycopg.Error, DeadlineError):
             raise
         except BaseException:  # as in `wait`
@@ -163,6 +166,10 @@ class Connection(psycopg.Connection[Any]):
     def _result(self) -> PQGen[PGresult]:
         results: list[PGresult] = yield from generators.execute(self.pgconn)
         return _checked(results[-1])
+
+    def forget_doubt(self) -> None:
+        """Before a COMMIT."""
+        self.doubt = None
 
     def check_doubt(self) -> None:
         """After a COMMIT.
@@ -182,7 +189,7 @@ class Connection(psycopg.Connection[Any]):
 
     @property
     def usable(self) -> bool:
-        return not self.closed and self.pgconn.transaction_status == TransactionStatus.IDLE
+        return self.pgconn.transaction_status == TransactionStatus.IDLE  # else UNKNOWN, if closed
 
     def abandon(self) -> None:
         """In a forked child: the session is the parent's. Only our copy of its socket is closed,

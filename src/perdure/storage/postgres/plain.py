@@ -17,7 +17,7 @@ from psycopg import errors
 from perdure.storage.port import Append
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
-from perdure.storage.postgres.wire import BIGINT, BOOL, BYTEA, TEXT, number, truth
+from perdure.storage.postgres.wire import BIGINT, BOOL, BYTEA, TEXT, bigint, number, truth
 
 TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
@@ -35,7 +35,7 @@ def write(connection: Connection, statement: str, item: Append, durable: bool) -
     assert item.no is not None and item.expected is not None
     try:
         written = connection.call(statement, TYPES, (
-            truth(durable), number(item.no), number(item.seq), number(item.expected),
+            truth(durable), bigint(item.no), bigint(item.seq), bigint(item.expected),
             number(item.epoch), text(item.branch).encode(), item.prev, item.header, item.payload,
         ))  # fmt: skip
     except errors.UniqueViolation:

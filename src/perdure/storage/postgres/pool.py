@@ -33,7 +33,8 @@ class Pool:
         self._begin()
 
     def _begin(self) -> None:
-        self._turn = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._busy = 0
         self._waiting = 0
         self._age = 0
@@ -57,17 +58,19 @@ class Pool:
         if self._final is not None:
             raise self._final
 
-    def _take(self) -> tuple[Connection, int]:
+    def take(self) -> tuple[Connection, int]:
+        """As `connection`, for who gives it back by itself: with the number that comes with it."""
         began = time.monotonic()
-        with self._turn:
-            if not self._has_room() and not self._await_room():
+        with self._lock:  # itself: a Condition goes to it by two calls of Python functions
+            if self._busy >= self._address.pool_size and not self._await_room():
                 raise StoreUnavailable(
                     f"all {self._address.pool_size} connections were in use for "
                     f"{self._address.pool_timeout_s:g} s", target=f"store {self._address.shown}",
                     hint="?pool_size=N in the URL allows for more; the server's max_connections "
                     "must have room for those of all processes",
                 )  # fmt: skip
-            self.check()
+            if self._final is not None:
+                raise self._final
             self._busy += 1
             age = self._age
             if self._idle:
@@ -75,7 +78,7 @@ class Pool:
         try:
             return self._reach(began), age
         except BaseException:
-            self._give_back(None, age)
+            self.give_back(None, age)
             raise
 
     def _await_room(self) -> bool:
@@ -102,8 +105,8 @@ class Pool:
             pause = min(pause * 2, BACKOFF_MAX_S)
             self.check()
 
-    def _give_back(self, connection: Connection | None, age: int) -> None:
-        with self._turn:
+    def give_back(self, connection: Connection | None, age: int) -> None:
+        with self._lock:
             self._busy -= 1
             if connection is not None:
                 if connection.usable and age == self._age and self._final is None:
@@ -139,11 +142,11 @@ class _Use:
         self._pool = pool
 
     def __enter__(self) -> Connection:
-        self._connection, self._age = self._pool._take()
+        self._connection, self._age = self._pool.take()
         return self._connection
 
     def __exit__(self, *_: object) -> None:
-        self._pool._give_back(self._connection, self._age)
+        self._pool.give_back(self._connection, self._age)
 
 
 def _close(connection: Connection) -> None:

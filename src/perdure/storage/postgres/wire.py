@@ -27,9 +27,13 @@ _LENGTH = struct.Struct("!i")
 _NULL = _LENGTH.pack(-1)
 
 
+bigint = _BIGINT.pack
+"""A bigint that is not NULL."""
+
+
 def number(value: int | None) -> bytes | None:
     """A bigint."""
-    return None if value is None else _BIGINT.pack(value)
+    return None if value is None else bigint(value)
 
 
 def truth(value: bool) -> bytes:

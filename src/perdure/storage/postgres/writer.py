@@ -105,12 +105,17 @@ class Writer:
     def _transact(self, items: Sequence[Append]) -> list[Outcome]:
         for tried in range(1, AGAIN_MAX + 1):
             try:
-                with self._pool.connection() as connection:
-                    connection.doubt = None
+                connection, age = self._pool.take()
+                try:
+                    connection.forget_doubt()
                     outcomes = self._write(connection, items)
-                    if any(isinstance(outcome, Appended) for outcome in outcomes):
+                    # Of what was refused nobody asks whether it was replicated.
+                    if connection.doubt is not None and any(map(_is_in, outcomes)):
                         connection.check_doubt()
+                    if self._sync or any(item.sync for item in items):
                         self._keep_in_mind(items, outcomes)
+                finally:
+                    self._pool.give_back(connection, age)
                 return outcomes
             except AGAIN:
                 if tried == AGAIN_MAX:
@@ -119,16 +124,16 @@ class Writer:
         raise AssertionError("the last try returns or raises")
 
     def _write(self, connection: Connection, items: Sequence[Append]) -> list[Outcome]:
-        self._witness.check(item.no for item in items)
+        if self._witness.lost:
+            self._witness.check(item.no for item in items)
         durable = self._sync or any(item.sync for item in items)
-        now = self._now()
         if len(items[0].then) > FOLLOWERS_MAX:
-            return [self._write_whole(connection, items[0], now)]
+            return [self._write_whole(connection, items[0], self._now())]
         if len(items) == 1 and plain.is_plain(items[0]):
             no = plain.write(connection, self._sql["append_plain"], items[0], durable)
             if no is not None:
                 return [Appended(no)]
-        _, *arrays = values_of_all(items, durable, now)
+        _, *arrays = values_of_all(items, durable, self._now())
         values = (truth(durable), *arrays)
         answer = connection.call(self._sql["append"], TYPES, values).get_value
         return [
@@ -138,8 +143,6 @@ class Writer:
 
     def _keep_in_mind(self, items: Sequence[Append], outcomes: Sequence[Outcome]) -> None:
         """What a server must not have lost; of `group` and `os` it may."""
-        if not self._sync and not any(item.sync for item in items):
-            return
         for item, outcome in zip(items, outcomes, strict=True):
             if isinstance(outcome, Appended):
                 last = item.then[-1] if item.then else item
@@ -211,13 +214,14 @@ class Writer:
             if not isinstance(outcome, Refused) or (no := self._landed(item)) is None:
                 return outcome
         landed = Appended(no)
-        self._keep_in_mind([item], [landed])
+        if self._sync or item.sync:
+            self._keep_in_mind([item], [landed])
         return landed
 
     def _landed(self, item: Append) -> int | None:
         with self._pool.connection() as connection:
             self._witness.check([item.no])
-            connection.doubt = None
+            connection.forget_doubt()
             durable = self._sync or item.sync
             values = (
                 durable, text(item.agent), item.no, item.incarnation, item.seq, item.header
@@ -258,7 +262,7 @@ class Writer:
         for tried in range(1, AGAIN_MAX + 1):
             try:
                 with self._pool.connection() as connection:
-                    connection.doubt = None
+                    connection.forget_doubt()
                     result = work(connection)
                     connection.check_doubt()
                 return result
@@ -279,6 +283,10 @@ class Writer:
                     )
             time.sleep(random.uniform(0, BACKOFF_S))
         raise AssertionError("the last try returns or raises")
+
+
+def _is_in(outcome: Outcome) -> bool:
+    return isinstance(outcome, Appended)
 
 
 def _place(item: Append) -> tuple[bool, int, str, int]:
