@@ -107,7 +107,7 @@ def commit_id(header: bytes) -> bytes:
 
 def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> Payload:
     """Encode a delta and records. Their values must be plain already."""
-    body = codec.encode([[ops.to_wire(op) for op in delta], list(records)])
+    body = codec.encode([[ops.to_wire(op) for op in delta] if delta else [], list(records)])
     random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])

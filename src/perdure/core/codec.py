@@ -55,7 +55,8 @@ def canonical(value: Plain) -> bytes:
 def _encode(value: Plain, encoder: msgspec.msgpack.Encoder) -> bytes:
     try:
         try:
-            return encoder.encode(_wire(value, encoder, wide=False))
+            as_is = type(value) in _AS_IS
+            return encoder.encode(value if as_is else _wire(value, encoder, wide=False))
         except UnicodeEncodeError:  # a lone surrogate somewhere: rare, so looked for only now
             return encoder.encode(_wire(value, encoder, wide=True))
     except RecursionError as error:  # of ours none is: a log that somebody made up can be read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,13 +39,11 @@ class Frame(Struct, frozen=True):
 
 
 _frame: ContextVar[Frame | None] = ContextVar("perdure_frame", default=None)
+current: Callable[[], Frame | None] = _frame.get
+"""The frame of the code that calls; None outside of runs."""
+
 _driving = 0
 _driving_lock = threading.Lock()
-
-
-def current() -> Frame | None:
-    """The frame of the code that calls; None outside of runs."""
-    return _frame.get()
 
 
 def current_in(context: Context) -> Frame | None:

@@ -27,7 +27,7 @@ from perdure.engine.effects import (
     first_timer,
 )
 from perdure.engine.journal import Entry, OthersFirstError, changed
-from perdure.engine.replay import AttemptTimedOut, Call, outcome_of, recorded_call
+from perdure.engine.replay import AttemptTimedOut, Call, arrival, from_there, outcome_of
 from perdure.engine.scopes import Scope
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.writing import Item
@@ -50,7 +50,7 @@ class Performer:
         try:
             if entry is not None:
                 return outcome_of(call, entry)
-            return drive(recorded_call(call), self.perform)
+            return drive(from_there(call, self._arrive(arrival(call))), self.perform)
         except NeedsAttention as error:  # as `stopping` does, without its calls
             raise self._execution.interrupt(error)  # noqa: B904 - it names its reason itself
 

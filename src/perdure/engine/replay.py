@@ -11,6 +11,7 @@ from msgspec import Struct
 from perdure.core.values import Plain
 from perdure.engine.effects import (
     Arrive,
+    Arrived,
     Attempt,
     Carried,
     Effect,
@@ -123,13 +124,23 @@ class Call(Struct):
 
 def recorded_call(call: Call) -> Effects:
     """A call of a step or tool, from where the function comes to it to its result."""
-    arrived = yield Arrive(
-        call.name, call.kind, call.digests, call.preview, keyed=call.kind == "tool",
-        outside=call.kind == "tool",
-    )  # fmt: skip
+    arrived = yield arrival(call)
+    return (yield from from_there(call, arrived))
+
+
+def arrival(call: Call) -> Arrive:
+    """That the function has come to a call."""
+    outside = call.kind == "tool"
+    return Arrive(call.name, call.kind, call.digests, call.preview, outside, outside)
+
+
+def from_there(call: Call, arrived: Arrived) -> Effects:
+    """The rest of a call: what `arrival` gave is known."""
     call.place, call.key = arrived.place, arrived.key
-    if call.kind == "step":
-        return (yield from _step(call, arrived.entry))
+    return (_step if call.kind == "step" else _tool_call)(call, arrived)
+
+
+def _tool_call(call: Call, arrived: Arrived) -> Effects:
     if arrived.made is not None:
         outcome = yield from _decide_again(call, arrived.made, arrived.effects)
         if outcome is not None:
@@ -167,8 +178,9 @@ def _made_before(call: Call, seq: int) -> NeedsAttention:
     )  # fmt: skip
 
 
-def _step(call: Call, entry: Entry | None) -> Effects:
+def _step(call: Call, arrived: Arrived) -> Effects:
     """A function without outside effects: recorded once it is done, repeated freely before."""
+    entry = arrived.entry
     if entry is not None and entry.outcome is not None:
         return _outcome(call, entry.outcome)
     tries = _Tries(call, entry)

@@ -69,7 +69,8 @@ class WorkingCopy(Generic[T]):
     @property
     def seq(self) -> int:
         """Seq of the commit whose state this is; 0 for an agent that is not created yet."""
-        self.load()
+        if self._plain is MISSING:
+            self._load_anew()
         return self._seq
 
     @property
