@@ -55,7 +55,10 @@ def canonical(value: Plain) -> bytes:
 def _encode(value: Plain, encoder: msgspec.msgpack.Encoder) -> bytes:
     try:
         try:
-            as_is = type(value) in _AS_IS
+            kind = type(value)
+            if kind is list:
+                return encoder.encode(_wire_list(value, encoder, wide=False))
+            as_is = kind in _AS_IS or (kind is int and INT_MIN <= value <= INT_MAX)
             return encoder.encode(value if as_is else _wire(value, encoder, wide=False))
         except UnicodeEncodeError:  # a lone surrogate somewhere: rare, so looked for only now
             return encoder.encode(_wire(value, encoder, wide=True))

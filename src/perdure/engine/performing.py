@@ -28,6 +28,7 @@ from perdure.engine.effects import (
 )
 from perdure.engine.journal import Entry, OthersFirstError, changed
 from perdure.engine.replay import AttemptTimedOut, Call, arrival, from_there, outcome_of
+from perdure.engine.retrying import NO_LIMITS
 from perdure.engine.scopes import Scope
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.writing import Item
@@ -135,7 +136,8 @@ class Performer:
     def invoke(self, effect: Invoke) -> Any:
         """Call the function, in this thread, or where its time is limited in one of its own."""
         frame = frame_of(self._execution, effect)
-        if effect.limits.timed and effect.attempt is not None:
+        limits = effect.limits
+        if limits is not NO_LIMITS and limits.timed and effect.attempt is not None:
             with self._execution.going.calling:
                 return self._invoke_timed(effect, frame)
         with self._execution.going.calling, inside(frame):

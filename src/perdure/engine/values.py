@@ -234,7 +234,10 @@ binding_of = per_function(lambda function: Binding(function, skip=1))
 
 def digests(arguments: Mapping[str, Any]) -> dict[str, str]:
     """A short digest of each argument; "" for what cannot be stored (clients and the like)."""
-    return {name: _digest(value) for name, value in arguments.items()}
+    found: dict[str, str] = {}
+    for name, value in arguments.items():
+        found[name] = _digest(value)
+    return found
 
 
 def _digest(value: Any) -> str:

@@ -44,7 +44,7 @@ class Item(Struct, eq=False):
     release: bool = False
     settled: bool = False
     error: BaseException | None = None
-    wake: Callable[[], None] = lambda: None
+    wake: Callable[[], None] | None = None
 
 
 class _Flight(Struct, eq=False):
@@ -253,7 +253,9 @@ class RunWriter:
             wake()
         edits = [item for item in flight.items if item.recording is not None]
         if edits:  # it changes the state that its task's thread may be reading
-            edits[0].wake()
+            wake_editor = edits[0].wake
+            if wake_editor is not None:
+                wake_editor()
         else:
             self._finish(flight)
 
@@ -356,7 +358,8 @@ class RunWriter:
             item.error = error
             item.settled = True
         for item in items:
-            item.wake()
+            if item.wake is not None:
+                item.wake()
 
 
 def _next_proposal(flow: Flow[Committed], outcome: Any) -> Proposal:

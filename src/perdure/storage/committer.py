@@ -70,7 +70,7 @@ class Committer:
             self._wait(proposal)
             if not proposal.settled:
                 self._lead()
-        return proposal.outcome()
+        return proposal.committed or proposal.outcome()
 
     def _wait(self, proposal: Proposal) -> None:
         """Wait to be committed, or to lead.
@@ -205,25 +205,26 @@ class Committer:
         appends: list[Append] = []
         for proposal in waiting:
             try:
-                tail = ends.get(proposal.log) or self._tail(proposal)
+                log = proposal.log
+                known = ends.get(log) or (proposal.no is not None and self._tails.get(log))
+                tail = known or self._tail(proposal)
                 append = proposal.link(tail, now)
             except Exception as error:  # its own: the others of the batch go on
                 proposal.error = error
                 continue
-            ends[proposal.log] = proposal.end
+            ends[log] = proposal.end
             linked.append(proposal)
             appends.append(append)
         return linked, appends
 
     def _tail(self, proposal: Proposal) -> Tail:
+        """The end of its log, where that is not known."""
         if proposal.no is None:
             return START
-        tail = self._tails.get(proposal.log)
-        if tail is None:
-            last = self._backend.read(proposal.no, 0, 2**40, newest_first=True, limit=1)
-            target = f"agent {proposal.draft.agent!r}"
-            tail = chain.tail_of(last[0].header, target) if last else START
-            self._remember(proposal.log, tail)
+        last = self._backend.read(proposal.no, 0, 2**40, newest_first=True, limit=1)
+        target = f"agent {proposal.draft.agent!r}"
+        tail = chain.tail_of(last[0].header, target) if last else START
+        self._remember(proposal.log, tail)
         return tail
 
     def _remember(self, log: tuple[str, int], tail: Tail) -> None:

@@ -17,7 +17,7 @@ from psycopg import errors
 from perdure.storage.port import Append
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
-from perdure.storage.postgres.wire import BIGINT, BOOL, BYTEA, TEXT, bigint, number, truth
+from perdure.storage.postgres.wire import BIGINT, BOOL, BYTEA, FALSE, TEXT, TRUE, bigint
 
 TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
@@ -33,10 +33,12 @@ def is_plain(item: Append) -> bool:
 def write(connection: Connection, statement: str, item: Append, durable: bool) -> int | None:
     """The agent's number where it was written; None: nothing was."""
     assert item.no is not None and item.expected is not None
+    epoch = item.epoch
     try:
         written = connection.call(statement, TYPES, (
-            truth(durable), bigint(item.no), bigint(item.seq), bigint(item.expected),
-            number(item.epoch), text(item.branch).encode(), item.prev, item.header, item.payload,
+            TRUE if durable else FALSE, bigint(item.no), bigint(item.seq), bigint(item.expected),
+            None if epoch is None else bigint(epoch), text(item.branch).encode(), item.prev,
+            item.header, item.payload,
         ))  # fmt: skip
     except errors.UniqueViolation:
         return None  # another branch's commit took the place in the log

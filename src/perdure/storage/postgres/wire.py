@@ -18,7 +18,7 @@ BOOL, BYTEA, BIGINT, TEXT = 16, 17, 20, 25
 BYTEAS, TEXTS, BIGINTS, JSONBS = 1001, 1009, 1016, 3807
 """PostgreSQL's own numbers of types, and of arrays of them."""
 
-TRUE = b"\x01"
+TRUE, FALSE = b"\x01", b"\x00"
 
 _HEAD = struct.Struct("!iiIii")
 _BIGINT = struct.Struct("!q")
@@ -38,7 +38,7 @@ def number(value: int | None) -> bytes | None:
 
 def truth(value: bool) -> bytes:
     """A boolean."""
-    return TRUE if value else b"\x00"
+    return TRUE if value else FALSE
 
 
 def to_text(value: bytes | None) -> str | None:

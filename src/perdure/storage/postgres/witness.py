@@ -38,7 +38,11 @@ class LostCommitsError(Corrupt):
 
 
 class Witness:
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        lost: the agents of which the server has lost something.
+    """
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -46,6 +50,7 @@ class Witness:
         self._commits: dict[int, tuple[int, bytes]] = {}
         self._epochs: dict[tuple[int, str], int] = {}
         self._lost: dict[int, str] = {}
+        self.lost: Collection[int] = self._lost.keys()
         self._server = ""
         self._begin()
 
@@ -86,11 +91,6 @@ class Witness:
         for no in numbers_:
             if no in self._lost:
                 raise self.error(no)
-
-    @property
-    def lost(self) -> Collection[int]:
-        """The agents of which it has."""
-        return self._lost.keys()
 
     def error(self, no: int) -> LostCommitsError:
         who, _, what = self._lost[no].partition("\0")
