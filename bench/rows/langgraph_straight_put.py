@@ -8,7 +8,6 @@ thought of. No saver in Python that writes such a log can go below.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,13 +15,10 @@ from operator import is_not
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apsw
-
 from bench.rows import langgraph_savers as lg
 from bench.rows.langgraph_straight import APPEND, SET
-from bench.rows.straight import CLAIM, FIRST, INSERT, Line
+from bench.rows.straight import Line, writing
 from perdure.integrations.langgraph.names import checkpoint_key
-from perdure.storage.sqlite.connection import connect
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -41,46 +37,30 @@ def puts_in_a_straight_line(
         info = saver.store.find(lg.THREAD)
         assert info is not None
         last = saver.store.agent_of(info).commit(info.seq)
-    database = connect(str(path), synchronous="FULL", create=False)
-    database.set_wal_hook(lambda *_: apsw.SQLITE_OK)
-    files = [str(path), f"{path}-wal"]
-    identities = [os.stat(file).st_ino for file in files]
     known, key, seq = list(messages), "", last.seq
+    with writing(path) as commit:
+        line = Line(last, lambda at, _, head, body: commit(at, head, body, (KEY, (key, at))))
 
-    def write(at: int, _: bytes, header: bytes, payload: bytes) -> None:
-        database.execute("BEGIN IMMEDIATE")
-        database.execute(CLAIM, (at, at - 1))
-        if not database.changes():
-            raise AssertionError("somebody else moved the head")
-        database.execute(INSERT, (FIRST | at, header, payload))
-        database.execute(KEY, (key, at))
-        database.execute("COMMIT")
-        if [os.stat(file).st_ino for file in files] != identities:
-            raise AssertionError("the files were exchanged")
+        def put(made: Checkpoint) -> None:
+            nonlocal key, seq
+            given = made["channel_values"]["messages"]
+            if any(map(is_not, given, known)):
+                raise AssertionError("others than the last one are new")
+            message, step = given[-1], len(given)
+            known.append(message)
+            key = checkpoint_key("", made["id"], 1)
+            at = round(datetime.fromisoformat(made["ts"]).timestamp() * 1_000_000)
+            plain = {"@": "HumanMessage", "content": message.content, "id": message.id}
+            delta: list[Any] = [
+                [APPEND, ["values", "messages"], [plain]],
+                [SET, ["seen", "work", "messages"], step - 1],
+                [SET, ["versions", "messages"], step],
+            ]
+            record = {"t": "lg", "p": seq, "a": at, "u": True, "m": ["loop", step]}
+            line.append(delta, [record], ["save", {"w": f"loop, step {step}", "k": key}])
+            seq += 1
 
-    line = Line(last, write)
-
-    def put(made: Checkpoint) -> None:
-        nonlocal key, seq
-        given = made["channel_values"]["messages"]
-        if any(map(is_not, given, known)):
-            raise AssertionError("others than the last one are new")
-        message, step = given[-1], len(given)
-        known.append(message)
-        key = checkpoint_key("", made["id"], 1)
-        at = round(datetime.fromisoformat(made["ts"]).timestamp() * 1_000_000)
-        plain = {"@": "HumanMessage", "content": message.content, "id": message.id}
-        delta: list[Any] = [
-            [APPEND, ["values", "messages"], [plain]],
-            [SET, ["seen", "work", "messages"], step - 1],
-            [SET, ["versions", "messages"], step],
-        ]
-        record = {"t": "lg", "p": seq, "a": at, "u": True, "m": ["loop", step]}
-        line.append(delta, [record], ["save", {"w": f"loop, step {step}", "k": key}])
-        seq += 1
-
-    yield put
-    database.close()
+        yield put
     _prove(path, line, known)
 
 

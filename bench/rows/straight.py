@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -93,11 +93,9 @@ def step_by(append: Append) -> Callable[[int], str]:
 
 
 @contextmanager
-def _log(path: Path) -> Iterator[Append]:
-    """The log of the one agent of a store, to append to."""
-    with perdure.open(path) as store:
-        agent = store.agent("a", Ticket)
-        last = agent.commit(agent.seq)
+def writing(path: Path) -> Iterator[Callable[..., None]]:
+    """What writes commits behind the last one of a store's first agent: each is durable when it
+    returns, in files that are still those, with room made for the next ones."""
     database = connect(str(path), synchronous="FULL", create=False)
     files = [str(path), f"{path}-wal"]
     identities = [os.stat(file).st_ino for file in files]
@@ -108,9 +106,7 @@ def _log(path: Path) -> Iterator[Append]:
         needed = room_needed(pages)
         return apsw.SQLITE_OK
 
-    database.set_wal_hook(committed)
-
-    def write(seq: int, _: bytes, header: bytes, payload: bytes) -> None:
+    def commit(seq: int, header: bytes, payload: bytes, *more: tuple[str, Sequence[Any]]) -> None:
         nonlocal size
         database.execute("BEGIN IMMEDIATE")
         if size < needed:
@@ -119,15 +115,28 @@ def _log(path: Path) -> Iterator[Append]:
         if not database.changes():
             raise AssertionError("somebody else moved the head")
         database.execute(INSERT, (FIRST | seq, header, payload))
+        for statement, values in more:
+            database.execute(statement, values)
         database.execute("COMMIT")
         found = [os.stat(file) for file in files]
         if [status.st_ino for status in found] != identities:
             raise AssertionError("the files were exchanged")
         size = found[1].st_size
 
-    line = Line(last, write)
-    yield line.append
+    database.set_wal_hook(committed)
+    yield commit
     database.close()
+
+
+@contextmanager
+def _log(path: Path) -> Iterator[Append]:
+    """The log of the one agent of a store, to append to."""
+    with perdure.open(path) as store:
+        agent = store.agent("a", Ticket)
+        last = agent.commit(agent.seq)
+    with writing(path) as commit:
+        line = Line(last, lambda seq, _, header, payload: commit(seq, header, payload))
+        yield line.append
     with perdure.open(path) as store:
         line.prove(store.agent("a", Ticket))
 
