@@ -89,7 +89,7 @@ FULL = Sizes(
     writer_commits=25, rounds=9, cold_messages=10_000, cold_starts=11, disk_messages=10_000,
     number_changes=1000, log_commits=100_000, forks=100,
     window_messages=WINDOW_BYTES // TEXT_SIZE, looks_back=60,
-    turn_steps=200, run_steps=1000, concurrent_runs=32, concurrent_steps=100, crashes=5,
+    turn_steps=1000, run_steps=1000, concurrent_runs=32, concurrent_steps=100, crashes=5,
     signals=200, langgraph_messages=5000, langgraph_puts=60, langgraph_size_steps=(200, 400, 600),
     langgraph_reads=15, langgraph_forks=40, langgraph_listed_messages=1000, langgraph_lists=9,
     langgraph_nodes=100, langgraph_graphs=15, langgraph_graph_messages=200, waiting_runs=1_000_000,

@@ -36,23 +36,13 @@ class UndecodableError(ValueError):
     """The bytes are no value of this format."""
 
 
-def encode(value: Plain) -> bytes:
+def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
     """The bytes of a plain value; see `decode`.
 
     Raises:
         TypeError: not a plain value (a bug of the caller: `values.take` comes first).
         Unstorable: nested so deep that it cannot be gone through.
     """
-    return _encode(value, _encoder)
-
-
-def canonical(value: Plain) -> bytes:
-    """The bytes of a plain value with dict keys and set members sorted: equal values give equal
-    bytes."""
-    return _encode(value, _sorting_encoder)
-
-
-def _encode(value: Plain, encoder: msgspec.msgpack.Encoder) -> bytes:
     try:
         try:
             kind = type(value)
@@ -64,6 +54,12 @@ def _encode(value: Plain, encoder: msgspec.msgpack.Encoder) -> bytes:
             return encoder.encode(_wire(value, encoder, wide=True))
     except RecursionError as error:  # of ours none is: a log that somebody made up can be read
         raise Unstorable("it is nested too deep", hint="flatten it") from error
+
+
+def canonical(value: Plain) -> bytes:
+    """The bytes of a plain value with dict keys and set members sorted: equal values give equal
+    bytes."""
+    return encode(value, _sorting_encoder)
 
 
 def _wire(value: Any, encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
@@ -97,7 +93,7 @@ def _wire_list(value: list[Any], encoder: msgspec.msgpack.Encoder, *, wide: bool
     changed: list[Any] | None = None
     for index, item in enumerate(value):
         kind = type(item)
-        if kind in _AS_IS and not wide:
+        if (kind in _AS_IS and not wide) or (kind is list and not item):
             continue
         if kind is dict:
             wired = _wire_dict(item, encoder, wide=wide)
@@ -142,7 +138,7 @@ def _wire_pairs(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder) -> Any:
 
 
 def _encode_pairs(pairs: list[list[Any]], encoder: msgspec.msgpack.Encoder) -> bytes:
-    """As `_encode`, with few calls for each level: nesting is bounded by the stack."""
+    """As `encode`, with few calls for each level: nesting is bounded by the stack."""
     for wide in (False, True):
         wired = []
         for key, item in pairs:
@@ -232,7 +228,7 @@ _WRITERS: dict[type, Callable[[Any, msgspec.msgpack.Encoder], Any]] = {
     dt.timedelta: lambda v, _: Ext(TIMEDELTA, _encoder.encode([v.days, v.seconds, v.microseconds])),
     Decimal: lambda v, _: Ext(DECIMAL, str(v).encode()),
     UUID: lambda v, _: Ext(UUID_, v.bytes),
-    tuple: lambda v, e: Ext(TUPLE, _encode(list(v), e)),
+    tuple: lambda v, e: Ext(TUPLE, encode(list(v), e)),
     set: lambda v, e: Ext(SET, _members(v, e)),
     frozenset: lambda v, e: Ext(FROZENSET, _members(v, e)),
 }

@@ -124,7 +124,8 @@ class Limits(Struct, frozen=True):
             raise ValueError("a timeout must be longer than nothing; leave it out for none")
         if isinstance(retry, int):
             retry = Retry(retry)
-        return cls(retry or ONCE, *limits)
+        made = cls(retry or ONCE, *limits)
+        return NO_LIMITS if made == NO_LIMITS else made
 
 
 NO_LIMITS = Limits()
