@@ -35,6 +35,19 @@ def test_a_claim_ends_by_itself(backend: PostgresBackend, monkeypatch: pytest.Mo
     wait_until(lambda: backend.claim(NAMES, "two") == set(NAMES))
 
 
+def test_claims_that_are_over_go(server: Server, url: str, backend: PostgresBackend) -> None:
+    """Each run has one, and there is no end of runs: they were removed where a process began, and
+    a fleet that works for months has none that begins."""
+    for number in range(5):
+        backend.claim([f"{number}/{name}" for name in NAMES], "one")
+
+    def are_gone() -> bool:
+        backend.claim(["the last one"], "one")
+        return server.sql(f"SELECT run FROM {schema_of(url)}.claims") == [("the last one",)]
+
+    wait_until(are_gone)
+
+
 def test_who_claims_does_not_wait_for_who_is_claiming(
     server: Server, url: str, backend: PostgresBackend
 ) -> None:

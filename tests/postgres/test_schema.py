@@ -6,8 +6,10 @@ import itertools
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -186,6 +188,49 @@ def _write(
             backend.ready(backend.now(), 5)
     except BaseException as error:
         problems.append(error)
+
+
+def test_a_look_that_an_update_waited_for_is_made_again(
+    server: Server, url: str, backend: PostgresBackend
+) -> None:
+    """An update had one table and wanted the next; a look had that, and wanted the first. The
+    server ended the look, and a worker heard that "others were in the way too often": of a look,
+    which was tried once."""
+    found: list[object] = []
+    name = schema_of(url)
+    look = threading.Thread(target=lambda: found.append(backend.ready(backend.now(), 5)))
+    with psycopg.connect(server.url()) as update:
+        update.execute(f"LOCK TABLE {name}.refs")
+        look.start()
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+        while not server.sql(waiting, f"{name}.refs"):
+            time.sleep(0.01)
+        update.execute(f"LOCK TABLE {name}.runs")  # the look has read it, and waits for the other
+    look.join(60)
+    assert found == [[]]
+
+
+def test_an_update_gives_way_to_who_waits_for_it(
+    server: Server, url: str, backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other way round: nobody is ended for an update. It lets go of what it has, in less time
+    than the server takes to look for deadlocks, and begins anew."""
+    number = max(statements.migrations()) + 1
+    monkeypatch.setattr(schema, "migrations", lambda: {**statements.migrations(), number: NEWER})
+    name = schema_of(url)
+    opened: list[PostgresBackend] = []
+    update = threading.Thread(target=lambda: opened.append(PostgresBackend(url)))
+    with psycopg.connect(server.url()) as reader:
+        reader.execute(f"SELECT count(*) FROM {name}.runs")
+        update.start()
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+        while not server.sql(waiting, f"{name}.runs"):
+            time.sleep(0.01)
+        reader.execute(f"SELECT count(*) FROM {name}.agents")  # which the update has
+    update.join(60)
+    (newer,) = opened
+    assert newer._format.version == number
+    newer.close()
 
 
 def picture_of(backend: PostgresBackend) -> list[object]:

@@ -41,7 +41,7 @@ from perdure.storage.postgres.address import parse
 from perdure.storage.postgres.append import closed_of
 from perdure.storage.postgres.clock import StoreClock
 from perdure.storage.postgres.connection import Connection, connect
-from perdure.storage.postgres.faults import DeadlineError, is_lost, translate
+from perdure.storage.postgres.faults import AGAIN, DeadlineError, is_lost, translate
 from perdure.storage.postgres.feed import read_feed, read_mail
 from perdure.storage.postgres.line import GRACE_S, Line
 from perdure.storage.postgres.looking import seen
@@ -124,7 +124,8 @@ class PostgresBackend:
         return int((connection.execute(self._sql["clock"]).fetchone() or (0,))[0])
 
     def _reading(self, work: Callable[[Connection], T], no: int | None = None) -> T:
-        """Reading may be done again: on another connection, where the first one was lost.
+        """Reading may be done again: on another connection, where the first one was lost; and where
+        it and somebody else waited for each other.
 
         Args:
             no: the agent whose log is read.
@@ -135,9 +136,11 @@ class PostgresBackend:
                     self._witness.check([no])
                     return work(connection)
             except (psycopg.Error, DeadlineError) as error:
-                if not is_lost(error) or tried == READ_TRIES:
+                lost = is_lost(error)
+                if not (lost or isinstance(error, AGAIN)) or tried == READ_TRIES:
                     raise translate(error, self._address) from error
-                self._pool.forget()
+                if lost:
+                    self._pool.forget()
         raise AssertionError("the last try returns or raises")
 
     def _rows(self, name: str, values: Any = (), no: int | None = None) -> list[Any]:
@@ -355,7 +358,6 @@ class PostgresBackend:
             self._writer.settled(
                 lambda db: db.execute(self._sql["forget_executors"], (now, FORGOTTEN_AFTER_US))
             )
-            self._writer.settled(lambda db: db.execute(self._sql["forget_claims"]))
 
     def executors(self) -> list[ExecutorRow]:
         rows = self._rows("list_executors", {"now": self._moment()})

@@ -81,9 +81,6 @@ LEFT JOIN LATERAL {schema}.look_1($5, $6, CASE WHEN l.taken IS NULL THEN 0 ELSE 
 -- name: claim
 SELECT {schema}.claim_1(%s, %s, %s);
 
--- name: forget_claims
-DELETE FROM {schema}.claims WHERE until < clock_timestamp() - interval '1 minute';
-
 -- name: heartbeat
 SELECT {schema}.heartbeat_1(%s, %s, %s, %s, %s);
 

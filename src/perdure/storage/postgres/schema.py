@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from contextlib import suppress
+import time
 
 import psycopg
 from msgspec import Struct
@@ -24,7 +24,10 @@ PARTITIONED = ("commits", "refs", "keys", "snapshots", "leaves", "runs", "inbox"
 ROOM = {"refs": 50, "runs": 70, "executors": 50, "inbox": 80}
 """How full pages are filled, in percent: rows that change often find room beside themselves."""
 
-TRIES = 8
+LOCK_MAX_MS = 500
+"""How long a table is waited for: less than the `deadlock_timeout` of most servers, a second."""
+
+GIVES_WAY_S = 0.05
 _BY = re.compile(r"\{by (\w+)\}")
 
 
@@ -83,12 +86,17 @@ def prepare(connection: Connection, address: Address, *, create: bool) -> Format
 
 
 def upgrade(connection: Connection, address: Address, to: int) -> Format:
-    """In one transaction, by one program at a time; the others find it done. Programs that write
-    meanwhile wait for its end; where it and they wait for each other, it begins anew."""
-    for _ in range(TRIES - 1):
-        with suppress(errors.DeadlockDetected):
+    """In one transaction, by one program at a time; the others find it done. Programs that read and
+    write meanwhile wait for its end. Where it and they wait for each other it begins anew, before
+    the server ends one of them."""
+    until = time.monotonic() + address.deadline_s
+    while True:
+        try:
             return _upgrade(connection, address, to)
-    return _upgrade(connection, address, to)
+        except (errors.DeadlockDetected, errors.LockNotAvailable):
+            if time.monotonic() > until:
+                raise
+            time.sleep(GIVES_WAY_S)
 
 
 def _upgrade(connection: Connection, address: Address, to: int) -> Format:
@@ -99,6 +107,7 @@ def _upgrade(connection: Connection, address: Address, to: int) -> Format:
             (f"perdure migration {address.schema}",),
         )
         found = _found_now(connection, address)
+        connection.execute(f"SET LOCAL lock_timeout = {LOCK_MAX_MS}")
         if found is None:
             found = Format(0, 0, address.partitions, secrets.token_hex(16))
             if not _has_schema(connection, address.schema):

@@ -388,7 +388,9 @@ def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
     """A frame of the current WAL generation that was written behind a later commit, if any.
 
     It must go on from that commit: writers that were killed before they had published theirs leave
-    frames that the next one writes over from the same place on, as far as its own go.
+    frames that the next one writes over from the same place on, as far as its own go. And the mark
+    of that commit must be its own: of a transaction that was just being written, a part of a header
+    may be an older one's.
     """
     flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
     try:
@@ -406,6 +408,8 @@ def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
             if commit is not None and frames.follows(frame, commit):
                 return number + 1
             commit = frame if frame.pages else None
+            if commit is not None and frames.may_be_patched(number):
+                commit = frame if frames.follows(frame, frames.read(number - 1)) else None
         return None
     finally:
         wal.xClose()

@@ -9,6 +9,9 @@ from msgspec import Struct
 
 WAL_HEADER_SIZE = 32
 FRAME_HEADER_SIZE = 24
+SECTOR = 512
+"""Bytes that a disk writes as one, at least."""
+
 _HEAD = struct.Struct(">IIIIII")  # page number, database size at commit, salts, checksums
 _MASK = 0xFFFFFFFF
 
@@ -44,6 +47,12 @@ class Frames:
         return Frame(
             whole[8:16], pages, (first, second), whole[:8] + whole[FRAME_HEADER_SIZE:]
         )  # fmt: skip
+
+    def may_be_patched(self, number: int) -> bool:
+        """Whether a sector begins between a frame's mark of a commit and its salts, so that a torn
+        write may have left the mark of the frame that was there before beside new salts."""
+        at = WAL_HEADER_SIZE + number * self._size
+        return (at + 4) // SECTOR != (at + 15) // SECTOR
 
     def follows(self, frame: Frame, before: Frame) -> bool:
         """Whether a frame was written behind that one: its checksum goes on from there."""

@@ -73,12 +73,18 @@ CREATE UNLOGGED TABLE {schema}.claims (
 );
 
 -- Those of the runs that nobody else claims. What another one is just claiming is not waited for.
+-- What is over goes, so that there are never more than those of a moment.
 CREATE FUNCTION {schema}.claim_1(p_runs text[], p_executor text, p_seconds float)
 RETURNS SETOF text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_until timestamptz := clock_timestamp() + p_seconds * interval '1 second';
 BEGIN
     SET LOCAL synchronous_commit = off;
+    DELETE FROM {schema}.claims c WHERE c.run IN (
+        SELECT o.run FROM {schema}.claims o
+        WHERE o.until < clock_timestamp() - interval '1 second' AND o.run <> ALL (p_runs)
+        FOR UPDATE SKIP LOCKED
+    );
     RETURN QUERY
     WITH free AS MATERIALIZED (
         SELECT c.run FROM {schema}.claims c
