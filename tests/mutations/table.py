@@ -101,6 +101,13 @@ MUTATIONS = (
         ("tests/crash/test_sqlite_files.py", "-k", "deleted_wal or drops_our_locks"),
     ),
     Mutation(
+        "the mark of a header that a power cut tore is believed",
+        _SQLITE + "connection.py",
+        "if commit is not None and frames.may_be_patched(number):",
+        "if False:",
+        ("tests/crash/test_wal.py",),
+    ),
+    Mutation(
         "room in the WAL is made over its last frame",
         _SQLITE + "wal.py",
         "wal.xWrite(_ZEROS, wal.xFileSize())",
