@@ -26,7 +26,7 @@ from bench.workplace import Message, Ticket, open_ticket
 from perdure.core.envelope import open_envelope
 from perdure.model import Commit
 from perdure.storage.sqlite.connection import connect
-from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_MIN, make_room
+from perdure.storage.sqlite.wal import make_room, room_needed
 
 STRAIGHT = "straight line"
 
@@ -103,7 +103,7 @@ def writing(path: Path) -> Iterator[Callable[..., None]]:
 
     def committed(_: apsw.Connection, __: str, pages: int) -> int:
         nonlocal needed
-        needed = pages * FRAME_SIZE + ROOM_MIN
+        needed = room_needed(pages)
         return apsw.SQLITE_OK
 
     def commit(seq: int, header: bytes, payload: bytes, *more: tuple[str, Sequence[Any]]) -> None:

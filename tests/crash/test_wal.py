@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,6 +34,20 @@ def frames_of(path: str) -> bytes:
     return wal[: WAL_HEADER_SIZE - (-used // FRAME_SIZE) * FRAME_SIZE]
 
 
+@contextmanager
+def written(path: str) -> Iterator[str]:
+    """Twenty commits in a store that is in use until the end; gives the path of a copy of its file,
+    whose WAL is still to be written."""
+    backend = SqliteBackend(path)
+    pen = Pen(backend)
+    for n in range(20):
+        pen.write(value=n)
+    copy = path.replace("store", "copy")
+    shutil.copy(path, copy)
+    yield copy
+    backend.close()
+
+
 def seqs_of(path: str, no: int = 1) -> list[int]:
     backend = SqliteBackend(path)
     try:
@@ -41,35 +57,23 @@ def seqs_of(path: str, no: int = 1) -> list[int]:
         backend.close()
 
 
-def test_i11_damage_in_the_middle_of_the_wal_is_no_end(path: str, tmp_path: Path) -> None:
+def test_i11_damage_in_the_middle_of_the_wal_is_no_end(path: str) -> None:
     """SQLite takes the first WAL frame with a bad checksum for the end of the log: acknowledged
     commits behind it vanished without a word."""
-    backend = SqliteBackend(path)
-    pen = Pen(backend)
-    for n in range(20):
-        pen.write(value=n)
-    copy = str(tmp_path / "copy.db")
-    shutil.copy(path, copy)
-    wal = bytearray(frames_of(path))
-    wal[len(wal) // 2] ^= 1
-    Path(copy + "-wal").write_bytes(wal)
-    with pytest.raises(Corrupt, match="write-ahead log"):
-        SqliteBackend(copy)
-    assert Path(copy + "-wal").read_bytes() == bytes(wal), "the evidence must stay"
-    backend.close()
+    with written(path) as copy:
+        wal = bytearray(frames_of(path))
+        wal[len(wal) // 2] ^= 1
+        Path(copy + "-wal").write_bytes(wal)
+        with pytest.raises(Corrupt, match="write-ahead log"):
+            SqliteBackend(copy)
+        assert Path(copy + "-wal").read_bytes() == bytes(wal), "the evidence must stay"
 
 
-def test_a_torn_last_transaction_is_a_crash_and_no_damage(path: str, tmp_path: Path) -> None:
-    backend = SqliteBackend(path)
-    pen = Pen(backend)
-    for n in range(20):
-        pen.write(value=n)
-    copy = str(tmp_path / "copy.db")
-    shutil.copy(path, copy)
-    wal = frames_of(path)
-    Path(copy + "-wal").write_bytes(wal[: len(wal) - 2000])
-    assert len(seqs_of(copy)) == 19
-    backend.close()
+def test_a_torn_last_transaction_is_a_crash_and_no_damage(path: str) -> None:
+    with written(path) as copy:
+        wal = frames_of(path)
+        Path(copy + "-wal").write_bytes(wal[: len(wal) - 2000])
+        assert len(seqs_of(copy)) == 19
 
 
 def test_a_torn_header_with_an_older_mark_is_a_crash_and_no_damage(
@@ -81,11 +85,11 @@ def test_a_torn_header_with_an_older_mark_is_a_crash_and_no_damage(
     (A frame in 64 lies so. Power cuts by the ten thousand had not met one.)"""
     backend = SqliteBackend(path)
     pen = Pen(backend)
-    written, begin = 0, 0
+    count, begin = 0, 0
     while begin == 0 or begin % SECTOR != SECTOR - 8:  # where the last transaction's header is
         begin = len(frames_of(path))
-        pen.write(value=written)
-        written += 1
+        pen.write(value=count)
+        count += 1
     wal = bytearray(frames_of(path))
     assert len(wal) >= begin + 2 * FRAME_SIZE, "one of several frames"
     copy = str(tmp_path / "copy.db")
@@ -93,22 +97,16 @@ def test_a_torn_header_with_an_older_mark_is_a_crash_and_no_damage(
     wal[begin : begin + 8] = (15).to_bytes(4, "big") + (28).to_bytes(4, "big")
     Path(copy + "-wal").write_bytes(wal)
     backend.close()
-    assert len(seqs_of(copy)) == written - 1
+    assert len(seqs_of(copy)) == count - 1
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 2000, 3 * FRAME_SIZE])
-def test_i11_zeros_behind_the_last_frame_are_its_end(path: str, tmp_path: Path, zeros: int) -> None:
+def test_i11_zeros_behind_the_last_frame_are_its_end(path: str, zeros: int) -> None:
     """The WAL is made longer ahead of its use. A machine that dies then leaves zeros behind the
     last frame, as far as they got."""
-    backend = SqliteBackend(path)
-    pen = Pen(backend)
-    for n in range(20):
-        pen.write(value=n)
-    copy = str(tmp_path / "copy.db")
-    shutil.copy(path, copy)
-    Path(copy + "-wal").write_bytes(frames_of(path) + bytes(zeros))
-    backend.close()
-    assert len(seqs_of(copy)) == 20
+    with written(path) as copy:
+        Path(copy + "-wal").write_bytes(frames_of(path) + bytes(zeros))
+        assert len(seqs_of(copy)) == 20
 
 
 def test_a_commit_finds_its_room_in_the_wal(path: str) -> None:

@@ -6,7 +6,6 @@ import itertools
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psycopg
@@ -20,6 +19,7 @@ from perdure.storage.port import Sent
 from perdure.storage.postgres import schema, statements
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing.pen import Pen, a_run
+from tests.engine.working import wait_until
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server
 from tests.postgres.test_faults import schema_of
@@ -190,6 +190,11 @@ def _write(
         problems.append(error)
 
 
+def is_waited_for(server: Server, table: str) -> bool:
+    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+    return bool(server.sql(waiting, table))
+
+
 def test_a_look_that_an_update_waited_for_is_made_again(
     server: Server, url: str, backend: PostgresBackend
 ) -> None:
@@ -202,9 +207,7 @@ def test_a_look_that_an_update_waited_for_is_made_again(
     with psycopg.connect(server.url()) as update:
         update.execute(f"LOCK TABLE {name}.refs")
         look.start()
-        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
-        while not server.sql(waiting, f"{name}.refs"):
-            time.sleep(0.01)
+        wait_until(lambda: is_waited_for(server, f"{name}.refs"))
         update.execute(f"LOCK TABLE {name}.runs")  # the look has read it, and waits for the other
     look.join(60)
     assert found == [[]]
@@ -223,9 +226,7 @@ def test_an_update_gives_way_to_who_waits_for_it(
     with psycopg.connect(server.url()) as reader:
         reader.execute(f"SELECT count(*) FROM {name}.runs")
         update.start()
-        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
-        while not server.sql(waiting, f"{name}.runs"):
-            time.sleep(0.01)
+        wait_until(lambda: is_waited_for(server, f"{name}.runs"))
         reader.execute(f"SELECT count(*) FROM {name}.agents")  # which the update has
     update.join(60)
     (newer,) = opened

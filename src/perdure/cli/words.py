@@ -21,8 +21,9 @@ from perdure.cli.plain import INT_BITS_MAX
 Part = str | tuple[str, str] | Text
 
 PLAIN_WIDTH = 100_000
-REMOVED = "removed by retention"
 """Of output that is no terminal: nothing is cut or wrapped there."""
+
+REMOVED = "removed by retention"
 
 STATUS_STYLES = {
     "running": "cyan", "pending": "cyan", "waiting": "yellow", "needs_attention": "bold red",

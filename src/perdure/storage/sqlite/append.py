@@ -26,16 +26,12 @@ from perdure.storage.sqlite.rows import (
     place,
     run,
 )  # fmt: skip
-from perdure.storage.sqlite.statements import statements
 
 Heads = Mapping[int, tuple[int, bytes]]
 """By agent number, seq and header of the last commit that the connection itself brought in: the log
 has it, and nobody can put another one there (I3)."""
 
 NO_HEADS: Heads = {}
-
-CLAIM_HEAD, ADD_COMMIT = (statements()[name] for name in ("claim_head", "add_commit"))
-"""What each commit executes."""
 
 
 def append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads = NO_HEADS) -> Outcome:
@@ -78,7 +74,7 @@ def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Ou
     if item.expected is not None:
         wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
         if item.holder is None:
-            db.execute(CLAIM_HEAD, wanted)
+            do(db, "claim_head", wanted)
         else:
             do(db, "claim_free_head", (*wanted, item.holder))
         if not db.changes():
@@ -103,7 +99,7 @@ def _take_place(db: apsw.Connection, item: Append, at: int, head: tuple[int, byt
             before = found[0][0] if found else b""
         if chain.commit_id(before) != item.prev:
             return False
-    db.execute(ADD_COMMIT, (at, item.header, item.payload))
+    do(db, "add_commit", (at, item.header, item.payload))
     return bool(db.changes())
 
 

@@ -95,8 +95,7 @@ class Files(Struct):
                     raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
                 self.wal_size = status.st_size
             path = self.path
-            status = os.stat(path)
-            if (status.st_dev, status.st_ino) != self.database:
+            if _identity(path) != self.database:
                 raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
         except FileNotFoundError:
             raise ReplacedError(f"{os.path.basename(path)} was deleted") from None

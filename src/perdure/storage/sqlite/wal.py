@@ -10,18 +10,23 @@ from contextlib import suppress
 
 import apsw
 
-from perdure.storage.sqlite.frames import FRAME_HEADER_SIZE
+from perdure.storage.sqlite.frames import FRAME_HEADER_SIZE, WAL_HEADER_SIZE
 
 COPIED_AT_ONCE = 1 << 20
 
 FRAME_SIZE = FRAME_HEADER_SIZE + 4096
 
 ROOM_MIN = 32 * 1024
-"""Bytes behind the last frame, about, that shall be there when a commit is written."""
+"""Bytes behind the last frame that shall be there already when a commit is written."""
 
 _ZEROS = bytes(120 * 1024)
 """What it is made longer by: SQLite's file layer takes less than 128 KB at once. Longer stretches
 save little more, and whoever pays for one waits longer."""
+
+
+def room_needed(pages: int) -> int:
+    """How long the file shall be before the next commit, with so many pages in it, in bytes."""
+    return WAL_HEADER_SIZE + pages * FRAME_SIZE + ROOM_MIN
 
 
 def make_room(path: str, vfs: str | None) -> None:

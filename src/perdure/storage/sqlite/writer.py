@@ -24,13 +24,7 @@ from perdure.storage.sqlite.faults import ReplacedError, translate
 from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.upgrade import see_as_it_is, upgrade
-from perdure.storage.sqlite.wal import (
-    FRAME_SIZE,
-    ROOM_MIN,
-    make_room,
-    sync_wal,
-    write_wal_again,
-)
+from perdure.storage.sqlite.wal import make_room, room_needed, sync_wal, write_wal_again
 
 T = TypeVar("T")
 
@@ -57,7 +51,6 @@ class Writer:
         self._path = path
         self._clock = clock
         self._durability = durability
-        self._always = durability == "sync"
         self._vfs = vfs
         self._checked = checked
         self._unsynced = 0
@@ -108,7 +101,7 @@ class Writer:
 
     def _after_commit(self, _: apsw.Connection, __: str, pages: int) -> int:
         self._housekeeper.wal_grew(pages)
-        self._room_needed = pages * FRAME_SIZE + ROOM_MIN
+        self._room_needed = room_needed(pages)
         return apsw.SQLITE_OK
 
     def check(self) -> None:
@@ -152,10 +145,8 @@ class Writer:
             return [outcome for item in batch for outcome in self.append([item])]
 
     def _transact(self, batch: Sequence[Append]) -> list[Outcome]:
-        connection = self._connection
-        if connection is None or self._suspect or self._final is not None:
-            connection = self.ready()
-        durable = self._always or self._choose_durability(connection, batch)
+        connection = self.ready()
+        durable = self._choose_durability(connection, batch)
         if not durable and not self._marked:
             self._mark_unsynced(connection)
         execute = self._cursor.execute  # one that is kept: making one costs as much as beginning
@@ -172,17 +163,12 @@ class Writer:
             raise
         self._files.check()
         self._note(batch, outcomes)
-        if not self._always:
-            self._flush(durable)
-        return outcomes
-
-    def _flush(self, durable: bool) -> None:
-        """Behind a commit at "group" or "os"."""
         if durable:
             self._unsynced = 0
             self._housekeeper.flushed()
         elif self._durability == "group":
             self._housekeeper.flush_later()
+        return outcomes
 
     def _note(self, batch: Sequence[Append], outcomes: Sequence[Outcome]) -> None:
         if len(self._heads) > HEADS_KEPT:
@@ -201,8 +187,10 @@ class Writer:
 
     def _choose_durability(self, connection: apsw.Connection, batch: Sequence[Append]) -> bool:
         self._unsynced += len(batch)
-        full = any(item.sync for item in batch) or (
-            self._durability == "group" and self._unsynced >= GROUP_COMMITS
+        full = (
+            self._durability == "sync"
+            or any(item.sync for item in batch)
+            or (self._durability == "group" and self._unsynced >= GROUP_COMMITS)
         )
         if full != self._full:
             connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
