@@ -224,15 +224,18 @@ class Committer:
         last = self._backend.read(proposal.no, 0, 2**40, newest_first=True, limit=1)
         target = f"agent {proposal.draft.agent!r}"
         tail = chain.tail_of(last[0].header, target) if last else START
-        self._tails[proposal.log] = tail
+        self._remember(proposal.log, tail)
         return tail
+
+    def _remember(self, log: tuple[str, int], tail: Tail) -> None:
+        if len(self._tails) >= TAILS_KEPT and log not in self._tails:
+            self._tails.clear()
+        self._tails[log] = tail
 
     def _settle(self, proposal: Proposal, outcome: Outcome) -> bool:
         """Note an outcome; False where the proposal must be linked and tried again."""
         if isinstance(outcome, Appended):
-            self._tails[proposal.log] = proposal.end
-            if len(self._tails) > TAILS_KEPT:
-                self._tails.clear()
+            self._remember(proposal.log, proposal.end)
             proposal.landed(outcome.no)
             return True
         self._tails.pop(proposal.log, None)
