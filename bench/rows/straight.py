@@ -26,6 +26,7 @@ from bench.workplace import Message, Ticket, open_ticket
 from perdure.core.envelope import open_envelope
 from perdure.model import Commit
 from perdure.storage.sqlite.connection import connect
+from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.wal import make_room, room_needed
 
 STRAIGHT = "straight line"
@@ -97,9 +98,8 @@ def writing(path: Path) -> Iterator[Callable[..., None]]:
     """What writes commits behind the last one of a store's first agent: each is durable when it
     returns, in files that are still those, with room made for the next ones."""
     database = connect(str(path), synchronous="FULL", create=False)
-    files = [str(path), f"{path}-wal"]
-    identities = [os.stat(file).st_ino for file in files]
-    size = needed = 0
+    files = Files.of(str(path))
+    needed = 0
 
     def committed(_: apsw.Connection, __: str, pages: int) -> int:
         nonlocal needed
@@ -107,9 +107,8 @@ def writing(path: Path) -> Iterator[Callable[..., None]]:
         return apsw.SQLITE_OK
 
     def commit(seq: int, header: bytes, payload: bytes, *more: tuple[str, Sequence[Any]]) -> None:
-        nonlocal size
         database.execute("BEGIN IMMEDIATE")
-        if size < needed:
+        if files.wal_size < needed:
             make_room(str(path), None)
         database.execute(CLAIM, (seq, seq - 1))
         if not database.changes():
@@ -118,10 +117,7 @@ def writing(path: Path) -> Iterator[Callable[..., None]]:
         for statement, values in more:
             database.execute(statement, values)
         database.execute("COMMIT")
-        found = [os.stat(file) for file in files]
-        if [status.st_ino for status in found] != identities:
-            raise AssertionError("the files were exchanged")
-        size = found[1].st_size
+        files.check()
 
     database.set_wal_hook(committed)
     yield commit

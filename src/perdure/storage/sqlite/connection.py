@@ -18,10 +18,9 @@ from urllib.parse import quote
 
 import apsw
 import apsw.sqlite_extra
-from msgspec import Struct
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
-from perdure.storage.sqlite.faults import RESTORE, ReplacedError, translate
+from perdure.storage.sqlite.faults import RESTORE, translate
 from perdure.storage.sqlite.frames import Frame, Frames
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.upgrade import see_as_new
@@ -61,49 +60,6 @@ def checksum_vfs() -> str:
                 ) from error
             apsw.set_default_vfs(default)  # other users of apsw in this process keep theirs
     return "cksmvfs"
-
-
-class Files(Struct):
-    """The identity of the files that an open connection works on.
-
-    wal_size: the WAL's length in bytes when it was checked last; 0: it was not yet.
-    """
-
-    path: str
-    wal_path: str
-    database: tuple[int, int]
-    wal: tuple[int, int] | None
-    wal_size: int = 0
-
-    @classmethod
-    def of(cls, path: str) -> Files:
-        """Of a file that is open now; one that may only be looked at has no WAL."""
-        wal = path + "-wal"
-        return cls(path, wal, _identity(path), _identity(wal) if os.path.exists(wal) else None)
-
-    def check(self) -> None:
-        """I1: what was written to a file that is no longer at its path is not durable.
-
-        Raises:
-            ReplacedError: another program deleted or replaced a file.
-        """
-        path = self.wal_path
-        try:
-            if self.wal is not None:
-                status = os.stat(path)
-                if (status.st_dev, status.st_ino) != self.wal:
-                    raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
-                self.wal_size = status.st_size
-            path = self.path
-            if _identity(path) != self.database:
-                raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
-        except FileNotFoundError:
-            raise ReplacedError(f"{os.path.basename(path)} was deleted") from None
-
-
-def _identity(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
 
 
 def connect(

@@ -18,9 +18,10 @@ from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.append import append, landed
-from perdure.storage.sqlite.connection import UNSYNCED, Files, check_wal, connect
+from perdure.storage.sqlite.connection import UNSYNCED, check_wal, connect
 from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import ReplacedError, translate
+from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.upgrade import see_as_it_is, upgrade

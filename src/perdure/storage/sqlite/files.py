@@ -1,0 +1,113 @@
+"""Whether the files that an open connection works on are still those at their paths.
+
+It is asked at every commit, so it must not ask for times. Since Linux 6.13 a file of which somebody
+has seen the time of its last change gets a new one at the next write, in a finer grain
+(https://docs.kernel.org/filesystems/multigrain-ts.html): a change of the file system with each
+commit. `os.stat` asks for times, `statx` for what it is told to; Python has no `os.statx` yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.storage.sqlite.faults import ReplacedError
+
+Identity = tuple[int, int, int]
+"""Of a file: the major and minor number of its device, its inode."""
+
+Look = tuple[Identity, int]
+"""A file's identity, its length in bytes."""
+
+
+class _Statx(ctypes.Structure):
+    """As https://man7.org/linux/man-pages/man2/statx.2.html and <linux/stat.h> have it."""
+
+    _fields_ = (
+        ("mask", ctypes.c_uint32), ("until_inode", ctypes.c_byte * 28),
+        ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64), ("until_device", ctypes.c_byte * 88),
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("rest", ctypes.c_byte * 112),
+    )  # fmt: skip
+
+
+_AT_FDCWD = -100
+_INODE_AND_SIZE = 0x100 | 0x200
+
+
+def look_with_times(path: str) -> Look:
+    """Where nothing else can be had.
+
+    Raises:
+        OSError: the file cannot be looked at.
+    """
+    status = os.stat(path)
+    device = status.st_dev
+    return (os.major(device), os.minor(device), status.st_ino), status.st_size
+
+
+def _look_without_times() -> Callable[[str], Look]:
+    statx: Any = ctypes.CDLL(None, use_errno=True).statx
+
+    def look(path: str) -> Look:
+        found = _Statx()
+        if statx(_AT_FDCWD, os.fsencode(path), 0, _INODE_AND_SIZE, ctypes.byref(found)):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+        return (found.major, found.minor, found.inode), found.size
+
+    return look
+
+
+def choose_look() -> Callable[[str], Look]:
+    """What looks at a file. The C library or a container's filter may not have `statx`."""
+    with suppress(AttributeError, OSError):
+        look = _look_without_times()
+        look("/")
+        return look
+    return look_with_times
+
+
+look = choose_look()
+"""Raises OSError."""
+
+
+class Files(Struct):
+    """The identity of the files that an open connection works on.
+
+    wal_size: the WAL's length in bytes when it was checked last; 0: it was not yet.
+    """
+
+    path: str
+    wal_path: str
+    database: Identity
+    wal: Identity | None
+    wal_size: int = 0
+
+    @classmethod
+    def of(cls, path: str) -> Files:
+        """Of a file that is open now; one that may only be looked at has no WAL."""
+        wal = path + "-wal"
+        return cls(path, wal, look(path)[0], look(wal)[0] if os.path.exists(wal) else None)
+
+    def check(self) -> None:
+        """I1: what was written to a file that is no longer at its path is not durable.
+
+        Raises:
+            ReplacedError: another program deleted or replaced a file.
+        """
+        path = self.wal_path
+        try:
+            if self.wal is not None:
+                found, self.wal_size = look(path)
+                if found != self.wal:
+                    raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+            path = self.path
+            if look(path)[0] != self.database:
+                raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+        except FileNotFoundError:
+            raise ReplacedError(f"{os.path.basename(path)} was deleted") from None
