@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
+from perdure.errors import Unstorable
 from tests.integrations.langgraph.checkpoints import config, id_of, put, values_of
 from tests.integrations.langgraph.conftest import Place
 
@@ -15,7 +16,7 @@ def change(values: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     """A next step's values: fresh lists of mostly the same objects, as LangGraph makes them."""
     after = dict(values)
     messages = list(after.get("messages", []))
-    kind = chance.randrange(8)
+    kind = chance.randrange(9)
     fresh = HumanMessage("m" * chance.randrange(200), id=str(chance.random()))
     where = chance.randrange(len(messages) + 1)
     if kind <= 2:
@@ -30,6 +31,8 @@ def change(values: dict[str, Any], chance: random.Random) -> dict[str, Any]:
         messages[-1].content = f"changed in place {chance.random()}"
     elif kind == 7:
         messages = messages[where:]
+    elif kind == 8 and messages:
+        chance.choice(messages[-4:]).additional_kwargs[f"k{chance.randrange(3)}"] = chance.random()
     after["messages"] = messages
     if chance.random() < 0.3:
         after[f"channel {chance.randrange(3)}"] = chance.choice(
@@ -62,6 +65,9 @@ def test_whatever_is_put_comes_back(place: Place, seed: int) -> None:
             if parent != latest or chance.random() < 0.3:  # as an invocation begins
                 values = values_of(saver, config("t", parent))
         values = change(values, chance)
+        if chance.random() < 0.1:  # refused as a whole, when other channels were gone over
+            with pytest.raises(Unstorable, match="odd"):
+                put(saver, {**values, "odd": object()}, config("t", parent), step + 1)
         at = put(saver, values, config("t", parent), step + 1)
         latest = id_of(at)
         live = {latest: values}

@@ -35,13 +35,13 @@ def noted(number: int) -> dict[str, Any]:
 
 
 def advance(
-    state: Plain, sources: changes.Sources, items: list[Any], version: int
+    state: Plain, sources: changes.Sources, items: list[Any], version: int, *, own: bool = False
 ) -> tuple[Plain, changes.Sources]:
     """What a checkpoint with these items leads to; its delta leads there as well."""
     given = {"channel_values": {"items": items}, "channel_versions": {"items": version}}
     before = copy.deepcopy(state)
-    delta, made, fresh = changes.advance(CODER, state, sources, given)
-    assert same(state, before), "what was stored is not touched"
+    delta, made, fresh = changes.advance(CODER, state, sources, given, own=own)
+    assert own or same(state, before), "what was stored is not touched"
     reached = before
     for op in copy.deepcopy(delta):
         reached = ops.apply(reached, op)
@@ -84,15 +84,37 @@ def test_states_that_share_what_is_remembered(make: Any, seed: int) -> None:
         last = items[-1] if items else None
         if isinstance(last, BaseMessage) and chance.random() < 0.3 and is_late(last, known):
             last.additional_kwargs["seen"] = chance.random()
-        made, fresh = advance(state, sources, items, version)
+        kept = [(one, copy.deepcopy(one[0])) for one in known]
+        own = chance.random() < 0.5
+        if own:  # of no use any more
+            del kept[number]
+        made, fresh = advance(state, sources, items, version, own=own)
         assert same(made[changes.VALUES]["items"], CODER.encode(items))
-        known = [*known[-KEPT:], (made, fresh, items)]
+        assert all(same(one[0], before) for one, before in kept), "what is others' was touched"
+        known = [*(one for one, _ in kept[-KEPT:]), (made, fresh, items)]
 
 
 def test_equal_is_not_the_same() -> None:
     state, sources = advance(changes.nothing(), {}, [1, 2, 3], 1)
     state, _ = advance(state, sources, [True, 2.0, 3], 2)
     assert [type(one) for one in state[changes.VALUES]["items"]] == [bool, float, int]
+
+
+def test_what_is_changed_inside_of_a_late_message_is_found() -> None:
+    message: Any = HumanMessage("word", id="1", mood="calm")
+    items: list[Any] = [message, spoken(2)]
+    state, sources = advance(changes.nothing(), {}, items, 1)
+    for version, change in enumerate((
+        lambda: setattr(message, "mood", "cross"),
+        lambda: message.additional_kwargs.update(seen=True),
+        lambda: message.additional_kwargs.update(seen=False),
+        lambda: message.additional_kwargs.clear(),
+        lambda: setattr(message, "name", "Ann"),
+    ), 2):  # fmt: skip
+        change()
+        items = list(items)
+        state, sources = advance(state, sources, items, version)
+        assert same(state[changes.VALUES]["items"], CODER.encode(items))
 
 
 def test_two_that_go_on_from_one() -> None:

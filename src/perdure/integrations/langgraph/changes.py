@@ -7,7 +7,7 @@ remember which objects the stored values came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, compress, islice, repeat
 from itertools import count as count_up
 from operator import attrgetter, is_, is_not, ne
@@ -31,8 +31,9 @@ REPLACED = 16
 """So many items that are other objects than before are compared one by one; of more, all from the
 first on."""
 
-RECENT = 256
-"""Items at a list's end that are glanced at each time; of those before them as many, in turn."""
+RECENT = 64
+"""Items at a list's end that are glanced at each time; of those before them as many, in turn.
+Each is a few lines of memory that no cache has any more after the last commit."""
 
 
 class Source:
@@ -53,12 +54,16 @@ class Source:
         self._count = len(self._items)
         self._messages, self._fixed = _sorts(self._items) if self._items else (True, True)
         self._looks = self._look(self._items)
+        self._last = self._wholes(self._items)
         self._turn = 0
 
     def _look(self, items: list[Any]) -> list[Any]:
         if self._fixed:  # nobody changes these in place
             return items
         return list(map(_content if self._messages else _glance, items))
+
+    def _wholes(self, items: list[Any]) -> list[tuple[Any, ...] | None]:
+        return list(map(_whole, items[-TAIL:])) if self._messages else []
 
     def unchanged(self, items: list[Any]) -> tuple[int, list[int]]:
         """How many items at the front are the same, and the indexes of those among them that are
@@ -75,7 +80,7 @@ class Source:
                 count, replaced = replaced[0], []
         if self._fixed:
             return count, replaced
-        doubtful = {*replaced, *range(max(0, count - TAIL), count)}
+        doubtful = {*replaced, *self._doubtful_at_end(items, count)}
         recent = max(0, count - RECENT)
         for start, stop in ((recent, count), (self._turn, min(recent, self._turn + RECENT))):
             now, then = self._look(items[start:stop]), self._looks[start:stop]
@@ -83,6 +88,15 @@ class Source:
             if any(map(differs, now, then)):
                 doubtful.update(compress(range(start, stop), map(differs, now, then)))
         return count, sorted(doubtful)
+
+    def _doubtful_at_end(self, items: list[Any], count: int) -> Iterator[int]:
+        """Of the last of the items at the front, those that may look otherwise inside."""
+        known_from = self._count - len(self._last)
+        for index in range(max(0, count - TAIL), count):
+            then = self._last[index - known_from] if index >= known_from else None
+            now = _whole(items[index]) if then is not None else None
+            if now is None or then is None or _differ(now, then):
+                yield index
 
     def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
         """For a list of which the first `count` items are ours."""
@@ -103,6 +117,7 @@ class Source:
         made._items += items[count:]
         if not self._fixed:
             made._looks += made._look(items[count:])
+        made._last = made._wholes(items)
         made._turn = self._turn + RECENT if self._turn + RECENT < count - RECENT else 0
         return made
 
@@ -116,6 +131,15 @@ class Source:
             (index, look) for index, look in zip(doubtful, looks, strict=True)
             if items[index] is not known[index] or (not self._fixed and differs(look, then[index]))
         ]  # fmt: skip
+
+
+def _whole(item: Any) -> tuple[Any, ...] | None:
+    """All that a message consists of; None where some of it can be changed in place."""
+    if item.__pydantic_extra__:
+        return None
+    parts = tuple(item.__dict__.values())
+    # An empty list or dict is no doubt: filled in place, it is one.
+    return None if any(part and type(part) not in _FIXED for part in parts) else parts
 
 
 _FIXED = frozenset({type(None), bool, int, float, str, bytes})
@@ -152,12 +176,15 @@ def sources_of(values: Mapping[str, Any]) -> Sources:
 
 
 def advance(
-    coder: Coder, old: Plain, sources: Sources, checkpoint: Mapping[str, Any]
+    coder: Coder, old: Plain, sources: Sources, checkpoint: Mapping[str, Any], *, own: bool = False
 ) -> tuple[list[Op], Plain, Sources]:
     """What leads from a stored state to that of a checkpoint.
 
     Args:
-        old: the stored state; not touched, and shared by what is returned.
+        old: the stored state; not touched. What is returned shares values with it, but no list of
+            a channel.
+        own: `old` is of no use to anybody any more, also where this raises: its lists of channels
+            are changed in place. To copy thousands of items takes longer than to store a new one.
         sources: of the objects that it came from, for the channels where they are known.
 
     Raises:
@@ -166,7 +193,7 @@ def advance(
     ops: list[Op] = []
     given_versions = checkpoint.get("channel_versions") or {}
     fresh: Sources = {}
-    values = dict(old[VALUES])
+    values = dict(old[VALUES]) if own else _with_own_lists(old[VALUES])
     given = checkpoint["channel_values"]
     for channel in old[VALUES]:
         if channel not in given:
@@ -189,9 +216,7 @@ def advance(
             values[channel] = coder.encode(value, (channel,))
             ops.append(Set(path, values[channel]))
         elif source is not None and type(value) is list and type(values[channel]) is list:
-            values[channel], fresh[channel] = _advance_list(
-                coder, values[channel], source, value, path, ops
-            )
+            fresh[channel] = _advance_list(coder, values[channel], source, value, path, ops)
             continue
         else:
             plain = coder.encode(value, (channel,))
@@ -204,11 +229,17 @@ def advance(
     return ops, {VALUES: values, VERSIONS: versions, SEEN: seen}, fresh
 
 
+def _with_own_lists(values: Mapping[str, Plain]) -> dict[str, Plain]:
+    return {
+        channel: list(value) if type(value) is list else value for channel, value in values.items()
+    }  # fmt: skip
+
+
 def _advance_list(
-    coder: Coder, old: list[Plain], source: Source, items: list[Any], path: Path, ops: list[Op]
-) -> tuple[list[Plain], Source]:
+    coder: Coder, made: list[Plain], source: Source, items: list[Any], path: Path, ops: list[Op]
+) -> Source:
+    """Make the stored list what the items are."""
     front, doubtful = source.unchanged(items)
-    made = old[:front]
     for index in doubtful:
         plain = coder.encode(items[index], (*path[1:], index))
         if change := diff(made[index], plain, (*path, index)):
@@ -217,10 +248,10 @@ def _advance_list(
     tail = [
         coder.encode(items[index], (*path[1:], index)) for index in range(front, len(items))
     ]  # fmt: skip
-    for op in diff(old[front:], tail, path):
+    for op in diff(made[front:], tail, path):
         ops.append(_shifted(op, path, front))
-    made += tail
-    return made, source.extended(items, front, doubtful)
+    made[front:] = tail
+    return source.extended(items, front, doubtful)
 
 
 def _shifted(op: Op, path: Path, by: int) -> Op:

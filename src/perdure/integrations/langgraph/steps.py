@@ -20,7 +20,8 @@ Step = tuple[Sequence[Op], Plain, Cause, list[dict[str, Any]]]
 
 
 def of_checkpoint(coder: Coder, put: Put, place: Place, number: int) -> tuple[Step, Sources]:
-    """A checkpoint that is put for the n-th time, and the objects that its state came from.
+    """A checkpoint that is put for the n-th time, and the objects that its state came from. The
+    line that it makes longer is used up by this.
 
     Raises:
         Unstorable: a value cannot be stored; names its path.
@@ -30,7 +31,7 @@ def of_checkpoint(coder: Coder, put: Put, place: Place, number: int) -> tuple[St
         delta, state, sources = changes.begin(coder, put.checkpoint)
     else:
         delta, state, sources = changes.advance(
-            coder, base.held.state, base.sources, put.checkpoint
+            coder, base.held.state, base.sources, put.checkpoint, own=not place.new
         )
     key = names.checkpoint_key(put.namespace, put.id, number)
     kind = "fork" if place.new else "save"

@@ -230,7 +230,6 @@ class Thread:
                     return
             except Conflict:  # somebody was faster: decide anew
                 self._views[0].forget()
-                self._lines.pop(place.branch, None)
             except NotFound:
                 self.forget()
         raise self.too_busy()
@@ -328,13 +327,12 @@ class Thread:
         if not tip.pure:  # who looks for the writes takes the first child on the parent's line
             return False
         place = Place(tip.branch, False, line, late=steps.late(tips, put.id), parent=tip.at)
-        step, sources = steps.of_checkpoint(coder, put, place, 1)
         mine = self.queue.take(put.namespace, put.parent)
         if not mine:  # somebody else was faster
             return False
-        delta, state, cause, records = step
-        records += steps.records_of(tip, mine)
         try:
+            (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, 1)
+            records += steps.records_of(tip, mine)
             held = view.log.append(
                 line.held, delta, state, cause, branch=tip.branch, records=records
             )
@@ -351,11 +349,15 @@ class Thread:
         return True
 
     def _commit_at(self, coder: Coder, put: Put, view: View, place: Place, number: int = 1) -> None:
-        (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, number)
-        held = view.log.begin(place.after) if place.base is None else place.base.held
-        held = view.log.append(
-            held, delta, state, cause, branch=place.branch, new=place.new, records=records
-        )
+        try:
+            (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, number)
+            held = view.log.begin(place.after) if place.base is None else place.base.held
+            held = view.log.append(
+                held, delta, state, cause, branch=place.branch, new=place.new, records=records
+            )
+        except BaseException:
+            self._lines.pop(place.branch, None)  # what it was made of is used up
+            raise
         self._saved(view, put, place, number, held, sources)
 
     def _saved(
@@ -403,7 +405,6 @@ class Thread:
             self._commit_at(coder, put, view, place, number)
         except Conflict:
             view.forget()
-            self._lines.pop(place.branch, None)
             return False
         return True
 
