@@ -64,6 +64,26 @@ def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
 
 
 def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Outcome:
+    if item.key is None or item.no is None:
+        return _append_new(db, item, clock, heads)
+    no, key = item.no, item.key[0]
+    # Taken before anything else: it is its own look whether somebody used it before.
+    do(db, "take_key", (no, key, item.seq, item.key[1]))
+    if not db.changes():
+        ((seq, asked),) = run(db, "find_key", (no, key))
+        return Refused("key", seq=seq, asked=asked)
+    try:
+        outcome = _append_new(db, item, clock, heads)
+    except apsw.ConstraintError:
+        do(db, "put_back_key", (no, key))
+        raise
+    if isinstance(outcome, Refused):
+        do(db, "put_back_key", (no, key))
+    return outcome
+
+
+def _append_new(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Outcome:
+    """One whose key, where it has one, was not used before."""
     refused = _refusal(db, item)
     if refused:
         return refused
@@ -126,8 +146,6 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         if found and not (found[0][3] and found[0][2] < item.incarnation):
             return Refused("exists")
         return None if item.seq == 1 else Refused("stale")  # behind one that did not get in
-    if item.key is not None and (used := run(db, "find_key", (item.no, item.key[0]))):
-        return Refused("key", seq=used[0][0], asked=used[0][1])
     taken = item.checkpoint.name if item.checkpoint else None
     if item.expected is None:
         taken = item.branch
@@ -190,8 +208,8 @@ def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
 
 
 def _append_extras(db: apsw.Connection, item: Append, no: int, at: int, clock: Clock) -> None:
-    if item.key is not None:
-        do(db, "add_key", (no, item.key[0], item.seq, item.key[1]))
+    if item.key is not None and item.no is None:
+        do(db, "take_key", (no, item.key[0], item.seq, item.key[1]))
     if item.snapshot is not None:
         for leaf in item.snapshot.leaves.items():
             do(db, "add_leaf", leaf)

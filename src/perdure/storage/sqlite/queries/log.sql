@@ -48,8 +48,12 @@ INSERT INTO refs (agent_no, name, kind, seq, checkpoint) VALUES (?, ?, 'checkpoi
 -- name: drop_branch
 UPDATE refs SET deleted = 1 WHERE agent_no = ? AND name = ? AND held IS NULL;
 
--- name: add_key
-INSERT INTO keys (agent_no, key, seq, asked) VALUES (?, ?, ?, ?);
+-- name: take_key
+INSERT INTO keys (agent_no, key, seq, asked) VALUES (?, ?, ?, ?)
+ON CONFLICT (agent_no, key) DO NOTHING;
+
+-- name: put_back_key
+DELETE FROM keys WHERE agent_no = ? AND key = ?;
 
 -- name: find_key
 SELECT seq, asked FROM keys WHERE agent_no = ? AND key = ?;
