@@ -85,7 +85,7 @@ def test_where_there_is_no_statx_a_look_asks_for_all(
     def missing(*_: Any, **__: Any) -> None:
         raise why
 
-    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.setattr(ctypes, "PyDLL", missing)
     assert choose_look() is look_with_times
     monkeypatch.setattr(files, "look", look_with_times)
     backend = SqliteBackend(path)

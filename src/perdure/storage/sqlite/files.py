@@ -51,7 +51,8 @@ def look_with_times(path: str) -> Look:
 
 
 def _look_without_times() -> Callable[[str], Look]:
-    statx: Any = ctypes.CDLL(None, use_errno=True).statx
+    # PyDLL: to let other threads run meanwhile costs more than the call, which waits for no disk.
+    statx: Any = ctypes.PyDLL(None, use_errno=True).statx
 
     def look(path: str) -> Look:
         found = _Statx()
