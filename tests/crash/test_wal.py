@@ -130,11 +130,11 @@ def test_a_commit_that_finds_no_room_ahead_makes_its_own(path: str) -> None:
     """A disk that has room for a commit, and not for what is written ahead of it: no commit is
     refused for that."""
     files = FaultyFiles()
-    refused = 0
+    refused = used = 0
 
     def nearly_full(operation: Operation, name: str, end: int) -> None:
         nonlocal refused
-        if name.endswith("-wal") and end > os.path.getsize(name) + 100_000:
+        if name.endswith("-wal") and end > used + 40_000:
             refused += 1
             raise apsw.FullError("database or disk is full")
 
@@ -142,9 +142,10 @@ def test_a_commit_that_finds_no_room_ahead_makes_its_own(path: str) -> None:
     pen = Pen(backend)
     files.fault = nearly_full
     for n in range(20):
+        used = len(frames_of(path))
         pen.write(value=n)
-    assert refused
-    assert os.path.getsize(path + "-wal") == len(frames_of(path))
+    assert refused > 10
+    assert os.path.getsize(path + "-wal") <= used + 40_000
     files.fault = no_fault
     backend.close()
     assert len(seqs_of(path)) == 20

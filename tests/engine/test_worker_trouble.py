@@ -359,6 +359,23 @@ def test_a_worker_ends_when_its_store_is_closed(place: Place) -> None:
         events.wait_for("stopped")
 
 
+def test_a_store_that_closes_while_a_worker_looks_is_no_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that the store was unavailable, and to open it again, of one that was closed."""
+    looking = perdure.Worker._look
+    store = perdure.open(tmp_path / "store.db")
+
+    def look(self: perdure.Worker) -> float:
+        store.close()
+        return looking(self)
+
+    monkeypatch.setattr(perdure.Worker, "_look", look)
+    events: list[perdure.WorkerEvent] = []
+    perdure.Worker(store, [doubling], on_event=events.append).run(signals=False)
+    assert [event.kind for event in events] == ["ready", "stopped"]
+
+
 def test_a_worker_on_a_follower_waits_until_it_is_promoted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,9 +95,9 @@ MUTATIONS = (
     ),
     Mutation(
         "nobody looks whether the WAL is still ours",
-        _SQLITE + "connection.py",
-        "if self.wal is not None:\n                status",
-        "if False:\n                status",
+        _SQLITE + "files.py",
+        "            if self.wal is not None:\n",
+        "            if False:\n",
         ("tests/crash/test_sqlite_files.py", "-k", "deleted_wal or drops_our_locks"),
     ),
     Mutation(
@@ -108,10 +108,24 @@ MUTATIONS = (
         ("tests/crash/test_wal.py",),
     ),
     Mutation(
+        "a key that a refused commit took is not given back",
+        _SQLITE + "append.py",
+        '    if isinstance(outcome, Refused):\n        do(db, "put_back_key"',
+        '    if False:\n        do(db, "put_back_key"',
+        ("tests/contract",),
+    ),
+    Mutation(
+        "a fork of a thread goes on with the lists of what it was forked from",
+        "src/perdure/integrations/langgraph/steps.py",
+        "own=not place.new",
+        "own=True",
+        ("tests/integrations/langgraph/test_random_threads.py",),
+    ),
+    Mutation(
         "room in the WAL is made over its last frame",
         _SQLITE + "wal.py",
-        "wal.xWrite(_ZEROS, wal.xFileSize())",
-        "wal.xWrite(_ZEROS, max(wal.xFileSize() - 5000, 32))",
+        "end = wal.xFileSize()",
+        "end = max(wal.xFileSize() - 5000, 32)",
         ("tests/crash/test_wal.py",),
     ),
     Mutation(

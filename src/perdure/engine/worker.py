@@ -168,7 +168,7 @@ class Worker:
                             served = True
                         wait_s = self._look()
                     except StoreUnavailable as error:
-                        if not back_s:
+                        if not back_s and not self._context.closed:  # else it just ends
                             self._say(WorkerEvent("unavailable", words=str(error)))
                         back_s = wait_s = min(back_s * 2 or DEATH_S, UNAVAILABLE_MAX_S)
                     else:

@@ -19,9 +19,12 @@ FRAME_SIZE = FRAME_HEADER_SIZE + 4096
 ROOM_MIN = 32 * 1024
 """Bytes behind the last frame that shall be there already when a commit is written."""
 
-_ZEROS = bytes(120 * 1024)
-"""What it is made longer by: SQLite's file layer takes less than 128 KB at once. Longer stretches
-save little more, and whoever pays for one waits longer."""
+ROOM = 120 * 1024
+"""What it is made longer by, in bytes. More saves little, and whoever pays for it waits longer."""
+
+_ZEROS = bytes(4096)
+"""Written one by one: what is written at once, Linux may keep in one piece, and then counts all of
+it as written at each commit that changes a part."""
 
 
 def room_needed(pages: int) -> int:
@@ -45,7 +48,9 @@ def make_room(path: str, vfs: str | None) -> None:
     with suppress(apsw.Error):
         wal = apsw.VFSFile(vfs or "unix", path + "-wal", flags)
         try:
-            wal.xWrite(_ZEROS, wal.xFileSize())
+            end = wal.xFileSize()
+            for at in range(end, end + ROOM, len(_ZEROS)):
+                wal.xWrite(_ZEROS, at)
         finally:
             wal.xClose()
 
