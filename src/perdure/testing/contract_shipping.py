@@ -82,7 +82,8 @@ class ShippingContract(Contract):
         fork, _ = pen.make("fork")
         new, _ = Pen(backend, "new").make()
         whole = replace(Pen(backend, "whole").make()[0], then=[pen.make()[0]])
-        for item in (pen.make()[0], fork, new, whole):
+        keyed, _ = pen.make(key=("k", b"asked"))
+        for item in (pen.make()[0], keyed, fork, new, whole):
             (outcome,) = backend.append([item])
             assert isinstance(outcome, ClosedError), outcome
             assert outcome.outcome == "not_done"
@@ -94,7 +95,7 @@ class ShippingContract(Contract):
         assert _picture(backend, pen) == picture
         backend.heartbeat("one", 1000)
         backend.stand(replace(FOLLOWS, closed=False))
-        pen.write()
+        pen.write(key=("k", b"asked"))
         assert isinstance(backend.lease(pen.number(), "main", "one"), Lease)
 
     def test_i4_an_agent_that_moved_takes_no_commits(self, backend: Backend, pen: Pen) -> None:
