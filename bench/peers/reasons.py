@@ -107,7 +107,10 @@ WHY: dict[tuple[str, str], str] = {
     ("written", "Restate"): (
         "its log has records; SQLite's, which ours is, has the whole of each page of 4 kB"
     ),
-    ("written", ""): "it writes a row; ours writes a row, and moves the branch's head",
+    ("written", ""): (
+        "it writes a row; ours writes a row, moves the branch's head, and makes room in its WAL "
+        "ahead, which is written twice until that is 4 MB long"
+    ),
     ("resume", "SQLiteSession"): "it reads rows; ours proves hashes and validates a typed state",
     ("resume", "eventsourcing"): "it reads rows; ours proves hashes and validates a typed state",
     ("resume", ""): _OPENING,
