@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,23 +13,25 @@ import pytest
 import perdure
 from perdure.errors import Conflict, NotFound, PerdureError, StoreUnavailable
 from perdure.storage.looks import Head
+from perdure.storage.port import Ref
 from tests.state.test_async_trouble import add, run
 
 MANY = 20
 
 
 class Looking:
-    """A backend whose looks at heads stop where a test wants them to."""
+    """A backend whose looks at heads stop where a test wants them to; none is at hand."""
 
     def __init__(self, store: perdure.AsyncStore) -> None:
         self.context = store._store._context
-        self.backend = self.context.backend
+        self.backend: Any = self.context.backend
         self.gate = threading.Event()
         self.gate.set()
         self.under_way = threading.Event()
         self.batches: list[int] = []
         self.problem: BaseException | None = None
         self.only: int | None = None
+        self.context.heads._at_hand = None
         self.context.heads._many = self.look
 
     def look(self, places: Sequence[tuple[int, str]]) -> Sequence[Head]:
@@ -42,7 +45,7 @@ class Looking:
     def answer(self, no: int, name: str) -> Head:
         if no == self.only and isinstance(self.problem, PerdureError):
             return self.problem
-        ref = self.backend.ref(no, name)
+        ref: Ref | None = self.backend.ref(no, name)
         assert ref is not None
         return ref.seq
 
@@ -179,3 +182,50 @@ def test_who_waits_for_a_look_that_never_begins_hears_that_the_store_is_closed(p
         assert looking.batches == []
 
     run(place, main)
+
+
+def test_a_head_at_hand_needs_no_thread(tmp_path):
+    async def main(store):
+        (agent,), other = await opened(store, 1), await store.agent("a0")
+        looking = Looking(store)
+        looking.context.heads._at_hand = looking.backend.ref_at_hand
+        for _ in range(MANY):
+            await edit(agent)
+            await edit(other)
+        assert looking.batches == []
+        async with perdure.open_async(place.url) as elsewhere:
+            await edit(await elsewhere.agent("a0"))
+        async with agent.edit("what another connection wrote is seen") as draft:
+            assert draft["n"] == 2 * MANY + 2
+        assert looking.batches == []
+
+    place = SimpleNamespace(url=f"sqlite:///{tmp_path}/a.db")
+    run(place, main)
+
+
+def test_a_loop_waits_for_nobody_who_writes(tmp_path):
+    """The connection that has the head at hand was busy, and the whole loop stood still."""
+
+    async def main(store):
+        (agent,) = await opened(store, 1)
+        looking = Looking(store)
+        looking.context.heads._at_hand = looking.backend.ref_at_hand
+        busy, gate = threading.Event(), threading.Event()
+
+        def write() -> None:
+            with looking.backend._writer.lock:
+                busy.set()
+                assert gate.wait(60)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        assert busy.wait(60)
+        task = asyncio.create_task(edit(agent))
+        await looking.begun()  # on a thread, while this loop goes on
+        gate.set()
+        await task
+        writing.join()
+        assert looking.batches == [1]
+        assert agent.state["n"] == 2
+
+    run(SimpleNamespace(url=f"sqlite:///{tmp_path}/a.db"), main)

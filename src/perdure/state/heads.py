@@ -3,6 +3,9 @@
 Each edit begins with a look at its branch's head. One by one, each costs a hop to a thread and
 back, and where the store is far away a round trip. So while one look is under way others queue, as
 commits do at the committer, and the next look is for all of them.
+
+A local store mostly needs no thread: whose connection wrote last, and is free at this moment, has
+the answer in memory. Two changes of threads take five times as long as asking it.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from collections.abc import Callable, Sequence
 from perdure.errors import PerdureError
 from perdure.state.waiting import Threads, Wait, bell, closed
 from perdure.storage.looks import Head
-from perdure.storage.port import Backend
+from perdure.storage.port import Backend, Ref
 
 _Many = Callable[[Sequence[tuple[int, str]]], Sequence[Head]]
+_AtHand = Callable[[int, str], tuple[Ref | None] | None]
 
 
 class _Ask:
@@ -35,6 +39,7 @@ class Heads:
     def __init__(self, backend: Backend, threads: Threads) -> None:
         self._backend = backend
         self._many: _Many | None = getattr(backend, "heads", None)
+        self._at_hand: _AtHand | None = getattr(backend, "ref_at_hand", None)
         self._threads = threads
         self._lock = threading.Lock()
         self._queue: list[_Ask] = []
@@ -46,6 +51,8 @@ class Heads:
         Raises:
             PerdureError: as `Backend.ref`, or the store is closed.
         """
+        if self._at_hand is not None and (found := self._at_hand(no, branch)) is not None:
+            return _head_of(found[0])
         ask = _Ask((no, branch))
         with self._lock:
             self._queue.append(ask)
@@ -89,10 +96,9 @@ class Heads:
 
     def _look_at(self, no: int, branch: str) -> Head:
         try:
-            ref = self._backend.ref(no, branch)
+            return _head_of(self._backend.ref(no, branch))
         except PerdureError as error:  # its own
             return error
-        return 0 if ref is None or ref.deleted else ref.seq
 
     def _refuse(self) -> None:
         """The threads ended before one of them could look."""
@@ -100,3 +106,7 @@ class Heads:
             for ask in asks:
                 ask.answer = closed()
                 ask.wait.done()
+
+
+def _head_of(ref: Ref | None) -> int:
+    return 0 if ref is None or ref.deleted else ref.seq

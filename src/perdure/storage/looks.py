@@ -88,6 +88,14 @@ class Heads(Protocol):
         ...
 
 
+class AtHand(Protocol):
+    """What a local backend may have beside `Backend`: for who must not wait, as an event loop."""
+
+    def ref_at_hand(self, no: int, name: str) -> tuple[Ref | None] | None:
+        """As `Backend.ref`, in a tuple; None: not without waiting for somebody else's work."""
+        ...
+
+
 class Reads(Protocol):
     """The part of `Backend` that the log of one agent is read by."""
 

@@ -144,20 +144,26 @@ class SqliteBackend:
         return [AgentInfo(name, no, incarnation, False, seq) for no, name, incarnation, seq in rows]
 
     def ref(self, no: int, name: str) -> Ref | None:
+        # Asked before every edit, mostly by who wrote last.
+        if (found := self.ref_at_hand(no, name)) is not None:
+            return found[0]
+        with self._reading() as db:
+            return find_ref(db, no, name)
+
+    def ref_at_hand(self, no: int, name: str) -> tuple[Ref | None] | None:
+        """As `AtHand.ref_at_hand`: from the connection that writes, if it is free. It has the pages
+        in memory, where any other would have to read and check them anew."""
         writer = self._writer
         writer.check()
-        # Asked before every edit, mostly by who wrote last: the connection that did has the pages
-        # in memory, where any other would have to read and check them anew.
         if writer.lock.acquire(blocking=False):
             try:
                 if (at_rest := writer.at_rest) is not None:
-                    return find_ref(at_rest, no, name)
+                    return (find_ref(at_rest, no, name),)
             except apsw.Error:
                 pass  # one that only reads asks again, and says what is wrong
             finally:
                 writer.lock.release()
-        with self._reading() as db:
-            return find_ref(db, no, name)
+        return None
 
     def refs(self, no: int) -> list[Ref]:
         with self._reading() as db:
