@@ -122,6 +122,13 @@ MUTATIONS = (
         ("tests/integrations/langgraph/test_random_threads.py",),
     ),
     Mutation(
+        "messages that say themselves when they are equal are taken for the same",
+        "src/perdure/integrations/langgraph/changes.py",
+        "usual = messages and all(kind.__eq__ is _USUALLY for kind in kinds)",
+        "usual = messages",
+        ("tests/integrations/langgraph/test_sources.py",),
+    ),
+    Mutation(
         "room in the WAL is made over its last frame",
         _SQLITE + "wal.py",
         "end = wal.xFileSize()",

@@ -35,13 +35,13 @@ def noted(number: int) -> dict[str, Any]:
 
 
 def advance(
-    state: Plain, sources: changes.Sources, items: list[Any], version: int, *, own: bool = False
+    state: Plain, sources: changes.Sources, items: list[Any], version: int, **how: bool
 ) -> tuple[Plain, changes.Sources]:
     """What a checkpoint with these items leads to; its delta leads there as well."""
     given = {"channel_values": {"items": items}, "channel_versions": {"items": version}}
     before = copy.deepcopy(state)
-    delta, made, fresh = changes.advance(CODER, state, sources, given, own=own)
-    assert own or same(state, before), "what was stored is not touched"
+    delta, made, fresh = changes.advance(CODER, state, sources, given, **how)
+    assert how.get("own") or same(state, before), "what was stored is not touched"
     reached = before
     for op in copy.deepcopy(delta):
         reached = ops.apply(reached, op)
@@ -98,6 +98,78 @@ def test_equal_is_not_the_same() -> None:
     state, sources = advance(changes.nothing(), {}, [1, 2, 3], 1)
     state, _ = advance(state, sources, [True, 2.0, 3], 2)
     assert [type(one) for one in state[changes.VALUES]["items"]] == [bool, float, int]
+
+
+def flagged(number: int, flag: Any) -> BaseMessage:
+    return AIMessage(f"word {number}", id=str(number), additional_kwargs={"flag": flag})
+
+
+MANY = 4 * changes.RECENT
+
+
+@pytest.mark.parametrize("exactly", [True, False])
+def test_a_message_that_is_replaced_by_an_equal_one(exactly: bool) -> None:
+    """What a person puts is compared exactly; in the steps of a graph one is found in its turn."""
+    items = [flagged(number, 1) for number in range(MANY)]
+    state, sources = advance(changes.nothing(), {}, items, 1)
+    items = list(items)
+    items[5] = items[5].model_copy(update={"additional_kwargs": {"flag": True}})
+    items[MANY // 2] = flagged(MANY // 2, 1.0)
+    items[-3] = flagged(MANY - 3, True)
+    for version in range(2, 2 + (1 if exactly else MANY // changes.RECENT)):
+        state, sources = advance(state, sources, items, version, exactly=exactly)
+        assert state[changes.VALUES]["items"][MANY - 3]["additional_kwargs"]["flag"] is True
+        assert CODER.decode(state[changes.VALUES]["items"]) == items
+        items = [*items, flagged(MANY + version, 1)]
+    assert same(state[changes.VALUES]["items"], CODER.encode(items[:-1]))
+
+
+def test_a_message_far_back_that_is_replaced_by_another_one() -> None:
+    items = [spoken(number) for number in range(MANY)]
+    state, sources = advance(changes.nothing(), {}, items, 1)
+    items = [*items, spoken(MANY)]
+    items[MANY // 2] = spoken(MANY + 1)
+    state, _ = advance(state, sources, items, 2)
+    assert same(state[changes.VALUES]["items"], CODER.encode(items))
+
+
+class Loose(HumanMessage):
+    """Equal to every other one of its id."""
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Loose) and other.id == self.id
+
+
+class Touchy:
+    """What has no truth of its own, as an array's comparison."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("is it any, or all?")
+
+    __hash__ = object.__hash__
+
+
+def test_messages_that_are_equal_in_a_way_of_their_own_are_compared_by_identity() -> None:
+    coder = Coder(BUILT_IN.with_types([Loose]))
+    items: list[Any] = [Loose(content=f"word {number}", id=str(number)) for number in range(MANY)]
+    given = {"channel_values": {"items": items}, "channel_versions": {"items": 1}}
+    _, state, sources = changes.begin(coder, given)
+    items = list(items)
+    items[MANY // 2] = Loose(content="another", id=items[MANY // 2].id)
+    given = {"channel_values": {"items": items}, "channel_versions": {"items": 2}}
+    _, state, _ = changes.advance(coder, state, sources, given)
+    assert same(state[changes.VALUES]["items"], coder.encode(items))
+
+
+def test_messages_that_cannot_be_compared_are_compared_by_identity() -> None:
+    messages: list[Any] = [spoken(number) for number in range(MANY)]
+    middle = MANY // 2
+    messages[middle].additional_kwargs["array"] = Touchy()
+    source = changes.Source(messages)
+    messages = list(messages)
+    messages[middle] = spoken(middle)
+    messages[middle].additional_kwargs["array"] = Touchy()
+    assert source.unchanged(messages) == (MANY, [middle])
 
 
 def test_what_is_changed_inside_of_a_late_message_is_found() -> None:

@@ -44,6 +44,11 @@ class Source:
     of dicts; of the last few items, everything is looked at. Looking at all of a long list would
     cost more than storing what is new.
 
+    To compare thousands of messages by identity took as long as their commit's sync. So a list that
+    equals what it was before, its last items anew, is taken for the same: one comparison in C, that
+    looks into no item which is the same object. What it may miss, one that was replaced by one that
+    is equal to it (1 for True), is found like what changed in place.
+
     What a list grows by is added to what is remembered of it: the one before knows how many of the
     items there are its own. Copying thousands of them each time took as long as the commit.
     """
@@ -52,7 +57,7 @@ class Source:
         self.value = value
         self._items: list[Any] = list(value) if type(value) is list else []
         self._count = len(self._items)
-        self._messages, self._fixed = _sorts(self._items) if self._items else (True, True)
+        self._messages, self._fixed, self._usual = _sorts(self._items)
         self._looks = self._look(self._items)
         self._last = self._wholes(self._items)
         self._turn = 0
@@ -65,14 +70,18 @@ class Source:
     def _wholes(self, items: list[Any]) -> list[tuple[Any, ...] | None]:
         return list(map(_whole, items[-TAIL:])) if self._messages else []
 
-    def unchanged(self, items: list[Any]) -> tuple[int, list[int]]:
+    def unchanged(self, items: list[Any], *, exactly: bool = False) -> tuple[int, list[int]]:
         """How many items at the front are the same, and the indexes of those among them that are
-        to be looked at: replaced by others, or maybe changed in place."""
+        to be looked at: replaced by others, or maybe changed in place.
+
+        Args:
+            exactly: replaced by equal ones, too.
+        """
         count = min(len(items), self._count)
         replaced: list[int] = []
         known = self._items if len(self._items) == self._count else self._items[: self._count]
         # By identity, here and below: 1 equals True and 1.0, and so do messages that have them.
-        if any(map(is_not, items, known)):
+        if (exactly or not self._grew(items)) and any(map(is_not, items, known)):
             found = compress(count_up(), map(is_not, items, known))
             replaced = list(islice(found, REPLACED + 1))
             if len(replaced) > REPLACED or (replaced and replaced[-1] == count - 1):
@@ -87,7 +96,25 @@ class Source:
             differs = is_not if self._messages else _differ
             if any(map(differs, now, then)):
                 doubtful.update(compress(range(start, stop), map(differs, now, then)))
+            if self._usual and any(map(is_not, items[start:stop], known[start:stop])):
+                others = map(is_not, items[start:stop], known[start:stop])
+                doubtful.update(compress(range(start, stop), others))
         return count, sorted(doubtful)
+
+    def _grew(self, items: list[Any]) -> bool:
+        """Whether usual messages begin with those that are known, or with ones equal to them."""
+        known, count = self._items, self._count
+        if not self._usual or len(known) != count or not 0 < count <= len(items):
+            return False
+        if items[0] is not known[0] or items[count - 1] is not known[-1]:
+            return False  # many may be others: who compares all of them by value never ends
+        known += items[count:]  # lists are compared item by item only where they are of one length
+        try:
+            return known == items
+        except Exception:  # of a value inside a message that cannot be compared
+            return False
+        finally:
+            del known[count:]
 
     def _doubtful_at_end(self, items: list[Any], count: int) -> Iterator[int]:
         """Of the last of the items at the front, those that may look otherwise inside."""
@@ -100,12 +127,13 @@ class Source:
 
     def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
         """For a list of which the first `count` items are ours."""
-        messages, fixed = _sorts(items[count:])
+        messages, fixed, usual = _sorts(items[count:])
         if (self._messages and not messages) or (self._fixed and not fixed):
             return Source(items)
         made = Source.__new__(Source)
         made.value, made._count = items, len(items)
         made._messages, made._fixed = self._messages, self._fixed
+        made._usual = self._usual and usual
         made._items, made._looks = self._items, self._looks
         fresh = self._other(items, doubtful)
         if fresh or count < len(self._items):  # others know these: they keep what they know
@@ -143,12 +171,16 @@ def _whole(item: Any) -> tuple[Any, ...] | None:
 
 
 _FIXED = frozenset({type(None), bool, int, float, str, bytes})
+_USUALLY: Any = BaseMessage.__eq__
 
 
-def _sorts(items: list[Any]) -> tuple[bool, bool]:
-    """Whether all are messages, and whether all are values that nobody changes in place."""
+def _sorts(items: list[Any]) -> tuple[bool, bool, bool]:
+    """Whether all are messages, whether all are values that nobody changes in place, and whether
+    all are messages that are compared as LangChain's are."""
     kinds = set(map(type, items))  # few: thousands of messages are asked about by their classes
-    return all(issubclass(kind, BaseMessage) for kind in kinds), kinds <= _FIXED
+    messages = all(issubclass(kind, BaseMessage) for kind in kinds)
+    usual = messages and all(kind.__eq__ is _USUALLY for kind in kinds)
+    return messages, kinds <= _FIXED, usual
 
 
 def _glance(item: Any) -> tuple[Any, ...]:
@@ -176,8 +208,9 @@ def sources_of(values: Mapping[str, Any]) -> Sources:
 
 
 def advance(
-    coder: Coder, old: Plain, sources: Sources, checkpoint: Mapping[str, Any], *, own: bool = False
-) -> tuple[list[Op], Plain, Sources]:
+    coder: Coder, old: Plain, sources: Sources, checkpoint: Mapping[str, Any], *,
+    own: bool = False, exactly: bool = False,
+) -> tuple[list[Op], Plain, Sources]:  # fmt: skip
     """What leads from a stored state to that of a checkpoint.
 
     Args:
@@ -186,6 +219,7 @@ def advance(
         own: `old` is of no use to anybody any more, also where this raises: its lists of channels
             are changed in place. To copy thousands of items takes longer than to store a new one.
         sources: of the objects that it came from, for the channels where they are known.
+        exactly: see `Source.unchanged`.
 
     Raises:
         Unstorable: a value cannot be stored; names its path.
@@ -216,7 +250,8 @@ def advance(
             values[channel] = coder.encode(value, (channel,))
             ops.append(Set(path, values[channel]))
         elif source is not None and type(value) is list and type(values[channel]) is list:
-            fresh[channel] = _advance_list(coder, values[channel], source, value, path, ops)
+            found = source.unchanged(value, exactly=exactly)
+            fresh[channel] = _advance_list(coder, values[channel], source, value, found, path, ops)
             continue
         else:
             plain = coder.encode(value, (channel,))
@@ -236,10 +271,11 @@ def _with_own_lists(values: Mapping[str, Plain]) -> dict[str, Plain]:
 
 
 def _advance_list(
-    coder: Coder, made: list[Plain], source: Source, items: list[Any], path: Path, ops: list[Op]
-) -> Source:
-    """Make the stored list what the items are."""
-    front, doubtful = source.unchanged(items)
+    coder: Coder, made: list[Plain], source: Source, items: list[Any],
+    found: tuple[int, list[int]], path: Path, ops: list[Op],
+) -> Source:  # fmt: skip
+    """Make the stored list what the items are, of which so much was found unchanged."""
+    front, doubtful = found
     for index in doubtful:
         plain = coder.encode(items[index], (*path[1:], index))
         if change := diff(made[index], plain, (*path, index)):

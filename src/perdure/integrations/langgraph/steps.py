@@ -16,6 +16,9 @@ from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import WRITES, Tip
 from perdure.model import Cause
 
+STEP = "loop"
+"""The source of checkpoints that a graph makes by itself; others come from people."""
+
 Step = tuple[Sequence[Op], Plain, Cause, list[dict[str, Any]]]
 
 
@@ -31,8 +34,9 @@ def of_checkpoint(coder: Coder, put: Put, place: Place, number: int) -> tuple[St
         delta, state, sources = changes.begin(coder, put.checkpoint)
     else:
         delta, state, sources = changes.advance(
-            coder, base.held.state, base.sources, put.checkpoint, own=not place.new
-        )
+            coder, base.held.state, base.sources, put.checkpoint, own=not place.new,
+            exactly=put.metadata.get("source") != STEP,
+        )  # fmt: skip
     key = names.checkpoint_key(put.namespace, put.id, number)
     kind = "fork" if place.new else "save"
     record = pack(put.rest, put.metadata, place.parent or put.parent, place.late, delta)
