@@ -348,7 +348,7 @@ class _Move:
         calls: dict[tuple[str, str], list[tuple[WriteKey, Any]]] = {}
         for key, (_, _, value) in zip(keys, pending, strict=True):
             calls.setdefault((key.task, key.path), []).append((key, value))
-        config = cast(RunnableConfig, names.config_of(self._name, address.namespace, address.id))
+        config = names.config_of(self._name, address.namespace, address.id)
         for (task, path), writes in calls.items():
             if standing and self._has(standing, task, writes):
                 continue

@@ -134,16 +134,18 @@ def text_of(value: Any, name: str) -> str:
         ValueError: it is empty, or no text.
     """
     text = str(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"the config's {name} is no text: a lone surrogate in it") from None
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"the config's {name} is no text: a lone surrogate in it") from None
     if not text:
         raise ValueError(f"an empty {name}")
     return text
 
 
-def config_of(thread_id: str, namespace: str, checkpoint_id: str) -> dict[str, Any]:
+def config_of(thread_id: str, namespace: str, checkpoint_id: str) -> Any:
+    """A LangGraph config (`RunnableConfig`) that names a checkpoint."""
     return {
         "configurable": {
             "thread_id": thread_id,
