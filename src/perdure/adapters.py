@@ -12,6 +12,8 @@ from perdure.state.purging import COPIED as COPIED
 from perdure.state.trimming import THREAD as THREAD
 from perdure.state.trimming import Stays as Stays
 from perdure.state.trimming import Trimmed as Trimmed
+from perdure.state.waiting import Wait as Wait
+from perdure.state.waiting import bell as bell
 from perdure.storage.retention import COPIES as COPIES
 from perdure.store import Store
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -220,13 +221,12 @@ def test_snapshots_come_along_with_such_commits(place: Place) -> None:
 def test_who_calls_one_after_the_other_never_waits(
     saver: PerdureSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr(Request, "wait", lambda self, seconds: waits.append(seconds))
+    waits = Clockless(monkeypatch)
     at = put(saver, {"n": 0})
     for version in range(1, 5):
         saver.put_writes(at, [("out", version)], "task")
         at = put(saver, {"n": version}, at, version + 1)
-    assert waits == []
+    assert waits.rounds == 0
 
 
 class Clockless:
@@ -235,7 +235,14 @@ class Clockless:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rounds = 0
         self.meanwhile: dict[int, Callable[[], None]] = {}
-        monkeypatch.setattr(Request, "wait", lambda request, seconds: self.wait())
+        rounds = Queue.rounds
+
+        def waited(queue: Queue, request: Request) -> Iterator[None]:
+            for _ in rounds(queue, request):
+                self.wait()
+            return iter(())
+
+        monkeypatch.setattr(Queue, "rounds", waited)
 
     def wait(self) -> None:
         self.rounds += 1
@@ -263,17 +270,17 @@ def checkpoint_came(queue: Queue, parent: str, namespace: str = "") -> None:
 def test_patience_begins_with_an_overlap_and_ends_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, queue = Clockless(monkeypatch), Queue()
     request = asked(queue, "x")
-    queue.wait(request)
+    queue.rounds(request)
     checkpoint_came(queue, "y")
-    queue.wait(request)
+    queue.rounds(request)
     assert waits.rounds == 0
     queue.note_checkpoint("", "x")  # theirs; and it is being written for three rounds
     waits.meanwhile = {3: lambda: queue.checkpoint_done("")}
-    queue.wait(request)
+    queue.rounds(request)
     assert waits.rounds == 3
     queue.close(request)
     checkpoint_came(queue, "x")  # on the same thread: it could not have been in time
-    queue.wait(asked(queue, "z"))
+    queue.rounds(asked(queue, "z"))
     assert waits.rounds == 3
 
 
@@ -288,12 +295,12 @@ def test_writes_wait_on_while_checkpoints_before_theirs_get_in(
     for number in range(1, 10):
         waits.meanwhile[number] = lambda: checkpoint_came(queue, "earlier")
     waits.meanwhile[10] = lambda: mine.settle(None)
-    queue.wait(mine)
+    queue.rounds(mine)
     assert waits.rounds == 10
     other = asked(queue, "y")
     for number in range(11, 30):  # those of subgraphs are none that theirs come behind
         waits.meanwhile[number] = lambda: checkpoint_came(queue, "earlier", "subgraph:1")
-    queue.wait(other)
+    queue.rounds(other)
     assert waits.rounds == 11
 
 
@@ -307,7 +314,7 @@ def test_a_checkpoint_that_comes_just_too_late_is_waited_for_the_next_time(
         """Its writes, and then, on another thread, its checkpoint; how long they waited."""
         before = waits.rounds
         request = asked(queue, name)
-        queue.wait(request)
+        queue.rounds(request)
         queue.close(request)
         elsewhere(lambda: checkpoint_came(queue, name))
         return waits.rounds - before
@@ -333,36 +340,130 @@ def test_of_many_parallel_tasks_the_writes_do_not_wait(monkeypatch: pytest.Monke
     waits, queue = Clockless(monkeypatch), Queue()
     queue._pays = True
     found = [asked(queue, "x") for _ in range(queued.TOGETHER_MAX + 1)]
-    queue.wait(found[-1])
+    queue.rounds(found[-1])
     assert waits.rounds == 0
     assert len(queue.take("", "x")) == len(found)
 
 
-def test_coroutines_leave_threads_for_the_checkpoints() -> None:
-    """The store has few threads for them. Were all of them held by writes that wait, the
-    checkpoints that these wait for would find none."""
-    shared = queued.Shared()
-    held = threading.Barrier(queued.SHARED_WAITING_MAX + 1)
-    waiting: list[bool] = []
+def in_loop(place: Place, main: Callable[[PerdureSaver], Awaitable[None]]) -> None:
+    async def opened() -> None:
+        await main(place.open())
 
-    def wait() -> None:
-        waiting.append(shared.may_wait())
-        held.wait(20)
-        held.wait(20)
+    asyncio.run(opened())
 
-    calls = [
-        threading.Thread(target=shared.call, args=(wait,)) for _ in range(held.parties - 1)
-    ]  # fmt: skip
-    for call in calls:
-        call.start()
-    held.wait(20)
-    shared.call(lambda: waiting.append(shared.may_wait()))
-    held.wait(20)
-    for call in calls:
-        call.join()
-    shared.call(lambda: waiting.append(shared.may_wait()))
-    assert waiting == [*[True] * (held.parties - 1), False, True]
-    assert shared.may_wait()
+
+def writing(saver: PerdureSaver, at: RunnableConfig, value: Any) -> asyncio.Task[None]:
+    return asyncio.create_task(saver.aput_writes(at, [("out", value)], "task"))
+
+
+async def queued_up(saver: PerdureSaver, thread: str) -> None:
+    while not saver._thread(thread).queue._waiting:
+        await asyncio.sleep(0.001)
+
+
+def test_coroutines_that_wait_leave_the_threads_to_the_checkpoints(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has eight threads. Were they held by writes that wait, the checkpoints that these
+    wait for would find none."""
+    monkeypatch.setattr(queued, "PATIENCE_S", 60)
+    ids = [f"t{number}" for number in range(20)]
+
+    async def main(saver: PerdureSaver) -> None:
+        roots = [put(saver, {"n": 0}, config(id)) for id in ids]
+        for id in ids:
+            saver._thread(id).queue._pays = True
+        tasks = [writing(saver, at, id) for id, at in zip(ids, roots, strict=True)]
+        await queued_up(saver, ids[-1])
+        sizes = batches_of(saver)
+        for at in reversed(roots):
+            await asyncio.wait_for(saver.aput(at, checkpoint({"n": 1}, 2), {}, {}), 60)
+        await asyncio.gather(*tasks)
+        assert sum(sizes) == len(ids), "each checkpoint took its writes along"
+        for id, at in zip(ids, roots, strict=True):
+            found = await saver.aget_tuple(at)
+            assert found is not None and found.pending_writes == [("task", "out", id)]
+
+    in_loop(place, main)
+
+
+def test_a_coroutine_whose_checkpoint_does_not_come_writes_by_itself(place: Place) -> None:
+    async def main(saver: PerdureSaver) -> None:
+        at = put(saver, {"n": 0})
+        saver._thread("t").queue._pays = True
+        await saver.aput_writes(at, [("out", 1)], "task")
+        assert get(place.open(), at).pending_writes == [("task", "out", 1)]
+
+    in_loop(place, main)
+
+
+def test_writes_that_are_cancelled_while_they_wait_are_not_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queued, "PATIENCE_S", 60)
+
+    async def main(saver: PerdureSaver) -> None:
+        at = put(saver, {"n": 0})
+        saver._thread("t").queue._pays = True
+        task = writing(saver, at, 1)
+        await queued_up(saver, "t")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await saver.aput(at, checkpoint({"n": 1}, 2), {}, {})
+        assert get(saver, at).pending_writes == []
+        queue = saver._thread("t").queue
+        assert (queue._waiting, queue._open) == ([], [])
+
+    in_loop(place, main)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_writes_that_are_cancelled_in_a_commit_are_done_before_the_cancellation_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Where that commit fails they are taken back: nobody else waits for them."""
+    monkeypatch.setattr(queued, "PATIENCE_S", 0.05)
+    begun, gate = threading.Event(), threading.Event()
+
+    async def main(saver: PerdureSaver) -> None:
+        at = put(saver, {"n": 0})
+        saver._thread("t").queue._pays = True
+        backend = saver._logs.context.backend
+        append = backend.append
+
+        def slowly(batch: Any) -> Any:
+            begun.set()
+            assert gate.wait(60)
+            if fails:
+                raise MemoryError
+            return append(batch)
+
+        task = writing(saver, at, 1)
+        await queued_up(saver, "t")
+        backend.append = slowly  # type: ignore[method-assign]
+        child = asyncio.create_task(saver.aput(at, checkpoint({"n": 1}, 2), {}, {}))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.1)
+        assert not task.done()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        if fails:
+            with pytest.raises(MemoryError):
+                await child
+            backend.append = append  # type: ignore[method-assign]
+            assert saver._thread("t").queue._waiting == []
+            put(saver, {"n": 1}, at, 2)
+        else:
+            await child
+        found = [("task", "out", 1)] if not fails else []
+        assert get(saver, at).pending_writes == found
+
+    in_loop(place, main)
 
 
 # -- small records -----------------------------------------------------------------------------

@@ -5,15 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec
+from collections.abc import Callable, Iterator, Sequence
 
 from perdure.integrations.langgraph.view import Write
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-P = ParamSpec("P")
 
 PATIENCE_S = 0.020
 """How long writes wait for the checkpoint that follows them, where one may come along: four times
@@ -30,13 +24,10 @@ MISSED_MAX = 16
 
 TOGETHER_MAX = 4
 """Of so many tasks of one step the writes wait for each other; more of them are in no hurry to
-end together, and each holds a thread."""
+end together, and each may hold a thread."""
 
 CLOSED_KEPT = 16
 """Writes that were under way until now."""
-
-SHARED_WAITING_MAX = 3
-"""So many wait on threads that they share with the checkpoints they wait for; the store has 8."""
 
 
 class Request:
@@ -45,9 +36,10 @@ class Request:
     Attributes:
         patient: they may wait for the checkpoint behind.
         near: a checkpoint of their namespace came while they waited.
+        wake: what to call, on any thread, once it is settled.
     """
 
-    __slots__ = ("_gate", "done", "error", "id", "namespace", "near", "patient", "write")
+    __slots__ = ("done", "error", "id", "namespace", "near", "patient", "wake", "write")
 
     def __init__(
         self, namespace: str, checkpoint_id: str, write: Write, *, patient: bool = True
@@ -59,16 +51,15 @@ class Request:
         self.near = False
         self.done = False
         self.error: BaseException | None = None
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self.wake: Callable[[], None] = _nobody
 
     def settle(self, error: BaseException | None) -> None:
         self.done, self.error = True, error
-        self._gate.release()
+        self.wake()
 
-    def wait(self, seconds: float) -> None:
-        """Return when it is settled, or the time is over."""
-        self._gate.acquire(timeout=seconds)
+
+def _nobody() -> None:
+    """Waits for it."""
 
 
 class Queue:
@@ -101,13 +92,14 @@ class Queue:
             self._waiting.append(request)
             self._open.append(request)
 
-    def wait(self, request: Request) -> None:
-        """Give the checkpoint behind the chance to take them along."""
+    def rounds(self, request: Request) -> Iterator[None]:
+        """As often as who brought writes is to wait, for `PATIENCE_S` or until they are settled:
+        the checkpoint behind may take them along."""
         if not (self._pays and request.patient) or self._are_many(request):
             return
         for _ in range(ROUNDS_MAX):
             request.near = False
-            request.wait(PATIENCE_S)
+            yield
             if request.done:
                 self._in_vain = 0
                 return
@@ -117,8 +109,18 @@ class Queue:
         self._in_vain += 1
 
     def _are_many(self, request: Request) -> bool:
-        alike = [one for one in self._waiting if _is_for(one, request.namespace, request.id)]
-        return len(alike) > TOGETHER_MAX
+        if len(self._waiting) <= TOGETHER_MAX:
+            return False
+        mine = request.namespace, request.id
+        return sum((one.namespace, one.id) == mine for one in self._waiting) > TOGETHER_MAX
+
+    def withdraw(self, request: Request) -> bool:
+        """Take writes back; False: nobody can any more, as they are in a commit, or refused."""
+        with self._mutex:
+            if request not in self._waiting:
+                return False
+            self._waiting.remove(request)
+            return True
 
     def close(self, request: Request) -> None:
         """Its caller goes away."""
@@ -159,44 +161,21 @@ class Queue:
             self._under_way.remove(namespace)
 
     def holds(self, namespace: str, checkpoint_id: str | None) -> bool:
-        return any(_is_for(one, namespace, checkpoint_id) for one in self._waiting)
+        waiting = self._waiting
+        return any(one.id == checkpoint_id and one.namespace == namespace for one in waiting)
 
     def take(self, namespace: str, checkpoint_id: str | None) -> list[Request]:
         """What is queued for a checkpoint, out of the queue."""
         with self._mutex:
-            mine = [one for one in self._waiting if _is_for(one, namespace, checkpoint_id)]
-            if mine:
-                self._waiting = [one for one in self._waiting if one not in mine]
+            mine: list[Request] = []
+            others: list[Request] = []
+            for one in self._waiting:
+                is_mine = one.id == checkpoint_id and one.namespace == namespace
+                (mine if is_mine else others).append(one)
+            self._waiting = others
         return mine
 
     def put_back(self, requests: Sequence[Request]) -> None:
         """In front: they were refused, and are to be tried anew."""
         with self._mutex:
             self._waiting[:0] = requests
-
-
-class Shared:
-    """Threads that calls of coroutines share. If all of them held writes that wait for their
-    checkpoints, these would find none: so few may wait."""
-
-    def __init__(self) -> None:
-        self._slots = threading.Semaphore(SHARED_WAITING_MAX)
-        self._here = threading.local()
-
-    def call(self, fn: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call it on this thread, which is one of them."""
-        self._here.patient = self._slots.acquire(blocking=False)
-        try:
-            fn(*args, **kwargs)
-        finally:
-            if self._here.patient:
-                self._slots.release()
-            del self._here.patient
-
-    def may_wait(self) -> bool:
-        """Whether the call under way on this thread may; also where it is no shared one."""
-        return getattr(self._here, "patient", True)
-
-
-def _is_for(request: Request, namespace: str, checkpoint_id: str | None) -> bool:
-    return request.id == checkpoint_id and request.namespace == namespace

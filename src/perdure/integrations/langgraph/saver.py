@@ -12,11 +12,10 @@ from datetime import timedelta
 from heapq import merge
 from itertools import islice
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -38,7 +37,6 @@ from perdure.integrations.langgraph.history import delta_history
 from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
 from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store
-from perdure.integrations.langgraph.queued import Request, Shared
 from perdure.integrations.langgraph.reading import (
     checkpoint_of,
     metadata_of,
@@ -49,11 +47,12 @@ from perdure.integrations.langgraph.reading import (
 from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.removing import keep_latest, remove_runs
 from perdure.integrations.langgraph.requests import Put
+from perdure.integrations.langgraph.settling import request_of, settle, settle_in_loop
 from perdure.integrations.langgraph.thread import OnRace, Thread
 from perdure.integrations.langgraph.trimming import trim_thread
 from perdure.integrations.langgraph.values import Coder, strict
 from perdure.integrations.langgraph.versions import next_version
-from perdure.integrations.langgraph.view import Write, parent_of
+from perdure.integrations.langgraph.view import parent_of
 from perdure.model import Durability
 from perdure.store import Store
 
@@ -118,7 +117,6 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._remover = Remover(store, self._logs, keep=keep_deleted)
         self._asked = Asked()
-        self._shared = Shared()
         self._mutex = threading.Lock()
 
     @classmethod
@@ -207,12 +205,12 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         thread = self._thread(names.thread_id_of(config))
         namespace = names.namespace_of(config)
         given: Any = checkpoint
+        settings: Any = config
+        said: Any = metadata
         checkpoint_id = names.text_of(checkpoint["id"] or "", "checkpoint_id")
         rest = {name: value for name, value in given.items() if name not in _STATE}
         rest["ts"] = packed_time(rest.get("ts"))
-        stored = metadata_to_store(
-            cast(Any, config), cast(Any, metadata), keep=self._keep, secrets=self._secrets
-        )
+        stored = metadata_to_store(settings, said, keep=self._keep, secrets=self._secrets)
         put = Put(
             namespace, checkpoint_id, names.checkpoint_id_of(config), given,
             self._coder.encode_items(stored, (), "metadata"),
@@ -224,7 +222,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
                 thread.put(self._coder, put, self._on_race)
         finally:
             thread.queue.checkpoint_done(namespace)
-        return cast(RunnableConfig, names.config_of(thread.name, namespace, checkpoint_id))
+        return names.config_of(thread.name, namespace, checkpoint_id)  # type: ignore[no-any-return]
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
@@ -240,24 +238,11 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             NotFound: the thread was deleted since that checkpoint.
         """
         thread = self._thread(names.thread_id_of(config))
-        checkpoint_id = names.checkpoint_id_of(config)
-        if checkpoint_id is None:
-            raise ValueError("writes are for a checkpoint: the config has no checkpoint_id")
-        if not writes:
+        request = request_of(self._coder, config, writes, task_id, task_path)
+        if request is not None:
+            settle(thread, request)
+        else:
             self._logs.look(thread.name)
-            return
-        encoded = [
-            (
-                WRITES_IDX_MAP.get(channel, index), channel,
-                self._coder.encode(value, (channel,), "writes"),
-            )
-            for index, (channel, value) in enumerate(writes)
-        ]  # fmt: skip
-        namespace = names.namespace_of(config)
-        # No checkpoint follows an error or an interrupt, whose indexes are negative.
-        patient = encoded[0][0] >= 0 and self._shared.may_wait()
-        write = Write(str(task_id), task_path, encoded)
-        thread.settle(Request(namespace, checkpoint_id, write, patient=patient))
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -440,9 +425,12 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:  # fmt: skip
         """As `put_writes`."""
-        await self._logs.in_thread(
-            self._shared.call, self.put_writes, config, writes, task_id, task_path
-        )
+        thread = self._thread(names.thread_id_of(config))
+        request = request_of(self._coder, config, writes, task_id, task_path)
+        if request is not None:
+            await settle_in_loop(self._logs, thread, request)
+        else:
+            await self._logs.in_thread(self._logs.look, thread.name)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""

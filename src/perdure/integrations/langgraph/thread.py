@@ -411,19 +411,11 @@ class Thread:
     # -- writes ----------------------------------------------------------------------------
 
     def settle(self, request: Request) -> None:
-        """Commit writes, and those for the same checkpoint that wait; durable when this returns.
-        Takes `lock` by itself."""
-        self.queue.ask(request)
-        try:
-            self.queue.wait(request)
+        """Commit queued writes, if nobody did, and those for the same checkpoint that wait. Takes
+        `lock` by itself."""
+        with self.lock:
             if not request.done:
-                with self.lock:
-                    if not request.done:
-                        self._flush(request.namespace, request.id)
-        finally:
-            self.queue.close(request)
-        if request.error is not None:
-            raise request.error
+                self._flush(request.namespace, request.id)
 
     def _flush(self, namespace: str, checkpoint_id: str | None) -> None:
         """Commit what is queued for a checkpoint: it is durable before what depends on it."""

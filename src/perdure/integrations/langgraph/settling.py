@@ -1,0 +1,96 @@
+"""Writes of a task: encoded, and brought in, by the checkpoint behind them or by who has them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+
+from perdure.adapters import ForeignLogs, Wait, bell
+from perdure.integrations.langgraph import names, queued
+from perdure.integrations.langgraph.queued import Request
+from perdure.integrations.langgraph.thread import Thread
+from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.view import Write
+
+
+def request_of(
+    coder: Coder, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+) -> Request | None:
+    """Writes that want in; None: they are none.
+
+    Raises:
+        ValueError: the config names no checkpoint.
+        Unstorable: a value cannot be stored; names its path.
+    """
+    checkpoint_id = names.checkpoint_id_of(config)
+    if checkpoint_id is None:
+        raise ValueError("writes are for a checkpoint: the config has no checkpoint_id")
+    if not writes:
+        return None
+    encoded = [
+        (WRITES_IDX_MAP.get(channel, index), channel, coder.encode(value, (channel,), "writes"))
+        for index, (channel, value) in enumerate(writes)
+    ]
+    # No checkpoint follows an error or an interrupt, whose indexes are negative.
+    return Request(
+        names.namespace_of(config), checkpoint_id, Write(str(task_id), task_path, encoded),
+        patient=encoded[0][0] >= 0,
+    )  # fmt: skip
+
+
+def settle(thread: Thread, request: Request) -> None:
+    """Return when writes are durable.
+
+    Raises:
+        What refused them.
+    """
+    gate = threading.Lock()
+    gate.acquire()
+    request.wake = gate.release
+    thread.queue.ask(request)
+    try:
+        for _ in thread.queue.rounds(request):
+            gate.acquire(timeout=queued.PATIENCE_S)
+        if not request.done:
+            thread.settle(request)
+    finally:
+        thread.queue.close(request)
+    if request.error is not None:
+        raise request.error
+
+
+async def settle_in_loop(logs: ForeignLogs, thread: Thread, request: Request) -> None:
+    """As `settle`. While they wait they hold none of the store's few threads: the checkpoints that
+    they wait for need these."""
+    thread.queue.ask(request)
+    try:
+        for _ in thread.queue.rounds(request):
+            await _pause(request)
+        if not request.done:
+            await logs.in_thread(thread.settle, request)
+    except asyncio.CancelledError:
+        while not request.done and not thread.queue.withdraw(request):  # they are in a commit
+            with suppress(asyncio.CancelledError):
+                await _pause(request)
+        raise
+    finally:
+        thread.queue.close(request)
+    if request.error is not None:
+        raise request.error
+
+
+async def _pause(request: Request) -> None:
+    wait = Wait(bell())
+    request.wake = wait.done
+    if request.done:  # looked at behind that: who settles it does these in the other order
+        return
+    timer = asyncio.get_running_loop().call_later(queued.PATIENCE_S, wait.wake)
+    try:
+        await wait.wait(lambda: True)
+    finally:
+        timer.cancel()
