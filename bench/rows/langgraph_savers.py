@@ -166,19 +166,45 @@ class Counted(TypedDict):
 
 def chain(nodes: int, saver: BaseCheckpointSaver[Any] | None) -> Callable[..., None]:
     """A graph of so many nodes in a row, each of which counts one; what invokes it."""
+    app = _chained(nodes, lambda state: {"count": 1}, saver)
+
+    def invoke(thread: str, messages: Sequence[BaseMessage], durability: str) -> None:
+        found = app.invoke(*_call(nodes, thread, messages), **_waiting(saver, durability))
+        assert found["count"] == nodes
+
+    return invoke
+
+
+def async_chain(nodes: int, saver: BaseCheckpointSaver[Any] | None) -> Callable[..., Any]:
+    """The same of coroutines, which await nothing."""
+
+    async def node(state: Counted) -> dict[str, Any]:
+        return {"count": 1}
+
+    app = _chained(nodes, node, saver)
+
+    async def invoke(thread: str, messages: Sequence[BaseMessage], durability: str) -> None:
+        found = await app.ainvoke(*_call(nodes, thread, messages), **_waiting(saver, durability))
+        assert found["count"] == nodes
+
+    return invoke
+
+
+def _chained(nodes: int, node: Any, saver: BaseCheckpointSaver[Any] | None) -> Any:
     graph = StateGraph(Counted)
     before = START
     for number in range(nodes):
         name = f"node-{number}"
-        graph.add_node(name, lambda state: {"count": 1})
+        graph.add_node(name, node)
         graph.add_edge(before, name)
         before = name
-    app = graph.compile(checkpointer=saver)
+    return graph.compile(checkpointer=saver)
 
-    def invoke(thread: str, messages: Sequence[BaseMessage], durability: Any) -> None:
-        given: Any = {"count": 0, "messages": list(messages)}
-        more = {} if saver is None else {"durability": durability}
-        found = app.invoke(given, {**config(thread), "recursion_limit": nodes + 2}, **more)
-        assert found["count"] == nodes
 
-    return invoke
+def _call(nodes: int, thread: str, messages: Sequence[BaseMessage]) -> tuple[Any, RunnableConfig]:
+    given = {"count": 0, "messages": list(messages)}
+    return given, {**config(thread), "recursion_limit": nodes + 2}
+
+
+def _waiting(saver: BaseCheckpointSaver[Any] | None, durability: str) -> dict[str, Any]:
+    return {} if saver is None else {"durability": durability}

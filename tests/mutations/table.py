@@ -129,6 +129,20 @@ MUTATIONS = (
         ("tests/integrations/langgraph/test_sources.py",),
     ),
     Mutation(
+        "writes whose checkpoint is far behind do not wait for it",
+        "src/perdure/integrations/langgraph/queued.py",
+        "if space.coming and request.id not in space.coming:",
+        "if False:",
+        ("tests/integrations/langgraph/test_together.py",),
+    ),
+    Mutation(
+        "writes that are cancelled in a commit are given up while it goes on",
+        "src/perdure/integrations/langgraph/queued.py",
+        "return self._spaces[request.namespace].withdraw(request)",
+        "return True",
+        ("tests/integrations/langgraph/test_together.py",),
+    ),
+    Mutation(
         "room in the WAL is made over its last frame",
         _SQLITE + "wal.py",
         "end = wal.xFileSize()",

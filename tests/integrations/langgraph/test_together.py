@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, StateGraph
 
 import perdure
 from perdure.integrations.langgraph import PerdureSaver, names, queued
@@ -237,7 +239,7 @@ class Clockless:
         self.meanwhile: dict[int, Callable[[], None]] = {}
         rounds = Queue.rounds
 
-        def waited(queue: Queue, request: Request) -> Iterator[None]:
+        def waited(queue: Queue, request: Request) -> Iterator[float]:
             for _ in rounds(queue, request):
                 self.wait()
             return iter(())
@@ -263,8 +265,8 @@ def elsewhere(fn: Callable[[], None]) -> None:
 
 
 def checkpoint_came(queue: Queue, parent: str, namespace: str = "") -> None:
-    queue.note_checkpoint(namespace, parent)
-    queue.checkpoint_done(namespace)
+    with queue.coming(namespace, parent):
+        pass
 
 
 def test_patience_begins_with_an_overlap_and_ends_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,8 +276,9 @@ def test_patience_begins_with_an_overlap_and_ends_in_vain(monkeypatch: pytest.Mo
     checkpoint_came(queue, "y")
     queue.rounds(request)
     assert waits.rounds == 0
-    queue.note_checkpoint("", "x")  # theirs; and it is being written for three rounds
-    waits.meanwhile = {3: lambda: queue.checkpoint_done("")}
+    theirs = ExitStack()
+    theirs.enter_context(queue.coming("", "x"))  # and it is being written for three rounds
+    waits.meanwhile = {3: theirs.close}
     queue.rounds(request)
     assert waits.rounds == 3
     queue.close(request)
@@ -292,16 +295,85 @@ def test_writes_wait_on_while_checkpoints_before_theirs_get_in(
     waits, queue = Clockless(monkeypatch), Queue()
     mine = asked(queue, "x")
     checkpoint_came(queue, "x")
-    for number in range(1, 10):
+    for number in range(1, 5):
         waits.meanwhile[number] = lambda: checkpoint_came(queue, "earlier")
-    waits.meanwhile[10] = lambda: mine.settle(None)
+    waits.meanwhile[5] = lambda: mine.settle(None)
     queue.rounds(mine)
-    assert waits.rounds == 10
+    assert waits.rounds == 5
     other = asked(queue, "y")
-    for number in range(11, 30):  # those of subgraphs are none that theirs come behind
+    for number in range(6, 30):  # those of subgraphs are none that theirs come behind
         waits.meanwhile[number] = lambda: checkpoint_came(queue, "earlier", "subgraph:1")
     queue.rounds(other)
-    assert waits.rounds == 11
+    assert waits.rounds == 6
+
+
+def counting(steps: int, saver: PerdureSaver) -> Any:
+    """A graph that counts to `steps` in coroutines that await nothing."""
+
+    async def count(state: Counted) -> Counted:
+        return {"n": state["n"] + 1}
+
+    built: Any = StateGraph(Counted)
+    built.add_node("count", count)
+    built.add_edge(START, "count")
+    built.add_conditional_edges("count", lambda state: "count" if state["n"] < steps else END)
+    return built.compile(checkpointer=saver)
+
+
+class Counted(TypedDict):
+    n: int
+
+
+def test_writes_whose_checkpoint_is_far_behind_wait_for_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph whose nodes are coroutines that await nothing ran through all its steps before its
+    first checkpoint was in. No writes met their checkpoint; each step was two commits."""
+    monkeypatch.setattr(queued, "PATIENCE_S", 30)
+
+    async def main(saver: PerdureSaver) -> None:
+        sizes = batches_of(saver)
+        asking: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 100}
+        graph = counting(50, saver)
+        assert await graph.ainvoke({"n": 0}, asking, durability="async") == {"n": 50}
+        assert len(sizes) <= 50 + 4, "its checkpoints, and what their first writes took"
+
+    in_loop(place, main)
+
+
+def test_signs_that_it_would_pay_count_less_after_waits_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, queue = Clockless(monkeypatch), Queue()
+
+    def write(name: str) -> int:
+        """How long writes wait that are asked for while others' checkpoint wants in."""
+        before = waits.rounds
+        with queue.coming("", "of others"):
+            request = asked(queue, name)
+        queue.rounds(request)
+        queue.close(request)
+        return waits.rounds - before
+
+    assert [write(str(number)) for number in range(12)] == [1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+
+
+def test_writes_whose_checkpoint_is_being_written_do_not_begin_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """None that they could wait for comes behind it."""
+    waits, queue = Clockless(monkeypatch), Queue()
+    with queue.coming("", "x"):
+        queue.rounds(asked(queue, "x"))
+    assert waits.rounds == 0
+
+
+def test_each_round_is_longer_and_all_of_them_take_a_second_or_so() -> None:
+    queue = Queue()
+    with queue.coming("", "earlier"):
+        rounds = list(queue.rounds(asked(queue, "x")))
+    assert rounds[:3] == [0.02, 0.04, 0.08]
+    assert 1 < sum(rounds) < 1.5
 
 
 def test_a_checkpoint_that_comes_just_too_late_is_waited_for_the_next_time(
@@ -357,7 +429,7 @@ def writing(saver: PerdureSaver, at: RunnableConfig, value: Any) -> asyncio.Task
 
 
 async def queued_up(saver: PerdureSaver, thread: str) -> None:
-    while not saver._thread(thread).queue._waiting:
+    while not saver._thread(thread).queue._spaces:
         await asyncio.sleep(0.001)
 
 
@@ -412,8 +484,7 @@ def test_writes_that_are_cancelled_while_they_wait_are_not_there(
             await task
         await saver.aput(at, checkpoint({"n": 1}, 2), {}, {})
         assert get(saver, at).pending_writes == []
-        queue = saver._thread("t").queue
-        assert (queue._waiting, queue._open) == ([], [])
+        assert saver._thread("t").queue._spaces == {}, "nothing is kept of it"
 
     in_loop(place, main)
 
@@ -456,7 +527,7 @@ def test_writes_that_are_cancelled_in_a_commit_are_done_before_the_cancellation_
             with pytest.raises(MemoryError):
                 await child
             backend.append = append  # type: ignore[method-assign]
-            assert saver._thread("t").queue._waiting == []
+            assert saver._thread("t").queue._spaces == {}
             put(saver, {"n": 1}, at, 2)
         else:
             await child

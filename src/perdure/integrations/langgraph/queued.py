@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from perdure.integrations.langgraph.view import Write
 
@@ -13,14 +14,15 @@ PATIENCE_S = 0.020
 """How long writes wait for the checkpoint that follows them, where one may come along: four times
 as long as a thread of Python's may keep the others from running."""
 
-ROUNDS_MAX = 50
-"""How often they wait anew, because checkpoints before theirs get in: at most a second in all."""
+ROUNDS_MAX = 6
+"""How often they wait anew, twice as long each time, because checkpoints before theirs get in: a
+second or so in all."""
 
 MISSED_S = 0.25
 """A checkpoint that comes so soon behind its writes just missed them."""
 
 MISSED_MAX = 16
-"""So many misses are reason enough to wait again, however often that was in vain."""
+"""So many signs that it would have paid are reason enough, however often it was in vain."""
 
 TOGETHER_MAX = 4
 """Of so many tasks of one step the writes wait for each other; more of them are in no hurry to
@@ -35,11 +37,11 @@ class Request:
 
     Attributes:
         patient: they may wait for the checkpoint behind.
-        near: a checkpoint of their namespace came while they waited.
+        left: who brought them is gone.
         wake: what to call, on any thread, once it is settled.
     """
 
-    __slots__ = ("done", "error", "id", "namespace", "near", "patient", "wake", "write")
+    __slots__ = ("done", "error", "id", "left", "namespace", "patient", "wake", "write")
 
     def __init__(
         self, namespace: str, checkpoint_id: str, write: Write, *, patient: bool = True
@@ -48,8 +50,7 @@ class Request:
         self.id = checkpoint_id
         self.write = write
         self.patient = patient
-        self.near = False
-        self.done = False
+        self.done = self.left = False
         self.error: BaseException | None = None
         self.wake: Callable[[], None] = _nobody
 
@@ -62,89 +63,138 @@ def _nobody() -> None:
     """Waits for it."""
 
 
+class _Space:
+    """What is under way in one namespace.
+
+    Attributes:
+        waiting: writes in no commit yet, by the id of their checkpoint.
+        asked: how many writes have a caller that is there, by that id.
+        coming: the parents of the checkpoints that want in.
+        came: how many checkpoints wanted in.
+    """
+
+    __slots__ = ("asked", "came", "coming", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[str | None, list[Request]] = {}
+        self.asked: dict[str | None, int] = {}
+        self.coming: list[str | None] = []
+        self.came = 0
+
+    def withdraw(self, request: Request) -> bool:
+        mine = self.waiting.get(request.id, [])
+        if request not in mine:
+            return False
+        mine.remove(request)
+        if not mine:
+            del self.waiting[request.id]
+        return True
+
+
 class Queue:
     """The writes of one thread that are asked for and not settled. Safe to share between threads.
 
     LangGraph hands over the writes of a step's last task and, a moment later, the checkpoint that
-    follows, each on a thread of its own, and waits for the checkpoint alone, or for none. Two
-    commits, two fsyncs, where one would do. So once a checkpoint came while writes for its parent
-    were under way, or had just been, later writes wait a moment for theirs, and are in the same
-    commit. As long as checkpoints before it get in they wait on.
+    follows, each on a thread or in a task of its own, and waits for the checkpoint alone, or for
+    none. Two commits, two fsyncs, where one would do. So once a checkpoint came while writes for
+    its parent were under way, or had just been, or writes while checkpoints before theirs were,
+    they wait a moment for the checkpoint behind, and are in the same commit. As long as
+    checkpoints before it get in they wait on.
 
-    Writes that waited in vain end that, until checkpoints have come just too late for them, the
-    more often the more waits were in vain. So who calls one after the other never waits, or hardly
+    Writes that waited in vain end that, until there were more such signs, the more of them the more
+    waits were in vain. So who calls one after the other never waits, or hardly
     ever where each call is on another thread; nor do writes that say why a task stopped.
     """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._waiting: list[Request] = []
-        self._open: list[Request] = []
+        self._spaces: dict[str, _Space] = {}
         self._pays = False
         self._in_vain = 0
         self._missed = 0
         self._closed: deque[tuple[str, str, int, float]] = deque(maxlen=CLOSED_KEPT)
-        self._under_way: list[str] = []
 
     def ask(self, request: Request) -> None:
         """Queue writes; a checkpoint takes in first what was queued before it."""
         with self._mutex:
-            self._waiting.append(request)
-            self._open.append(request)
+            space = self._space(request.namespace)
+            space.waiting.setdefault(request.id, []).append(request)
+            space.asked[request.id] = space.asked.get(request.id, 0) + 1
+            if space.coming and request.id not in space.coming:
+                self._could_pay()
 
-    def rounds(self, request: Request) -> Iterator[None]:
-        """As often as who brought writes is to wait, for `PATIENCE_S` or until they are settled:
+    def _space(self, namespace: str) -> _Space:
+        space = self._spaces.get(namespace)
+        if space is None:
+            space = self._spaces[namespace] = _Space()
+        return space
+
+    def _leave(self, namespace: str, space: _Space) -> None:
+        if not (space.asked or space.coming):  # a graph makes one for each call of a subgraph
+            del self._spaces[namespace]
+
+    def rounds(self, request: Request) -> Iterator[float]:
+        """As often as who brought writes is to wait, until they are settled or for so many seconds:
         the checkpoint behind may take them along."""
-        if not (self._pays and request.patient) or self._are_many(request):
+        space = self._spaces[request.namespace]
+        if not (self._pays and request.patient) or self._are_many(space, request):
             return
-        for _ in range(ROUNDS_MAX):
-            request.near = False
-            yield
+        for doubled in range(ROUNDS_MAX):
+            came = space.came
+            yield PATIENCE_S * 2**doubled
             if request.done:
                 self._in_vain = 0
                 return
-            if not request.near and request.namespace not in self._under_way:
+            if space.came == came and not space.coming:
                 break
         self._pays, self._missed = False, 0
         self._in_vain += 1
 
-    def _are_many(self, request: Request) -> bool:
-        if len(self._waiting) <= TOGETHER_MAX:
-            return False
-        mine = request.namespace, request.id
-        return sum((one.namespace, one.id) == mine for one in self._waiting) > TOGETHER_MAX
+    @staticmethod
+    def _are_many(space: _Space, request: Request) -> bool:
+        return len(space.waiting.get(request.id, ())) > TOGETHER_MAX
 
     def withdraw(self, request: Request) -> bool:
         """Take writes back; False: nobody can any more, as they are in a commit, or refused."""
         with self._mutex:
-            if request not in self._waiting:
-                return False
-            self._waiting.remove(request)
-            return True
+            return self._spaces[request.namespace].withdraw(request)
 
     def close(self, request: Request) -> None:
         """Its caller goes away."""
         with self._mutex:
-            self._open.remove(request)
-            if request in self._waiting:  # it was interrupted, and told that nothing was done
-                self._waiting.remove(request)
+            request.left = True
+            space = self._spaces[request.namespace]
+            if space.asked[request.id] == 1:
+                del space.asked[request.id]
+            else:
+                space.asked[request.id] -= 1
+            space.withdraw(request)  # if it was interrupted: it was told that nothing was done
+            self._leave(request.namespace, space)
             at = time.monotonic()
             self._closed.append((request.namespace, request.id, threading.get_ident(), at))
 
-    def note_checkpoint(self, namespace: str, parent: str | None) -> None:
-        """A checkpoint comes: see whether writes for its parent are under way, or were."""
-        overlaps = False
+    @contextmanager
+    def coming(self, namespace: str, parent: str | None) -> Iterator[None]:
+        """While a checkpoint wants in. See whether writes for its parent are under way, or were."""
         with self._mutex:
-            self._under_way.append(namespace)
-            for one in self._open:
-                if one.namespace == namespace:
-                    one.near = True
-                    overlaps = overlaps or one.id == parent
+            space = self._space(namespace)
+            space.coming.append(parent)
+            space.came += 1
+            overlaps = parent in space.asked
         if overlaps:
             self._pays = True
         elif not self._pays and self._just_missed(namespace, parent):
-            self._missed += 1
-            self._pays = self._missed >= min(2**self._in_vain, MISSED_MAX)
+            self._could_pay()
+        try:
+            yield
+        finally:
+            with self._mutex:
+                space.coming.remove(parent)
+                self._leave(namespace, space)
+
+    def _could_pay(self) -> None:
+        self._missed += 1
+        self._pays = self._pays or self._missed >= min(2**self._in_vain, MISSED_MAX)
 
     def _just_missed(self, namespace: str, parent: str | None) -> bool:
         """Whether writes would have been in time for a checkpoint, had they waited. They were on
@@ -155,27 +205,21 @@ class Queue:
             for space, id, thread, at in list(self._closed)
         )
 
-    def checkpoint_done(self, namespace: str) -> None:
-        """One that came is in, or was refused."""
-        with self._mutex:
-            self._under_way.remove(namespace)
-
     def holds(self, namespace: str, checkpoint_id: str | None) -> bool:
-        waiting = self._waiting
-        return any(one.id == checkpoint_id and one.namespace == namespace for one in waiting)
+        space = self._spaces.get(namespace)
+        return space is not None and checkpoint_id in space.waiting
 
     def take(self, namespace: str, checkpoint_id: str | None) -> list[Request]:
         """What is queued for a checkpoint, out of the queue."""
         with self._mutex:
-            mine: list[Request] = []
-            others: list[Request] = []
-            for one in self._waiting:
-                is_mine = one.id == checkpoint_id and one.namespace == namespace
-                (mine if is_mine else others).append(one)
-            self._waiting = others
-        return mine
+            space = self._spaces.get(namespace)
+            return [] if space is None else space.waiting.pop(checkpoint_id, [])
 
     def put_back(self, requests: Sequence[Request]) -> None:
-        """In front: they were refused, and are to be tried anew."""
+        """In front: they were refused, and are to be tried anew, if somebody still wants them."""
         with self._mutex:
-            self._waiting[:0] = requests
+            for request in reversed(requests):
+                if request.left:
+                    continue
+                space = self._spaces[request.namespace]
+                space.waiting.setdefault(request.id, []).insert(0, request)

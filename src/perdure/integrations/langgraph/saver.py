@@ -202,27 +202,26 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             ValueError: the config names no thread, or one that cannot be.
             StoreUnavailable: see its `outcome`.
         """
+        thread, put = self._asked_to_put(config, checkpoint, metadata)
+        with thread.queue.coming(put.namespace, put.parent):
+            return self._put(thread, put)
+
+    def _asked_to_put(self, config: Any, checkpoint: Any, metadata: Any) -> tuple[Thread, Put]:
         thread = self._thread(names.thread_id_of(config))
-        namespace = names.namespace_of(config)
-        given: Any = checkpoint
-        settings: Any = config
-        said: Any = metadata
         checkpoint_id = names.text_of(checkpoint["id"] or "", "checkpoint_id")
-        rest = {name: value for name, value in given.items() if name not in _STATE}
+        rest = {name: value for name, value in checkpoint.items() if name not in _STATE}
         rest["ts"] = packed_time(rest.get("ts"))
-        stored = metadata_to_store(settings, said, keep=self._keep, secrets=self._secrets)
-        put = Put(
-            namespace, checkpoint_id, names.checkpoint_id_of(config), given,
+        stored = metadata_to_store(config, metadata, keep=self._keep, secrets=self._secrets)
+        return thread, Put(
+            names.namespace_of(config), checkpoint_id, names.checkpoint_id_of(config), checkpoint,
             self._coder.encode_items(stored, (), "metadata"),
             self._coder.encode(rest, (), "checkpoint"),
         )  # fmt: skip
-        thread.queue.note_checkpoint(namespace, put.parent)
-        try:
-            with thread.lock:
-                thread.put(self._coder, put, self._on_race)
-        finally:
-            thread.queue.checkpoint_done(namespace)
-        return names.config_of(thread.name, namespace, checkpoint_id)  # type: ignore[no-any-return]
+
+    def _put(self, thread: Thread, put: Put) -> RunnableConfig:
+        with thread.lock:
+            thread.put(self._coder, put, self._on_race)
+        return names.config_of(thread.name, put.namespace, put.id)  # type: ignore[no-any-return]
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
@@ -418,7 +417,9 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:  # fmt: skip
         """As `put`. Cancelled when it is under way, it is done before the cancellation goes on."""
-        return await self._logs.in_thread(self.put, config, checkpoint, metadata, new_versions)
+        thread, put = self._asked_to_put(config, checkpoint, metadata)
+        with thread.queue.coming(put.namespace, put.parent):  # as soon as the loop knows it
+            return await self._logs.in_thread(self._put, thread, put)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,

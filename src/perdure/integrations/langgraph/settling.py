@@ -11,8 +11,8 @@ from typing import Any
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from perdure.adapters import ForeignLogs, Wait, bell
-from perdure.integrations.langgraph import names, queued
-from perdure.integrations.langgraph.queued import Request
+from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.queued import PATIENCE_S, Request
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import Write
@@ -54,8 +54,8 @@ def settle(thread: Thread, request: Request) -> None:
     request.wake = gate.release
     thread.queue.ask(request)
     try:
-        for _ in thread.queue.rounds(request):
-            gate.acquire(timeout=queued.PATIENCE_S)
+        for seconds in thread.queue.rounds(request):
+            gate.acquire(timeout=seconds)
         if not request.done:
             thread.settle(request)
     finally:
@@ -69,14 +69,14 @@ async def settle_in_loop(logs: ForeignLogs, thread: Thread, request: Request) ->
     they wait for need these."""
     thread.queue.ask(request)
     try:
-        for _ in thread.queue.rounds(request):
-            await _pause(request)
+        for seconds in thread.queue.rounds(request):
+            await _pause(request, seconds)
         if not request.done:
             await logs.in_thread(thread.settle, request)
     except asyncio.CancelledError:
         while not request.done and not thread.queue.withdraw(request):  # they are in a commit
             with suppress(asyncio.CancelledError):
-                await _pause(request)
+                await _pause(request, PATIENCE_S)
         raise
     finally:
         thread.queue.close(request)
@@ -84,12 +84,12 @@ async def settle_in_loop(logs: ForeignLogs, thread: Thread, request: Request) ->
         raise request.error
 
 
-async def _pause(request: Request) -> None:
+async def _pause(request: Request, seconds: float) -> None:
     wait = Wait(bell())
     request.wake = wait.done
     if request.done:  # looked at behind that: who settles it does these in the other order
         return
-    timer = asyncio.get_running_loop().call_later(queued.PATIENCE_S, wait.wake)
+    timer = asyncio.get_running_loop().call_later(seconds, wait.wake)
     try:
         await wait.wait(lambda: True)
     finally:
