@@ -239,8 +239,8 @@ class Clockless:
         self.meanwhile: dict[int, Callable[[], None]] = {}
         rounds = Queue.rounds
 
-        def waited(queue: Queue, request: Request) -> Iterator[float]:
-            for _ in rounds(queue, request):
+        def waited(queue: Queue, request: Request, together: int | None = None) -> Iterator[float]:
+            for _ in rounds(queue, request, together):
                 self.wait()
             return iter(())
 
@@ -408,12 +408,17 @@ def test_writes_that_say_why_a_task_stopped_do_not_wait(
     assert waits.rounds == 1
 
 
-def test_of_many_parallel_tasks_the_writes_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_parallel_tasks_the_writes_hold_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight tasks on LangGraph's six threads, the last two found two of these free: the writes
+    of four others had the rest, and waited for the checkpoint behind those two. A graph of them
+    took a tenth longer than with SqliteSaver."""
     waits, queue = Clockless(monkeypatch), Queue()
     queue._pays = True
     found = [asked(queue, "x") for _ in range(queued.TOGETHER_MAX + 1)]
-    queue.rounds(found[-1])
+    queue.rounds(found[-1], queued.TOGETHER_MAX)
     assert waits.rounds == 0
+    queue.rounds(found[-1])  # as in a loop
+    assert waits.rounds == 1
     assert len(queue.take("", "x")) == len(found)
 
 

@@ -24,9 +24,9 @@ MISSED_S = 0.25
 MISSED_MAX = 16
 """So many signs that it would have paid are reason enough, however often it was in vain."""
 
-TOGETHER_MAX = 4
-"""Of so many tasks of one step the writes wait for each other; more of them are in no hurry to
-end together, and each may hold a thread."""
+TOGETHER_MAX = 2
+"""Writes of so many tasks of one step wait for each other where each wait holds a thread: LangGraph
+has few (`min(32, cpus + 4)`), and the other tasks of that step need them."""
 
 CLOSED_KEPT = 16
 """Writes that were under way until now."""
@@ -102,8 +102,8 @@ class Queue:
     checkpoints before it get in they wait on.
 
     Writes that waited in vain end that, until there were more such signs, the more of them the more
-    waits were in vain. So who calls one after the other never waits, or hardly
-    ever where each call is on another thread; nor do writes that say why a task stopped.
+    waits were in vain. So who calls one after the other never waits, or hardly ever where each call
+    is on another thread; nor do writes that say why a task stopped.
     """
 
     def __init__(self) -> None:
@@ -133,11 +133,17 @@ class Queue:
         if not (space.asked or space.coming):  # a graph makes one for each call of a subgraph
             del self._spaces[namespace]
 
-    def rounds(self, request: Request) -> Iterator[float]:
+    def rounds(self, request: Request, together: int | None = None) -> Iterator[float]:
         """As often as who brought writes is to wait, until they are settled or for so many seconds:
-        the checkpoint behind may take them along."""
+        the checkpoint behind may take them along.
+
+        Args:
+            together: writes of more tasks of one step do not wait for each other.
+        """
         space = self._spaces[request.namespace]
-        if not (self._pays and request.patient) or self._are_many(space, request):
+        if not (self._pays and request.patient):
+            return
+        if together is not None and len(space.waiting.get(request.id, ())) > together:
             return
         for doubled in range(ROUNDS_MAX):
             came = space.came
@@ -149,10 +155,6 @@ class Queue:
                 break
         self._pays, self._missed = False, 0
         self._in_vain += 1
-
-    @staticmethod
-    def _are_many(space: _Space, request: Request) -> bool:
-        return len(space.waiting.get(request.id, ())) > TOGETHER_MAX
 
     def withdraw(self, request: Request) -> bool:
         """Take writes back; False: nobody can any more, as they are in a commit, or refused."""

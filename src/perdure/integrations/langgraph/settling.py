@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from perdure.adapters import ForeignLogs, Wait, bell
 from perdure.integrations.langgraph import names
-from perdure.integrations.langgraph.queued import PATIENCE_S, Request
+from perdure.integrations.langgraph.queued import PATIENCE_S, TOGETHER_MAX, Request
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import Write
@@ -54,7 +54,7 @@ def settle(thread: Thread, request: Request) -> None:
     request.wake = gate.release
     thread.queue.ask(request)
     try:
-        for seconds in thread.queue.rounds(request):
+        for seconds in thread.queue.rounds(request, TOGETHER_MAX):
             gate.acquire(timeout=seconds)
         if not request.done:
             thread.settle(request)
