@@ -24,20 +24,27 @@ DURABILITIES = {"sync": "sync", "async": "async, LangGraph's default"}
 """What LangGraph waits for before the next step; on disk is what was waited for, in either."""
 
 
+WIDE = 10
+"""Nodes at once, in the graphs that have some."""
+
+App = Callable[..., Any]
+Run = Callable[[App, str, list[Any], str, int], None]
+
+
 @row("langgraph-graph")
 def graphs(workplace: Workplace) -> Iterator[Line]:
-    """A LangGraph graph of 100 nodes in a row that do nothing, from `invoke` to its result.
+    """A LangGraph graph of 100 nodes that do nothing, from `invoke` to its result.
 
-    Each run is a new thread; the state is a number, and a number beside 200 messages. The note has
-    the same graph without a checkpointer, and with two that show what is below any of them: one
-    that writes nothing to a disk, and one that does nothing else.
+    Each run is a new thread; the nodes are in a row, and ten at once; the state is a number, and a
+    number beside 200 messages. The note has the same graph without a checkpointer, and with two
+    that show what is below any of them: one that writes nothing to a disk, and one that does
+    nothing else.
     """
     from langgraph.checkpoint.memory import InMemorySaver
 
     from bench.rows import langgraph_savers as lg
     from bench.rows.langgraph_bare import bare
 
-    nodes, count = workplace.sizes.langgraph_nodes, workplace.sizes.langgraph_graphs
     folder = workplace.folder()
     with (
         lg.ours(folder / "ours.db") as mine, lg.official(folder / "theirs.db") as theirs,
@@ -46,16 +53,11 @@ def graphs(workplace: Workplace) -> Iterator[Line]:
         savers: dict[str, Any] = {
             "ours": mine, OFFICIAL: theirs, NONE: None, MEMORY: InMemorySaver(), BARE: least
         }  # fmt: skip
-        apps = {name: lg.chain(nodes, saver) for name, saver in savers.items()}
-        for size in (0, workplace.sizes.langgraph_graph_messages):
-            messages = lg.spoken(size)
-            state = f"{size} messages" if size else "a small state"
-            for durability, readable in DURABILITIES.items():
-                runs = {
-                    name: partial(_run, app, messages, durability) for name, app in apps.items()
-                }
-                samples = interleave(runs, count, turn=1, warm_up=1)
-                yield _line(f"{nodes} nodes, {state}, {readable}", OFFICIAL, samples)
+
+        def run(app: App, name: str, messages: list[Any], durability: str, number: int) -> None:
+            app(f"{name} {number}", messages, durability)
+
+        yield from _lines(workplace, "invoke", savers, lg.chain, run)
 
 
 @row("langgraph-async-graph")
@@ -66,7 +68,6 @@ def async_graphs(workplace: Workplace) -> Iterator[Line]:
 
     from bench.rows import langgraph_savers as lg
 
-    nodes, count = workplace.sizes.langgraph_nodes, workplace.sizes.langgraph_graphs
     folder = workplace.folder()
     with lg.ours(folder / "ours.db") as mine, asyncio.Runner() as loop:
         opened = AsyncSqliteSaver.from_conn_string(str(folder / "theirs.db"))
@@ -74,39 +75,39 @@ def async_graphs(workplace: Workplace) -> Iterator[Line]:
             "ours": mine, OFFICIAL_ASYNC: loop.run(opened.__aenter__()), NONE: None,
             MEMORY: InMemorySaver(),
         }  # fmt: skip
-        apps = {name: lg.async_chain(nodes, saver) for name, saver in savers.items()}
-        for size in (0, workplace.sizes.langgraph_graph_messages):
-            messages = lg.spoken(size)
-            state = f"{size} messages" if size else "a small state"
-            for durability, readable in DURABILITIES.items():
-                runs = {
-                    name: partial(_run_in, loop, app, messages, durability)
-                    for name, app in apps.items()
-                }
-                samples = interleave(runs, count, turn=1, warm_up=1)
-                yield _line(f"{nodes} nodes, ainvoke, {state}, {readable}", OFFICIAL_ASYNC, samples)
+
+        def run(app: App, name: str, messages: list[Any], durability: str, number: int) -> None:
+            loop.run(app(f"{name} {number}", messages, durability))
+
+        yield from _lines(workplace, "ainvoke", savers, lg.async_chain, run)
         loop.run(opened.__aexit__(None, None, None))
 
 
-def _line(what: str, official: str, samples: Mapping[str, Samples]) -> Line:
-    mine, theirs = samples["ours"], samples[official]
-    others = (
-        f"{name}: {Figure(found.median)}" for name, found in samples.items()
-        if found not in (mine, theirs)
-    )  # fmt: skip
+def _lines(
+    workplace: Workplace, how: str, savers: Mapping[str, Any], chain: Callable[..., App], run: Run
+) -> Iterator[Line]:
+    """Of each shape, state and durability one; the savers' first two are compared."""
+    from bench.rows import langgraph_savers as lg
+
+    nodes, count = workplace.sizes.langgraph_nodes, workplace.sizes.langgraph_graphs
+    for at_once, size in ((1, 0), (WIDE, 0), (1, workplace.sizes.langgraph_graph_messages)):
+        apps = {name: chain(nodes, saver, at_once) for name, saver in savers.items()}
+        messages = lg.spoken(size)
+        shape = f", {at_once} at once" if at_once > 1 else ""
+        state = f", {size} messages" if size else ""
+        for durability, readable in DURABILITIES.items():
+            what = f"{how} of {nodes} nodes{shape}{state}, {readable}"
+            runs = {
+                name: partial(run, app, what, messages, durability) for name, app in apps.items()
+            }
+            yield _line(what, interleave(runs, count, turn=1, warm_up=1))
+
+
+def _line(what: str, samples: Mapping[str, Samples]) -> Line:
+    (_, mine), (official, theirs), *others = samples.items()
+    note = [f"{name}: {Figure(found.median)}" for name, found in others]
     return Line(
         f"LangGraph: {what}, median", Figure(mine.median), Figure(theirs.median, name=official),
-        ratio(mine, theirs), Target(GRAPH_RATIO_MAX), "; ".join(["ours over theirs", *others]),
+        ratio(mine, theirs), Target(GRAPH_RATIO_MAX), "; ".join(["ours over theirs", *note]),
         samples,
     )  # fmt: skip
-
-
-def _run(app: Callable[..., None], messages: list[Any], durability: str, number: int) -> None:
-    app(f"{len(messages)}-{durability}-{number}", messages, durability)
-
-
-def _run_in(
-    loop: asyncio.Runner, app: Callable[..., Any], messages: list[Any], durability: str,
-    number: int,
-) -> None:  # fmt: skip
-    loop.run(app(f"{len(messages)}-{durability}-{number}", messages, durability))

@@ -164,9 +164,12 @@ class Counted(TypedDict):
     messages: Annotated[list[AnyMessage], add_messages]
 
 
-def chain(nodes: int, saver: BaseCheckpointSaver[Any] | None) -> Callable[..., None]:
-    """A graph of so many nodes in a row, each of which counts one; what invokes it."""
-    app = _chained(nodes, lambda state: {"count": 1}, saver)
+def chain(
+    nodes: int, saver: BaseCheckpointSaver[Any] | None, at_once: int = 1
+) -> Callable[..., None]:
+    """A graph of so many nodes in a row, or so many at once, each of which counts one; what invokes
+    it."""
+    app = _chained(nodes, at_once, lambda state: {"count": 1}, saver)
 
     def invoke(thread: str, messages: Sequence[BaseMessage], durability: str) -> None:
         found = app.invoke(*_call(nodes, thread, messages), **_waiting(saver, durability))
@@ -175,13 +178,15 @@ def chain(nodes: int, saver: BaseCheckpointSaver[Any] | None) -> Callable[..., N
     return invoke
 
 
-def async_chain(nodes: int, saver: BaseCheckpointSaver[Any] | None) -> Callable[..., Any]:
+def async_chain(
+    nodes: int, saver: BaseCheckpointSaver[Any] | None, at_once: int = 1
+) -> Callable[..., Any]:
     """The same of coroutines, which await nothing."""
 
     async def node(state: Counted) -> dict[str, Any]:
         return {"count": 1}
 
-    app = _chained(nodes, node, saver)
+    app = _chained(nodes, at_once, node, saver)
 
     async def invoke(thread: str, messages: Sequence[BaseMessage], durability: str) -> None:
         found = await app.ainvoke(*_call(nodes, thread, messages), **_waiting(saver, durability))
@@ -190,14 +195,15 @@ def async_chain(nodes: int, saver: BaseCheckpointSaver[Any] | None) -> Callable[
     return invoke
 
 
-def _chained(nodes: int, node: Any, saver: BaseCheckpointSaver[Any] | None) -> Any:
+def _chained(nodes: int, at_once: int, node: Any, saver: BaseCheckpointSaver[Any] | None) -> Any:
     graph = StateGraph(Counted)
-    before = START
-    for number in range(nodes):
-        name = f"node-{number}"
-        graph.add_node(name, node)
-        graph.add_edge(before, name)
-        before = name
+    before = [START]
+    for first in range(0, nodes, at_once):
+        names = [f"node-{number}" for number in range(first, min(first + at_once, nodes))]
+        for name in names:
+            graph.add_node(name, node)
+            graph.add_edge(before if len(before) > 1 else before[0], name)
+        before = names
     return graph.compile(checkpointer=saver)
 
 
