@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
@@ -19,6 +21,16 @@ from tests.engine.working import BOUND_S, doubling, wait_until, working
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server
 from tests.postgres.test_faults import schema_of
+
+Closing = Callable[[Store], Store]
+
+
+@pytest.fixture
+def closing() -> Iterator[Closing]:
+    """Closes stores at the end: else their heartbeats would go on without their backends."""
+    with ExitStack() as stack:
+        yield stack.enter_context
+
 
 NAMES = ["a/f/1", "b/f/1", "c\0/f/ä"]
 
@@ -92,13 +104,12 @@ def test_many_at_once_share_what_there_is(url: str, open_store: Open) -> None:
 
 
 def test_workers_do_not_try_for_the_same_runs(
-    url: str, open_store: Open, monkeypatch: pytest.MonkeyPatch
+    url: str, open_store: Open, closing: Closing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four workers with 300 runs to begin tried 794 times, and were slower than one alone: all saw
     the same runs first, all but one lost each of them, and looked again."""
     monkeypatch.setattr(postgres, "CLAIM_S", 60.0)  # on a slow machine, too
-    asking = Store(open_store(url))
-    stores = [Store(open_store(url)) for _ in range(3)]
+    asking, *stores = (closing(Store(open_store(url))) for _ in range(4))
     handles = [asking.start(doubling, f"a-{number}", number) for number in range(60)]
     lost: list[Any] = []
     conclude = worker.Worker._conclude
@@ -133,12 +144,12 @@ def test_workers_do_not_try_for_the_same_runs(
 
 
 def test_what_a_worker_claimed_that_died_is_begun_by_another(
-    url: str, open_store: Open, monkeypatch: pytest.MonkeyPatch
+    url: str, open_store: Open, closing: Closing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody tells of a claim's end: who was refused looks again when it is over."""
     monkeypatch.setattr(picking, "CLAIM_S", 0.5)
     monkeypatch.setattr(postgres, "CLAIM_S", 0.5)
-    dead, alive, store = open_store(url), open_store(url), Store(open_store(url))
+    dead, alive, store = open_store(url), open_store(url), closing(Store(open_store(url)))
     alive.heartbeat("somebody else", 60_000)
     handle = store.start(doubling, "a", 4)
     assert dead.claim([handle.id], "dead") == {handle.id}
