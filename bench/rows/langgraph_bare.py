@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apsw
 from langchain_core.runnables import RunnableConfig
@@ -42,8 +42,7 @@ class BareSaver(BaseCheckpointSaver[Any]):
             self._database.execute("BEGIN IMMEDIATE")
             self._database.execute(INSERT, (self._last, HEADER, PAYLOAD))
             self._database.execute("COMMIT")
-        found = names.config_of(names.thread_id_of(config), "", checkpoint["id"])
-        return cast(RunnableConfig, found)
+        return names.config_of(names.thread_id_of(config), "", checkpoint["id"])
 
     def put_writes(self, *_: Any) -> None:
         pass

@@ -247,14 +247,14 @@ def advance(
             continue
         path = (VALUES, channel)
         if channel not in values:
-            values[channel] = value if fixed else coder.encode(value, (channel,))
+            values[channel] = coder.encode(value, (channel,))
             ops.append(Set(path, values[channel]))
         elif source is not None and type(value) is list and type(values[channel]) is list:
             found = source.unchanged(value, exactly=exactly)
             fresh[channel] = _advance_list(coder, values[channel], source, value, found, path, ops)
             continue
         else:
-            plain = value if fixed else coder.encode(value, (channel,))
+            plain = coder.encode(value, (channel,))
             ops += diff(values[channel], plain, path)
             values[channel] = plain
         if not fixed:
@@ -315,8 +315,7 @@ def _advance_versions(
             if type(version) in _FIXED:
                 made[name] = version
             continue
-        fixed = type(version) in _FIXED
-        made[name] = version if fixed else coder.encode(version, (name,), str(path[0]))
+        made[name] = coder.encode(version, (name,), str(path[0]))
         ops.append(Set((*path, name), made[name]))
     _drop_others(made, new, path, ops)
     return made

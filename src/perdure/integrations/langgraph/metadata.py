@@ -30,10 +30,7 @@ def metadata_to_store(
         keep: keys of `configurable` that are to be metadata, too.
         secrets: what the name of a secret contains, in lower case.
     """
-    stored = {
-        key: value for key, value in metadata.items()
-        if not _sounds_secret(key, secrets) or _is_a_count(key, value)
-    }  # fmt: skip
+    stored = {key: value for key, value in metadata.items() if not is_secret(key, value, secrets)}
     configurable = config.get("configurable") or {}
     for key, value in (config.get("metadata") or {}).items():
         if key not in configurable and _may_add(key, value, stored, secrets):
@@ -55,12 +52,9 @@ def _may_add(key: str, value: Any, stored: Mapping[str, Any], secrets: tuple[str
 
 
 def is_secret(key: str, value: Any, secrets: tuple[str, ...]) -> bool:
-    return _sounds_secret(key, secrets) and not _is_a_count(key, value)
-
-
-def _is_a_count(key: str, value: Any) -> bool:
-    """Whether it is what a model took."""
-    return key.lower().endswith("tokens") and type(value) in (int, float)
+    if not _sounds_secret(key, secrets):
+        return False
+    return not (key.lower().endswith("tokens") and type(value) in (int, float))  # what a model took
 
 
 @lru_cache(maxsize=1024)

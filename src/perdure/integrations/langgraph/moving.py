@@ -338,7 +338,7 @@ class _Move:
         theirs = self._read(address)
         if standing is None:
             parent = names.config_of(self._name, address.namespace, address.parent or "")
-            saver.put(cast(RunnableConfig, parent), theirs.checkpoint, theirs.metadata, {})
+            saver.put(parent, theirs.checkpoint, theirs.metadata, {})
         keys = self._source.write_keys(self._name, address)
         pending = _pending(theirs)
         if [(key.task, key.channel) for key in keys] != [one[:2] for one in pending]:

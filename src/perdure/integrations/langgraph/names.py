@@ -7,12 +7,15 @@ import string
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
 from perdure.adapters import THREAD
 from perdure.model import MAIN
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
 
 SCHEMA_ID = THREAD
 SCHEMA_VERSION = (1, 0)
@@ -134,18 +137,16 @@ def text_of(value: Any, name: str) -> str:
         ValueError: it is empty, or no text.
     """
     text = str(value)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"the config's {name} is no text: a lone surrogate in it") from None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the config's {name} is no text: a lone surrogate in it") from None
     if not text:
         raise ValueError(f"an empty {name}")
     return text
 
 
-def config_of(thread_id: str, namespace: str, checkpoint_id: str) -> Any:
-    """A LangGraph config (`RunnableConfig`) that names a checkpoint."""
+def config_of(thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
     return {
         "configurable": {
             "thread_id": thread_id,

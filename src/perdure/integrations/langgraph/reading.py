@@ -78,7 +78,7 @@ def tuple_of(
     parent: str | None, writes: list[PendingWrite],
 ) -> CheckpointTuple:  # fmt: skip
     def config(checkpoint_id: str) -> RunnableConfig:
-        return names.config_of(thread_id, namespace, checkpoint_id)  # type: ignore[no-any-return]
+        return names.config_of(thread_id, namespace, checkpoint_id)
 
     return CheckpointTuple(
         config(checkpoint["id"]), checkpoint, metadata,

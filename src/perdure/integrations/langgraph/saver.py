@@ -221,7 +221,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
     def _put(self, thread: Thread, put: Put) -> RunnableConfig:
         with thread.lock:
             thread.put(self._coder, put, self._on_race)
-        return names.config_of(thread.name, put.namespace, put.id)  # type: ignore[no-any-return]
+        return names.config_of(thread.name, put.namespace, put.id)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,

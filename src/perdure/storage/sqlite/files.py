@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -37,7 +36,6 @@ class _Statx(ctypes.Structure):
 
 
 _AT_FDCWD = -100
-_NAMES = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _INODE_AND_SIZE = 0x100 | 0x200
 
 
@@ -55,12 +53,10 @@ def look_with_times(path: str) -> Look:
 def _look_without_times() -> Callable[[str], Look]:
     # PyDLL: to let other threads run meanwhile costs more than the call, which waits for no disk.
     statx: Any = ctypes.PyDLL(None, use_errno=True).statx
-    byref = ctypes.byref
 
     def look(path: str) -> Look:
         found = _Statx()
-        name = path.encode(*_NAMES)  # as `os.fsencode`, which is three calls
-        if statx(_AT_FDCWD, name, 0, _INODE_AND_SIZE, byref(found)):
+        if statx(_AT_FDCWD, os.fsencode(path), 0, _INODE_AND_SIZE, ctypes.byref(found)):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
         return (found.major, found.minor, found.inode), found.size
