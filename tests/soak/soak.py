@@ -144,13 +144,9 @@ class Soak:
         plan = self._plan
         kill, sample = _Due(plan.kill_every), _Due(plan.sample_every)
         purge, line = _Due(plan.purge_every), _Due(plan.until / 60)
-        while (pace := self._pace()) < plan.until or self.tally.purges < plan.purges_min:
-            self._begin_some(store)
-            self._go_on(store)
-            if self._lives:  # all may be done at once, where the client waits for a processor
-                self._dice.choice(self._lives).fiddle(store)
-            if workers[0].poll() is not None:
-                raise SoakError(f"the worker ended with {workers[0].returncode}")
+
+        def do_what_is_due() -> None:
+            pace = self._pace()
             if kill.now(pace):
                 self._kill(workers)
             if purge.now(pace):
@@ -160,6 +156,15 @@ class Soak:
                 self._sample(workers[0].pid)
             if line.now(pace):
                 self._say(self._line())
+
+        while self._pace() < plan.until or self.tally.purges < plan.purges_min:
+            self._begin_some(store)
+            self._go_on(store, do_what_is_due)  # on a loaded machine several end at one look
+            if self._lives:  # all may be done at once, where the client waits for a processor
+                self._dice.choice(self._lives).fiddle(store)
+            if workers[0].poll() is not None:
+                raise SoakError(f"the worker ended with {workers[0].returncode}")
+            do_what_is_due()
             time.sleep(LOOK_S)
 
     def _begin_some(self, store: Store) -> None:
@@ -174,7 +179,7 @@ class Soak:
             life.begin(store)
             self._lives.append(life)
 
-    def _go_on(self, store: Store) -> None:
+    def _go_on(self, store: Store, ended: Callable[[], None] = lambda: None) -> None:
         for life in list(self._lives):
             with contextlib.suppress(perdure.Conflict):  # a worker looks at it just now
                 if life.go_on(store):
@@ -182,6 +187,7 @@ class Soak:
                     self._lives.remove(life)
                     self._done.append(life)
                     self.tally.lives += 1
+                    ended()
         with contextlib.suppress(perdure.Conflict):
             while len(self._done) > self._plan.kept and "file" not in self._plan.plants:
                 self._done[0].end(store)

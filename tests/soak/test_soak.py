@@ -9,7 +9,7 @@ import pytest
 from tests.soak.measuring import Bound, Series
 from tests.soak.soak import BOUNDS, MB, Plan, Soak
 
-LIVES, AT_ONCE, PURGES = 24, 5, 5
+LIVES, PURGES = 24, 5
 SHORT = {
     **BOUNDS,
     # Over so few lives, how many calls are under way at the moment of a sample is chance.
@@ -23,7 +23,7 @@ SHORT = {
 
 def soak(folder: Path, *plants: str) -> tuple[Soak, list[str]]:
     plan = Plan(
-        LIVES, LIVES / 6, LIVES / 4, 1, by_lives=True, plants=frozenset(plants), at_once=AT_ONCE,
+        LIVES, LIVES / 6, LIVES / 4, 1, by_lives=True, plants=frozenset(plants), at_once=5,
         kept=2,
         purges_min=PURGES, bounds=SHORT,
     )  # fmt: skip
@@ -37,8 +37,7 @@ def test_a_short_soak_is_steady(tmp_path: Path) -> None:
     assert short.tally.lives >= LIVES
     assert short.tally.kills >= 3
     assert short.tally.purged > 0
-    # A sample for each that ended, but on a loaded machine all that live end between two.
-    assert len(short.book.series["memory of worker"].values) >= LIVES // AT_ONCE
+    assert len(short.book.series["memory of worker"].values) >= LIVES // 2
     assert set(short.book.series) == {
         *(f"{what} of {of}" for what in ("memory", "descriptors", "threads")
           for of in ("worker", "client")),
