@@ -64,23 +64,22 @@ def graphs(workplace: Workplace) -> Iterator[Line]:
 def async_graphs(workplace: Workplace) -> Iterator[Line]:
     """The same from `ainvoke`, with nodes that are coroutines: theirs is `AsyncSqliteSaver`."""
     from langgraph.checkpoint.memory import InMemorySaver
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     from bench.rows import langgraph_savers as lg
 
     folder = workplace.folder()
-    with lg.ours(folder / "ours.db") as mine, asyncio.Runner() as loop:
-        opened = AsyncSqliteSaver.from_conn_string(str(folder / "theirs.db"))
+    with (
+        lg.ours(folder / "ours.db") as mine, asyncio.Runner() as loop,
+        lg.official_async(folder / "theirs.db", loop) as theirs,
+    ):  # fmt: skip
         savers: dict[str, Any] = {
-            "ours": mine, OFFICIAL_ASYNC: loop.run(opened.__aenter__()), NONE: None,
-            MEMORY: InMemorySaver(),
+            "ours": mine, OFFICIAL_ASYNC: theirs, NONE: None, MEMORY: InMemorySaver()
         }  # fmt: skip
 
         def run(app: App, name: str, messages: list[Any], durability: str, number: int) -> None:
             loop.run(app(f"{name} {number}", messages, durability))
 
         yield from _lines(workplace, "ainvoke", savers, lg.async_chain, run)
-        loop.run(opened.__aexit__(None, None, None))
 
 
 def _lines(

@@ -5,6 +5,7 @@ Imported by the rows when they run: other rows are not to pay for LangGraph's mo
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
@@ -97,6 +99,17 @@ def official(path: Path, *, durable: bool = True) -> Iterator[SqliteSaver]:
         if not durable:
             saver.conn.execute("PRAGMA synchronous=OFF")
         yield saver
+
+
+@contextmanager
+def official_async(path: Path, loop: asyncio.Runner) -> Iterator[AsyncSqliteSaver]:
+    """As shipped. Its thread would keep a process that does not close it from ending."""
+    opened = AsyncSqliteSaver.from_conn_string(str(path))
+    saver = loop.run(opened.__aenter__())
+    try:
+        yield saver
+    finally:
+        loop.run(opened.__aexit__(None, None, None))
 
 
 def durability_of(saver: SqliteSaver) -> str:
