@@ -12,12 +12,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors
 
 from perdure.errors import Corrupt, NotFound, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.model import Message
 from perdure.storage.locate import locate
 from perdure.storage.port import Appended, Sent
 from perdure.storage.postgres.backend import PostgresBackend
+from perdure.storage.postgres.writer import Writer
 from perdure.testing.pen import Pen, a_run
 from tests.postgres.conftest import Open
 from tests.postgres.proxy import Proxy
@@ -257,6 +259,42 @@ def test_a_deadlock_is_tried_again(server: Server, url: str, open_store: Open) -
         other.execute(lock.encode(), (pens[0].number(),))  # until the store's transaction ends
     writer.join()
     assert [type(outcome) for outcome in outcomes] == [Appended, Appended]
+
+
+@WAYS
+def test_a_serialization_failure_is_tried_again(
+    server: Server, url: str, open_store: Open, monkeypatch: pytest.MonkeyPatch,
+    way: dict[str, Any],
+) -> None:  # fmt: skip
+    """A database may be set to an isolation in which a statement that waited for another's change
+    is not looked at once more, but ends."""
+    backend = open_store(url + "&options=-c%20default_transaction_isolation%3Dserializable")
+    pen = Pen(backend)
+    pen.write()
+    schema, no, failures = schema_of(url), pen.number(), []
+    write = Writer._write
+
+    def counted(self: Writer, *args: Any) -> Any:
+        try:
+            return write(self, *args)
+        except errors.SerializationFailure as failure:
+            failures.append(failure)
+            raise
+
+    monkeypatch.setattr(Writer, "_write", counted)
+    outcomes: list[object] = []
+    with psycopg.connect(server.url()) as other:
+        other.execute(f"UPDATE {schema}.agents SET name = name WHERE no = {no}".encode())
+        other.execute(f"UPDATE {schema}.refs SET seq = seq WHERE agent_no = {no}".encode())
+        item = pen.make(**way)[0]
+        writing = threading.Thread(target=lambda: outcomes.extend(backend.append([item])))
+        writing.start()
+        while not server.sql("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            pass
+    writing.join()
+    assert [type(outcome) for outcome in outcomes] == [Appended]
+    assert failures, "the server ended it, and it was made anew"
+    assert len(backend.read(no, 1, 9)) == 2
 
 
 # -- a connection that is cut ------------------------------------------------------------------
