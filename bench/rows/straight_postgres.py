@@ -21,6 +21,7 @@ from perdure.storage.postgres.plain import TYPES
 from perdure.storage.postgres.statements import statements
 
 _NAME = b"straight"
+_LAST = "SELECT header FROM {schema}.commits ORDER BY seq DESC LIMIT 1"
 _FORMATS = [Format.BINARY] * len(TYPES)
 _number = struct.Struct("!q").pack
 
@@ -35,14 +36,17 @@ def steps_in_a_straight_line(url: str, schema: str) -> Iterator[Callable[[int], 
         server = connection.pgconn
         server.prepare(_NAME, statements(schema)["append_plain"].encode(), TYPES)
         no = _number(1)
+        (before,) = connection.execute(_LAST.format(schema=schema).encode()).fetchone() or (b"",)
 
-        def write(seq: int, previous: bytes, header: bytes, payload: bytes) -> None:
+        def write(seq: int, _: bytes, header: bytes, payload: bytes) -> None:
+            nonlocal before
             values: list[Any] = [
-                b"\1", no, _number(seq), _number(seq - 1), None, b"main", previous, header, payload
+                b"\1", no, _number(seq), _number(seq - 1), None, b"main", before, header, payload
             ]  # fmt: skip
             done = server.exec_prepared(_NAME, values, _FORMATS, Format.BINARY)
             if done.status != ExecStatus.TUPLES_OK or done.ntuples != 1:
                 raise AssertionError(f"somebody else moved the head: {done.error_message!r}")
+            before = header
 
         line = Line(last, write)
         yield step_by(line.append)

@@ -43,13 +43,17 @@ def test_i3_a_place_that_another_branch_takes_is_stale(
     assert [row.header for row in backend.read(pen.number(), 3, 9)] == [first.header]
 
 
+def _link_elsewhere(item: Append) -> None:
+    item.prev, item.before = b"\1" + bytes(32), b"of a commit that never got in"
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
         (lambda item: setattr(item, "expected", 1), "moved"),
         (lambda item: setattr(item, "epoch", 7), "fenced"),
         (lambda item: setattr(item, "branch", "nobody"), "gone"),
-        (lambda item: setattr(item, "prev", b"\1" + bytes(32)), "stale"),
+        (lambda item: _link_elsewhere(item), "stale"),
         (lambda item: setattr(item, "seq", 9), "stale"),
     ],
     ids=["moved", "fenced", "gone", "not-linked", "gap"],

@@ -68,11 +68,16 @@ _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
 
 class Tail(Struct, frozen=True, gc=False):
-    """The end of an agent's log: what the next commit links to."""
+    """The end of an agent's log: what the next commit links to.
+
+    Attributes:
+        header: the last commit's, whose digest `id` is; empty where it is not at hand.
+    """
 
     seq: int
     id: bytes
     at: int
+    header: bytes = b""
 
 
 START = Tail(0, b"", 0)
@@ -139,7 +144,7 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
             draft.payload.digest,
         ]
     )
-    return header, Tail(tail.seq + 1, commit_id(header), at)
+    return header, Tail(tail.seq + 1, commit_id(header), at, header)
 
 
 def _cause_to_wire(cause: Cause) -> list[Any]:
@@ -189,7 +194,7 @@ def tail_of(header: bytes, target: str) -> Tail:
         Corrupt, UnsupportedFormat: as they say.
     """
     fields = _typed_header(header, target)
-    return Tail(fields.seq, commit_id(header), fields.at)
+    return Tail(fields.seq, commit_id(header), fields.at, header)
 
 
 def _typed_header(header: bytes, target: str) -> _Header:

@@ -83,7 +83,8 @@ class Append(Struct):
         epoch_min: the branch's highest epoch is at least this afterwards: an imported log's
             fencing tokens go on growing.
         prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
-            writer linked to what never got in: ``stale`` (I3).
+            writer linked to what never got in: ``stale`` (I3). `before`: that commit's header,
+            where it is at hand: to compare it takes less than to make the id of what is there.
         then: with a commit that creates its agent, commits that follow it (their `no` is None):
             all of them are in along with it, or none is.
         consumed: numbers of the messages that it takes out of the inbox (I2). Each is taken out by
@@ -117,6 +118,7 @@ class Append(Struct):
     sync: bool = False
     epoch_min: int = 0
     prev: bytes = b""
+    before: bytes = b""
     then: Sequence[Append] = ()
     consumed: Sequence[int] = ()
     sends: Sequence[Message] = ()

@@ -122,8 +122,9 @@ class Proposal:
             extras.checkpoint and _at(extras.checkpoint, seq), extras.drop_branch,
             extras.delete_agent,
             [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
-            extras.release, extras.sync, prev=tail.id, consumed=extras.consumed,
-            sends=extras.sends, purge=extras.purge, read_to=extras.read_to, trims=extras.trims,
+            extras.release, extras.sync, prev=tail.id, before=tail.header,
+            consumed=extras.consumed, sends=extras.sends, purge=extras.purge,
+            read_to=extras.read_to, trims=extras.trims,
         )  # fmt: skip
         if self.then is not None:
             follower = self.then.link(self.tail, now)

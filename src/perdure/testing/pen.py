@@ -35,7 +35,7 @@ class Pen:
         header, tail = chain.link(draft, self.tail, self.backend.now())
         append = Append(
             self.agent, self.no, self.incarnation, tail.seq, header, payload.data, branch, head,
-            prev=self.tail.id, **more,
+            prev=self.tail.id, before=self.tail.header, **more,
         )  # fmt: skip
         return append, tail
 

@@ -23,7 +23,7 @@ TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
 
 def is_plain(item: Append) -> bool:
-    return item.expected is not None and item.no is not None and not (
+    return item.expected is not None and item.no is not None and item.before != b"" and not (
         item.holder or item.key or item.runs or item.consumed or item.sends or item.release
         or item.then or item.snapshot or item.checkpoint or item.drop_branch or item.delete_agent
         or item.epoch_min or item.trims is not None
@@ -37,8 +37,8 @@ def write(connection: Connection, statement: str, item: Append, durable: bool) -
     try:
         written = connection.call(statement, TYPES, (
             TRUE if durable else FALSE, bigint(item.no), bigint(item.seq), bigint(item.expected),
-            None if epoch is None else bigint(epoch), text(item.branch).encode(), item.prev,
-            item.header, item.payload,
+            None if epoch is None else bigint(epoch), text(item.branch).encode(),
+            item.before, item.header, item.payload,
         ))  # fmt: skip
     except errors.UniqueViolation:
         return None  # another branch's commit took the place in the log

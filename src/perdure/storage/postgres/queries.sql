@@ -8,15 +8,15 @@ SELECT version, readable_by, partitions, store FROM {schema}.format;
 SELECT agent_no, refusal FROM {schema}.append_all_1($1, $2, $3, $4, $5, $6);
 
 -- name: append_plain
--- See plain.py: durable, agent, seq, expected, epoch, branch, prev, header, payload. A row if it was
--- written, else nothing was. An older snapshot than the last commit's finds the place taken, which
+-- See plain.py: durable, agent, seq, expected, epoch, branch, before, header, payload. A row if it
+-- was written, else nothing was. An older snapshot than the last commit's finds the place taken, which
 -- ends the transaction; a branch's row that was changed meanwhile is looked at once more.
 WITH moved AS (
     UPDATE {schema}.refs r SET seq = $3 FROM {schema}.commits c
     WHERE r.agent_no = $2 AND r.name = $6 AND r.kind = 'branch' AND NOT r.deleted
       AND r.seq = $4 AND r.held IS NOT DISTINCT FROM $5
       AND c.agent_no = $2 AND c.seq = $3 - 1
-      AND $7 = '\x01'::bytea || sha256('\x706572647572652e636f6d6d69742e763100'::bytea || c.header)
+      AND c.header = $7
       AND NOT EXISTS (SELECT 1 FROM {schema}.standings)
     RETURNING c.tx
 )
