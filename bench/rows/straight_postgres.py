@@ -1,11 +1,12 @@
 """The least that a step of the format can cost in Python on PostgreSQL: see `straight`.
 
 The statement is the one that our own commits go out as, prepared, its values in binary form,
-through libpq as psycopg wraps it: no cursor, no pool, no deadline.
+through libpq as psycopg wraps it, and waits for its answer as they do: no cursor, no pool.
 """
 
 from __future__ import annotations
 
+import select
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +18,15 @@ from psycopg.pq import ExecStatus, Format
 import perdure
 from bench.rows.straight import Line, step_by
 from bench.workplace import Ticket, open_ticket
+from perdure.storage.postgres.awake import came_soon
 from perdure.storage.postgres.plain import TYPES
 from perdure.storage.postgres.statements import statements
 
 _NAME = b"straight"
 _LAST = "SELECT header FROM {schema}.commits ORDER BY seq DESC LIMIT 1"
 _FORMATS = [Format.BINARY] * len(TYPES)
+AWAKE_S = 0.001
+"""As `?awake=` has it by default."""
 _number = struct.Struct("!q").pack
 
 
@@ -37,15 +41,24 @@ def steps_in_a_straight_line(url: str, schema: str) -> Iterator[Callable[[int], 
         server.prepare(_NAME, statements(schema)["append_plain"].encode(), TYPES)
         no = _number(1)
         (before,) = connection.execute(_LAST.format(schema=schema).encode()).fetchone() or (b"",)
+        incoming = select.poll()
+        incoming.register(server.socket, select.POLLIN)
 
         def write(seq: int, _: bytes, header: bytes, payload: bytes) -> None:
             nonlocal before
             values: list[Any] = [
                 b"\1", no, _number(seq), _number(seq - 1), None, b"main", before, header, payload
             ]  # fmt: skip
-            done = server.exec_prepared(_NAME, values, _FORMATS, Format.BINARY)
-            if done.status != ExecStatus.TUPLES_OK or done.ntuples != 1:
-                raise AssertionError(f"somebody else moved the head: {done.error_message!r}")
+            server.send_query_prepared(_NAME, values, _FORMATS, Format.BINARY)
+            server.flush()
+            if not came_soon(incoming, AWAKE_S):
+                incoming.poll()
+            server.consume_input()
+            done = server.get_result()
+            if done is None or done.status != ExecStatus.TUPLES_OK or done.ntuples != 1:
+                raise AssertionError(f"somebody else moved the head: {server.error_message!r}")
+            if server.get_result() is not None:
+                raise AssertionError("it could not commit")
             before = header
 
         line = Line(last, write)

@@ -95,6 +95,7 @@ def test_the_url_is_shown_without_its_password(server: Server, open_store: Open)
         "postgresql://u:pass-w0rd@host/db?deadline=soon",
         "postgresql://u:pass-w0rd@host/db?pool_size=0",
         "postgresql://u:pass-w0rd@host/db?partitions=2.5",
+        "postgresql://u:pass-w0rd@host/db?awake=2",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from perdure.core.urls import read_postgres
 
 SCHEMA = "perdure"
-OWN = ("schema", "partitions", "pool_size", "pool_timeout", "deadline", "retry")
+OWN = ("schema", "partitions", "pool_size", "pool_timeout", "deadline", "retry", "awake")
 """Options of the URL's query that are ours; libpq does not see them."""
 
 PARTITIONS_MAX = 1024
@@ -42,6 +42,7 @@ class Address(Struct, frozen=True):
         pool_timeout_s: how long a caller waits for a free connection.
         deadline_s: how long a caller waits for the server's answer.
         retry_s: how long an open store tries to reach a server that is away.
+        awake_s: how long a thread that commits again and again waits awake for an answer.
     """
 
     conninfo: dict[str, Any]
@@ -52,6 +53,7 @@ class Address(Struct, frozen=True):
     pool_timeout_s: float
     deadline_s: float
     retry_s: float
+    awake_s: float
 
     def hide(self, text: str) -> str:
         """A text that somebody else wrote, without the password."""
@@ -83,6 +85,7 @@ def parse(url: str) -> Address:
         _number(options, "pool_timeout", 30, 0.001, 3600),
         _number(options, "deadline", 30, 0.01, 3600),
         _number(options, "retry", 10, 0, 3600),
+        _number(options, "awake", 0.001, 0, 1),
     )  # fmt: skip
 
 

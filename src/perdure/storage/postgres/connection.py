@@ -25,6 +25,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from perdure.errors import StoreUnavailable, UnsupportedFormat
 from perdure.storage.postgres import wire
 from perdure.storage.postgres.address import Address
+from perdure.storage.postgres.awake import came_soon
 from perdure.storage.postgres.clock import StoreClock
 from perdure.storage.postgres.faults import DeadlineError, InDoubtError, translate
 
@@ -106,7 +107,8 @@ class Connection(psycopg.Connection[Any]):
             raise DeadlineError(undone=False) from silent
 
     def call(
-        self, statement: str, types: Sequence[int], values: Sequence[bytes | None]
+        self, statement: str, types: Sequence[int], values: Sequence[bytes | None], *,
+        awake_s: float = 0.0,
     ) -> PGresult:  # fmt: skip
         """Execute a statement whose values, and answers, are in PostgreSQL's binary form, without a
         cursor, which takes as long as the server does; prepared at its first use.
@@ -114,6 +116,7 @@ class Connection(psycopg.Connection[Any]):
         Args:
             statement: with ``$1`` and so on for its values.
             types: of its values, by PostgreSQL's numbers.
+            awake_s: for so long, wait awake for the answer.
         """
         pgconn = self.pgconn
         if self.pooled:
@@ -123,7 +126,7 @@ class Connection(psycopg.Connection[Any]):
         try:
             name = self._names.get(statement) or self._prepare(statement, types)
             pgconn.send_query_prepared(name, values, _BINARY[: len(values)], Format.BINARY)
-            return self._answer()
+            return self._answer(awake_s)
         except errors.InvalidSqlStatementName:
             # Gone with all that were prepared: psycopg says DEALLOCATE ALL after each ROLLBACK.
             self._names.clear()
@@ -138,13 +141,15 @@ class Connection(psycopg.Connection[Any]):
         self._names[statement] = name
         return name
 
-    def _answer(self) -> PGresult:
+    def _answer(self, awake_s: float = 0.0) -> PGresult:
         """To what was sent. The usual case, in which it went out at once and comes in one piece, is
         done here: driving the protocol's generator takes longer than all else that a call does."""
         pgconn = self.pgconn
         try:
             if pgconn.flush() == 0:
-                if not self._incoming.poll(self.deadline_s * 1000):
+                incoming = self._incoming
+                here = awake_s and came_soon(incoming, awake_s)
+                if not here and not incoming.poll(self.deadline_s * 1000):
                     return self._stop(self._result())
                 pgconn.consume_input()
                 if not pgconn.is_busy() and (result := pgconn.get_result()) is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from psycopg import errors
 
 from perdure.storage.port import Append
+from perdure.storage.postgres.awake import Haste
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
 from perdure.storage.postgres.wire import BIGINT, BOOL, BYTEA, FALSE, TEXT, TRUE, bigint
@@ -30,16 +31,20 @@ def is_plain(item: Append) -> bool:
     )  # fmt: skip
 
 
-def write(connection: Connection, statement: str, item: Append, durable: bool) -> int | None:
+def write(
+    connection: Connection, statement: str, item: Append, durable: bool, haste: Haste
+) -> int | None:
     """The agent's number where it was written; None: nothing was."""
     assert item.no is not None and item.expected is not None
     epoch = item.epoch
+    awake_s = haste.began()
     try:
         written = connection.call(statement, TYPES, (
             TRUE if durable else FALSE, bigint(item.no), bigint(item.seq), bigint(item.expected),
             None if epoch is None else bigint(epoch), text(item.branch).encode(),
             item.before, item.header, item.payload,
-        ))  # fmt: skip
+        ), awake_s=awake_s)  # fmt: skip
     except errors.UniqueViolation:
         return None  # another branch's commit took the place in the log
+    haste.answered()
     return item.no if written.ntuples else None

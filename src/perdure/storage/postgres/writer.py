@@ -22,6 +22,7 @@ from perdure.storage.port import Append, Appended, Outcome, Refused
 from perdure.storage.postgres import plain
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.append import TYPES, outcome_of, values_of_all
+from perdure.storage.postgres.awake import Haste
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.faults import (
     AGAIN,
@@ -61,6 +62,7 @@ class Writer:
         self._now = now
         self._witness = witness
         self._sql = statements(address.schema)
+        self._haste = Haste(min(address.awake_s, address.deadline_s))
 
     # -- commits ---------------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class Writer:
         if len(items[0].then) > FOLLOWERS_MAX:
             return [self._write_whole(connection, items[0], self._now())]
         if len(items) == 1 and plain.is_plain(items[0]):
-            no = plain.write(connection, self._sql["append_plain"], items[0], durable)
+            no = plain.write(connection, self._sql["append_plain"], items[0], durable, self._haste)
             if no is not None:
                 return [Appended(no)]
         _, *arrays = values_of_all(items, durable, self._now())
