@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
 import threading
 
 import pytest
 
+import perdure
 from perdure.errors import StoreUnavailable
 from perdure.storage.postgres import awake, connection
 from perdure.storage.postgres.awake import Haste, came_soon
@@ -117,7 +119,7 @@ def test_a_server_that_falls_silent_under_an_awake_thread_is_waited_for_as_ever(
     pen = Pen(backend)
     pen.write()
     with held_log(server, url, pen.number()):
-        (outcome,) = backend.append([pen.make()[0]])
+        (outcome,) = backend.append([pen.make(awaited=True)[0]])
     assert looks == [False]
     assert isinstance(outcome, StoreUnavailable)
     assert outcome.outcome == "not_done"
@@ -130,8 +132,32 @@ def test_commits_one_behind_the_other_are_waited_for_awake_unless_told_otherwise
 ) -> None:
     sleeping, pen = Pen(open_store(url + "&awake=0"), "s"), Pen(open_store(url + "&awake=1"))
     for _ in range(20):
-        sleeping.write()
+        sleeping.write(awaited=True)
     assert looks == []
     for _ in range(20):  # each within a second of the one before, unless the machine stands still
-        pen.write()
+        pen.write(awaited=True)
+    assert any(looks)
+
+
+def test_what_a_thread_brings_for_an_event_loop_is_slept_for(url: str, looks: list[bool]) -> None:
+    """The loop has other things to do meanwhile: a step took as long as before, and twice the
+    processor time."""
+
+    async def editing() -> None:
+        async with perdure.open_async(url + "&awake=1") as store:
+            agent = await store.agent("a", dict)
+            for number in range(20):
+                async with agent.edit() as state:
+                    state["number"] = number
+
+    asyncio.run(editing())
+    assert looks == []
+
+
+def test_what_a_caller_waits_for_is_waited_for_awake(url: str, looks: list[bool]) -> None:
+    with perdure.open(url + "&awake=1") as store:
+        agent = store.agent("a", dict)
+        for number in range(20):
+            with agent.edit() as state:
+                state["number"] = number
     assert any(looks)

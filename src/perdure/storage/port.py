@@ -80,15 +80,13 @@ class Append(Struct):
         runs: rows of runs to insert or replace.
         release: give up the branch's lease along with this commit.
         sync: durable before it is answered, whatever the store's durability is.
-        epoch_min: the branch's highest epoch is at least this afterwards: an imported log's
-            fencing tokens go on growing.
+        epoch_min: at least that high is the branch's epoch afterwards, of an imported log (I4).
         prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
-            writer linked to what never got in: ``stale`` (I3). `before`: that commit's header,
-            where it is at hand: to compare it takes less than to make the id of what is there.
+            writer linked to what never got in: ``stale`` (I3).
+        before: that commit's header, where it is at hand: quicker to compare than its id.
         then: with a commit that creates its agent, commits that follow it (their `no` is None):
             all of them are in along with it, or none is.
-        consumed: numbers of the messages that it takes out of the inbox (I2). Each is taken out by
-            one commit only.
+        consumed: numbers of the messages that it takes out of the inbox, each once (I2).
         read_to: by run that it ends: the number of the last signal to it that its maker has read,
             or 0. A later one, and a "start" that is not among `consumed`, refuse it: ``unread``.
         sends: messages that are put into inboxes along with it, as by `send`; one that was put in
@@ -96,6 +94,7 @@ class Append(Struct):
         purge: with `delete_agent`: from then on `to_purge` names it.
         trims: the head of the branch `@retention` as its maker knew it, 0: there is none. Where it
             is another one by now, what the commit builds on may be removed: ``trimmed``.
+        awaited: the thread that brings it does nothing meanwhile, for anybody else either.
     """
 
     agent: str
@@ -125,6 +124,7 @@ class Append(Struct):
     purge: bool = False
     read_to: Mapping[str, int] = {}
     trims: int | None = None
+    awaited: bool = False
 
 
 class Appended(Struct, frozen=True):
@@ -224,8 +224,7 @@ class Shipment(Struct, frozen=True):
             same message: that one is left as it is. Those whose value is MISSING were taken out.
             `consumed` in the appends may name them, and then names only such as are not taken out.
         number_min: messages put in later by `send` get greater numbers than this.
-        epochs: agent, incarnation, branch and an epoch: the branch's highest is at least that
-            afterwards.
+        epochs: agent, incarnation, branch, and how high its epoch is afterwards at least.
         standing: the store's from now on; None: it stays as it is.
         graves: last commits of logs that were purged where they come from; linked to nothing. Where
             one is not there already, its incarnation is made if there is none, is deleted with

@@ -124,7 +124,7 @@ class Proposal:
             [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
             extras.release, extras.sync, prev=tail.id, before=tail.header,
             consumed=extras.consumed, sends=extras.sends, purge=extras.purge,
-            read_to=extras.read_to, trims=extras.trims,
+            read_to=extras.read_to, trims=extras.trims, awaited=self._done is None,
         )  # fmt: skip
         if self.then is not None:
             follower = self.then.link(self.tail, now)

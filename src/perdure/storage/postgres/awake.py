@@ -4,9 +4,9 @@ A processor that has nothing to do goes to sleep itself, and who is woken on it 
 with cold caches: beside a server that is near, that is a sixth of a step's time. So a thread that
 makes one commit right behind the other looks for the answer again and again, and after each look
 gives the processor to whoever else wants it. That takes more of the processor, and so is for those
-alone who gain by it: not for threads that take turns, which need Python's lock meanwhile, not for
-commits with work between them, and not where answers take longer: over a long way, from a slow
-disk, on a busy machine (decision 0028).
+alone who gain by it: not for threads that take turns or bring commits for an event loop, which need
+Python's lock meanwhile, not for commits with work between them, and not where answers take longer:
+over a long way, from a slow disk, on a busy machine (decision 0028).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def write(
     """The agent's number where it was written; None: nothing was."""
     assert item.no is not None and item.expected is not None
     epoch = item.epoch
-    awake_s = haste.began()
+    awake_s = haste.began() if item.awaited else 0.0
     try:
         written = connection.call(statement, TYPES, (
             TRUE if durable else FALSE, bigint(item.no), bigint(item.seq), bigint(item.expected),
