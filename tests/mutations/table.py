@@ -52,6 +52,13 @@ MUTATIONS = (
         ("tests/contract/test_backends.py", "-k", "i4_only_the_current_epoch_appends"),
     ),
     Mutation(
+        "a plain commit on PostgreSQL does not compare the one before it",
+        "src/perdure/storage/postgres/queries.sql",
+        "      AND c.header = $7\n",
+        "",
+        ("tests/postgres/test_plain.py",),
+    ),
+    Mutation(
         "a commit takes the lease though somebody has it",
         _SQLITE + "queries/log.sql",
         "AND seq = ?4 AND held IS NULL AND epoch = ?5 - 1 AND EXISTS",

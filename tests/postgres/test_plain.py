@@ -8,6 +8,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
+from perdure.core.chain import commit_id
 from perdure.storage.port import Append, Appended, Refused
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing.pen import Pen, refused
@@ -43,8 +44,9 @@ def test_i3_a_place_that_another_branch_takes_is_stale(
     assert [row.header for row in backend.read(pen.number(), 3, 9)] == [first.header]
 
 
-def _link_elsewhere(item: Append) -> None:
-    item.prev, item.before = b"\1" + bytes(32), b"of a commit that never got in"
+def _link_to(item: Append, header: bytes) -> None:
+    """As a process does that knows a commit which its server has lost."""
+    item.prev, item.before = commit_id(header), header
 
 
 @pytest.mark.parametrize(
@@ -53,10 +55,11 @@ def _link_elsewhere(item: Append) -> None:
         (lambda item: setattr(item, "expected", 1), "moved"),
         (lambda item: setattr(item, "epoch", 7), "fenced"),
         (lambda item: setattr(item, "branch", "nobody"), "gone"),
-        (lambda item: _link_elsewhere(item), "stale"),
+        (lambda item: setattr(item, "prev", b"\1" + bytes(32)), "stale"),
+        (lambda item: _link_to(item, b"a header that never got in"), "stale"),
         (lambda item: setattr(item, "seq", 9), "stale"),
     ],
-    ids=["moved", "fenced", "gone", "not-linked", "gap"],
+    ids=["moved", "fenced", "gone", "not-linked", "linked-elsewhere", "gap"],
 )  # fmt: skip
 def test_what_is_refused_is_refused_with_its_reason(
     backend: PostgresBackend, spoil: Callable[[Append], None], why: str

@@ -83,7 +83,7 @@ class Append(Struct):
         epoch_min: at least that high is the branch's epoch afterwards, of an imported log (I4).
         prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
             writer linked to what never got in: ``stale`` (I3).
-        before: that commit's header, where it is at hand: quicker to compare than its id.
+        before: that commit's header, whose id `prev` is; empty: it is not at hand.
         then: with a commit that creates its agent, commits that follow it (their `no` is None):
             all of them are in along with it, or none is.
         consumed: numbers of the messages that it takes out of the inbox, each once (I2).
@@ -94,7 +94,7 @@ class Append(Struct):
         purge: with `delete_agent`: from then on `to_purge` names it.
         trims: the head of the branch `@retention` as its maker knew it, 0: there is none. Where it
             is another one by now, what the commit builds on may be removed: ``trimmed``.
-        awaited: the thread that brings it does nothing meanwhile, for anybody else either.
+        awaited: the thread that brings it waits for nothing else, and does nothing meanwhile.
     """
 
     agent: str

@@ -4,6 +4,7 @@ It is one plain statement, the server's and the driver's shortest way: half the 
 that all others take (`append_1`). It writes only where nothing stands in the way: the log's last
 commit is the one that this one names, the branch's head and epoch are as expected, and nothing is
 closed. Where something does, it writes nothing, and the function is asked, which says what it was.
+The last commit is compared by its header: to make its id would take the server longer.
 
 It does not lock the agent's row: the branch's row, which it changes, and the place in the log,
 which is unique, are enough. Of two that write to one branch, the second finds the head moved; of
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from psycopg import errors
 
+from perdure.core.chain import commit_id
 from perdure.storage.port import Append
 from perdure.storage.postgres.awake import Haste
 from perdure.storage.postgres.connection import Connection
@@ -24,7 +26,9 @@ TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
 
 def is_plain(item: Append) -> bool:
-    return item.expected is not None and item.no is not None and item.before != b"" and not (
+    if not item.before or commit_id(item.before) != item.prev:
+        return False
+    return item.expected is not None and item.no is not None and not (
         item.holder or item.key or item.runs or item.consumed or item.sends or item.release
         or item.then or item.snapshot or item.checkpoint or item.drop_branch or item.delete_agent
         or item.epoch_min or item.trims is not None
@@ -46,5 +50,6 @@ def write(
         ), awake_s=awake_s)  # fmt: skip
     except errors.UniqueViolation:
         return None  # another branch's commit took the place in the log
-    haste.answered()
+    if item.awaited:
+        haste.answered()
     return item.no if written.ntuples else None
