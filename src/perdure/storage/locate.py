@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 _named_memories: dict[str, MemoryBackend] = {}
 _naming = threading.Lock()
 
+EXAMPLES = {
+    "sqlite": "sqlite:///path/to/file",
+    "postgresql": "postgresql://host/database",
+    "postgres": "postgresql://host/database",
+    "memory": "memory://",
+}
+"""A URL of each scheme."""
+
 
 def locate(
     url: str | os.PathLike[str], *, durability: Durability = "sync", create: bool = True,
@@ -41,8 +49,8 @@ def locate(
     text = os.fspath(url)
     if durability not in ("sync", "group", "os"):
         raise ValueError(f"durability {durability!r}: must be 'sync', 'group' or 'os'")
-    scheme, colon, rest = text.partition("://")
-    if not colon:
+    scheme, rest = _split(text)
+    if scheme is None:
         return _sqlite(text, durability, clock, create=create)
     if scheme == "sqlite":
         return _sqlite(_path_of(text), durability, clock, create=create)
@@ -63,10 +71,28 @@ def rebuild_checksums(
     from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
 
     text = os.fspath(url)
-    scheme, colon, _ = text.partition("://")
-    if colon and scheme != "sqlite":
+    scheme, _ = _split(text)
+    if scheme not in (None, "sqlite"):
         raise ValueError(f"{scheme}://: only SQLite stores have page checksums to repair")
-    rebuild(_path_of(text) if colon else text, prove)
+    rebuild(_path_of(text) if scheme else text, prove)
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """A URL's scheme, and what follows it; of a path None, and the path.
+
+    Raises:
+        ValueError: a URL that lacks a slash. As a path it would be a new and empty store.
+    """
+    scheme, found, rest = text.partition("://")
+    if found:
+        return scheme, rest
+    word, found, _ = text.partition(":")
+    if found and word in EXAMPLES:  # not shown: it may hold a password
+        raise ValueError(
+            f"a URL that begins with {word}: and lacks a slash: write it as {EXAMPLES[word]} "
+            f"(a file of that name: ./{word}:…)"
+        )
+    return None, text
 
 
 def _path_of(url: str) -> str:
