@@ -18,6 +18,7 @@ from psycopg.pq import ExecStatus, Format
 import perdure
 from bench.rows.straight import Line, step_by
 from bench.workplace import Ticket, open_ticket
+from perdure.storage.postgres.address import AWAKE_S
 from perdure.storage.postgres.awake import came_soon
 from perdure.storage.postgres.plain import TYPES
 from perdure.storage.postgres.statements import statements
@@ -25,8 +26,6 @@ from perdure.storage.postgres.statements import statements
 _NAME = b"straight"
 _LAST = "SELECT header FROM {schema}.commits ORDER BY seq DESC LIMIT 1"
 _FORMATS = [Format.BINARY] * len(TYPES)
-AWAKE_S = 0.001
-"""As `?awake=` has it by default."""
 _number = struct.Struct("!q").pack
 
 

@@ -10,8 +10,10 @@ import threading
 import pytest
 
 import perdure
+from perdure.core import processors
 from perdure.errors import StoreUnavailable
 from perdure.storage.postgres import awake, connection
+from perdure.storage.postgres.address import AWAKE_S, parse
 from perdure.storage.postgres.awake import Haste, came_soon
 from perdure.testing.pen import Pen
 from tests.postgres.conftest import Open
@@ -82,6 +84,15 @@ def test_threads_that_take_turns_sleep(clock: _Clock) -> None:
         other.start()
         other.join()
     assert seen == [0.0] * 6
+
+
+def test_where_less_than_a_processor_is_allowed_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's limit stopped a process for most of each tenth of a second: a step with half a
+    processor took half as long again as asleep."""
+    for processors_allowed, awake_s in ((0.5, 0.0), (1.0, AWAKE_S)):
+        monkeypatch.setattr(processors, "allowed", lambda n=processors_allowed: n)
+        assert parse("postgresql://host/agents").awake_s == awake_s
+        assert parse("postgresql://host/agents?awake=0.002").awake_s == 0.002
 
 
 def test_looking_ends_when_it_comes_and_when_it_takes_too_long() -> None:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from perdure.core import processors
 from perdure.core.urls import read_postgres
 
 SCHEMA = "perdure"
@@ -18,6 +19,11 @@ OWN = ("schema", "partitions", "pool_size", "pool_timeout", "deadline", "retry",
 """Options of the URL's query that are ours; libpq does not see them."""
 
 PARTITIONS_MAX = 1024
+
+AWAKE_S = 0.001
+"""Three times what a commit beside local disks takes. A process that may use less than a whole
+processor waits asleep, unless told otherwise: it would be stopped for the rest of each period."""
+
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,49}")
 
 DEFAULTS: dict[str, Any] = {
@@ -85,7 +91,7 @@ def parse(url: str) -> Address:
         _number(options, "pool_timeout", 30, 0.001, 3600),
         _number(options, "deadline", 30, 0.01, 3600),
         _number(options, "retry", 10, 0, 3600),
-        _number(options, "awake", 0.001, 0, 1),
+        _number(options, "awake", AWAKE_S if processors.allowed() >= 1 else 0, 0, 1),
     )  # fmt: skip
 
 
