@@ -73,8 +73,8 @@ def test_an_answer_that_did_not_come_is_not_quick(clock: _Clock) -> None:
 
 
 def test_threads_that_take_turns_sleep(clock: _Clock) -> None:
-    """Each look would take Python's lock from the others: sixteen runs on threads of their own came
-    forward at three quarters of their pace."""
+    """Each look would take Python's lock from the others: a step of sixteen runs, on threads of
+    their own, took a seventh longer."""
     haste, seen = Haste(0.001), []
     for _ in range(3):
         seen.append(_commit(haste, clock, after=0.0002, takes=0.0003))
