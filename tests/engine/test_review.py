@@ -66,7 +66,10 @@ def test_a_lease_that_was_taken_unnoticed_is_given_back(
 
     if not at_once:
         monkeypatch.setattr(backend, "look", None)
-    for name in ("lease", "append") if at_once else ("lease",):
+    names = ["lease", "append"] if at_once else ["lease"]
+    if hasattr(backend, "take"):
+        names.append("take")
+    for name in names:
         monkeypatch.setattr(backend, name, unnoticed(getattr(backend, name)))
     with pytest.raises(KeyboardInterrupt):
         store.run(nothing, "a")

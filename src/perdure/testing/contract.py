@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from perdure.core import chain, ops
-from perdure.errors import PerdureError, StoreUnavailable
+from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Cause, Checkpoint, Lease
 from perdure.storage.port import Append, Appended, Backend, Ref, Refused, StoredSnapshot
 from perdure.testing.contract_feed import FeedContract
@@ -280,6 +280,18 @@ class BackendContract(
         assert refused(backend.append([pen.make(epoch=2)[0]])[0]) == "fenced"
         third = backend.lease(no, "main", "three")
         assert isinstance(third, Lease) and third.epoch == 4
+
+    def test_a_lease_of_a_branch_that_is_not_there_is_not_found(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """Of an agent that was purged under its owner: who gave its lease back to PostgreSQL got a
+        TypeError, and never gave back any other."""
+        pen.write()
+        ways: list[Any] = [{}, {"over": 1}, {"release": 1}]
+        for more in ways:
+            for executor in ("one", None):
+                with pytest.raises(NotFound, match="no such branch"):
+                    backend.lease(pen.number(), "nowhere", executor, **more)
 
     def test_a_lease_goes_with_the_last_commit(self, backend: Backend, pen: Pen) -> None:
         pen.write()

@@ -333,9 +333,10 @@ class PostgresBackend:
         if executor is not None and row[0] is not None:
             self._witness.took(no, branch, row[0])
             return Lease(no, branch, executor, row[0])
-        if row[1] is None:
+        found = msgspec.json.decode(row[1])
+        if found is None:
             raise NotFound("there is no such branch", target=f"branch {branch!r}")
-        return ref_of(msgspec.json.decode(row[1]))
+        return ref_of(found)
 
     def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
         self._pool.check()
