@@ -17,7 +17,13 @@ from perdure.storage.clocks import wall_clock
 from perdure.store import Store
 from tests.postgres.server import kinds, shared
 
-ON_POSTGRES = {"test_beginning", "test_standby", "test_others_writing"}
+ON_POSTGRES = {
+    "test_beginning",
+    "test_standby",
+    "test_others_writing",
+    "test_outages",
+    "test_review",
+}
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 
 _names = itertools.count()
