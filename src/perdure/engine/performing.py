@@ -47,14 +47,13 @@ class Performer:
 
     def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
-        execution = self._execution
-        entry = None if execution.turns.over else execution.next_recorded(call)
+        entry = self._execution.next_recorded(call)
         try:
             if entry is not None:
                 return outcome_of(call, entry)
             return drive(from_there(call, self._arrive(arrival(call))), self.perform)
         except NeedsAttention as error:  # as `stopping` does, without its calls
-            raise execution.interrupt(error)  # noqa: B904 - it names its reason itself
+            raise self._execution.interrupt(error)  # noqa: B904 - it names its reason itself
 
     def call(self, effects: Effects) -> Any:
         """Drive effects to their result."""
@@ -80,8 +79,8 @@ class Performer:
     def _arrive(self, effect: Arrive) -> Arrived:
         execution = self._execution
         scope = execution.scope()
-        if execution.turns.over:
-            execution.check_place(effect.name)
+        if execution.turns.next_entry is None and not execution.journal.replaying:
+            execution.check_place(effect.name)  # nothing recorded is left: that stays so
             return execution.arrived(effect, scope, None)
         entry = self._find(effect, scope)
         self.wait_for_turn(entry, scope, effect.name)

@@ -29,7 +29,6 @@ class Turns:
         self._lock = threading.Lock()
         self._released: set[int] = set()
         self._next = 0
-        self._over = False
         self._waiters: list[tuple[Entry | None, str, Callable[[], None]]] = []
         self._watchers: list[Callable[[], None]] = []
         self.moves = 0
@@ -49,13 +48,6 @@ class Turns:
         """The first in the order of the log that was not released; None: all were."""
         order, place = self._journal.order, self._next
         return order[place] if place < len(order) else None
-
-    @property
-    def over(self) -> bool:
-        """Whether all that is recorded was come to, and released: that stays so."""
-        if not self._over:
-            self._over = self.next_entry is None and not self._journal.replaying
-        return self._over
 
     def is_ready(self, entry: Entry | None, scope: str) -> bool:
         """Whether it is this one's turn."""

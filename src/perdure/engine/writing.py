@@ -149,13 +149,11 @@ class RunWriter:
         with self._lock:
             if self._closed:
                 self._refuse_when_closed()  # raises
-            if self._flight is None and not self._queue:
-                flight = self._prepare([item])
-            else:
+            if self._flight is not None or self._queue:
                 news = threading.Event()  # costs more than all else here: made only to wait
                 item.wake = news.set
-                self._queue.append(item)
-                flight = self._start() if self._flight is None else None
+            self._queue.append(item)
+            flight = self._start() if self._flight is None else None
         if flight is not None:
             self._fly(flight)
         if not item.settled:
