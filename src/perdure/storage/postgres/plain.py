@@ -26,13 +26,11 @@ TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
 
 def is_plain(item: Append) -> bool:
-    if not item.before or commit_id(item.before) != item.prev:
-        return False
     return item.expected is not None and item.no is not None and not (
         item.holder or item.key or item.runs or item.consumed or item.sends or item.release
         or item.then or item.snapshot or item.checkpoint or item.drop_branch or item.delete_agent
         or item.epoch_min or item.trims is not None
-    )  # fmt: skip
+    ) and commit_id(item.before) == item.prev  # fmt: skip
 
 
 def write(
