@@ -38,6 +38,7 @@ from perdure.testing import run_until_waiting
 from tests.postgres.server import Server
 
 INSERT = "INSERT by psycopg"
+ASLEEP = "?awake=0"
 DBOS = "DBOS"
 PGBENCH = "pgbench"
 DURABLE = {"fsync": "on", "full_page_writes": "on"}
@@ -99,16 +100,17 @@ def steps(workplace: Workplace) -> Iterator[Line]:
     A turn is one run of 200 steps with its begin and end. The INSERT is of as many bytes as a step
     has in our log, one row and one transaction, over the same driver. The straight line does to a
     step only what this format must have done to it (see `straight_postgres`): where that misses a
-    target, the processor is too slow for its disk.
+    target, the processor is too slow for its disk. The same steps on a store that never waits awake
+    for an answer show what that gains and costs (decision 0028).
     """
     number, keys = workplace.sizes.turn_steps, count()
     with (
         _server() as server, perdure.open(server.new_url()) as store,
-        _peer(server, workplace) as peer,
+        perdure.open(server.new_url(awake=0)) as sleeping, _peer(server, workplace) as peer,
         steps_in_a_straight_line(server.url(STRAIGHT_SCHEMA), STRAIGHT_SCHEMA) as straight,
     ):  # fmt: skip
 
-        def turn() -> int:
+        def turn(store: perdure.Store = store) -> int:
             store.options(key=f"turn {next(keys)}").run(answering, "steps", number)
             return number
 
@@ -128,7 +130,7 @@ def steps(workplace: Workplace) -> Iterator[Line]:
                 return number
 
             turns: dict[str, Callable[[], int | Spent]] = {
-                OURS: turn, INSERT: plainly, STRAIGHT: straightly,
+                OURS: turn, ASLEEP: partial(turn, sleeping), INSERT: plainly, STRAIGHT: straightly,
             }  # fmt: skip
             if peer is not None:
                 turns[DBOS] = peer.turn("steps", count=number)
@@ -146,6 +148,13 @@ def steps(workplace: Workplace) -> Iterator[Line]:
                 f"{Figure(theirs.cpu.median)}; {said}",
                 samples={OURS: own.wall, name: theirs.wall},
             )  # fmt: skip
+    asleep = costs[ASLEEP]
+    yield Line(
+        "such steps, waited for awake and asleep", Figure(1 / own.wall.median, "/s"),
+        Figure(1 / asleep.wall.median, "/s", ASLEEP), ratio(asleep.wall, own.wall), None,
+        f"CPU of this process per step {Figure(own.cpu.median)} and {Figure(asleep.cpu.median)}",
+        samples={OURS: own.wall, ASLEEP: asleep.wall},
+    )  # fmt: skip
     least, inserts = costs[STRAIGHT], costs[INSERT]
     yield Line(
         "a straight line of such steps", Figure(1 / least.wall.median, "/s"),
