@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from perdure.core.ops import Delete, Op, Set
+from perdure.core.ops import Op, Set
 from perdure.core.values import Plain
 from perdure.errors import NotFound
 from perdure.integrations.langgraph.changes import VALUES
 from perdure.integrations.langgraph.reading import settled
-from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Coder
-from perdure.integrations.langgraph.view import parent_of
+from perdure.model import Commit
 
 
 def delta_history(
@@ -27,32 +28,48 @@ def delta_history(
     The checkpoint's own writes are for the next step, and not among them. `seed` is absent where
     no ancestor has a value.
     """
+    thread.queue.alone.update(channels)
     found = thread.find(namespace, checkpoint_id) if channels else None
     writes: dict[str, list[list[PendingWrite]]] = {channel: [] for channel in channels}
     history: dict[str, DeltaChannelHistory] = {}
     left = dict.fromkeys(channels)
-    presence = _Presence()
-    while found is not None and left:
-        parent = parent_of(found.view, record_of(found.view.log.commit(found.seq)))
-        found = None if parent is None else thread.find_hidden(namespace, parent)
-        if found is None:
-            break
-        if found.view.is_trimmed(found.seq):
+    presence = _Presence(thread, found, channels)
+    for ancestor in _ancestors(thread, found, namespace):
+        if thread.commit(ancestor.view, ancestor.seq).trimmed:
             raise NotFound(
                 "the writes that its value is made of were removed by retention",
                 target=f"thread {thread.name!r}, channels {', '.join(left)}",
                 hint="take the thread from a copy of the store from before that",
             )  # fmt: skip
-        _collect(coder, thread, found, namespace, left, writes)
-        values = presence.values_of(found, left)
-        for channel in values:
+        _collect(coder, thread, ancestor, namespace, left, writes)
+        for channel, value in presence.values_of(ancestor).items():
             del left[channel]
-            seed = coder.decode(values[channel], f"state.{channel}")
-            history[channel] = {"writes": [], "seed": seed}
+            history[channel] = {"writes": [], "seed": coder.decode(value, f"state.{channel}")}
+        if not left:
+            break
     for channel in channels:
         entry = history.setdefault(channel, {"writes": []})
         entry["writes"] = [one for step in reversed(writes[channel]) for one in step]
     return {channel: history[channel] for channel in channels}
+
+
+def _ancestors(thread: Thread, found: Found | None, namespace: str) -> Iterator[Found]:
+    """Nearest first, removed or not. One that was put again behind what came of it ends them."""
+    told: set[str] = set()
+    while found is not None and found.id not in told:
+        told.add(found.id)
+        found = thread.parent_of(found, namespace)
+        if found is not None and found.id not in told:
+            yield found
+
+
+def delta_channels(checkpoint: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterable[str]:
+    """Channels that LangGraph stores as deltas, as far as a checkpoint tells: its metadata counts
+    the steps since the last snapshot of each."""
+    yield from metadata.get("counters_since_delta_snapshot") or ()
+    for channel, value in checkpoint["channel_values"].items():
+        if type(value) is _DeltaSnapshot:
+            yield channel
 
 
 def _collect(
@@ -70,33 +87,72 @@ def _collect(
 
 
 class _Presence:
-    """Which ancestors have a value of a channel, with one fold for each that has, not for each.
+    """Which ancestors have a value of a channel, told by the ops on the way: no state is folded but
+    where these do not say it, and there once.
 
-    Where no commit between two checkpoints sets or deletes a channel, both have it, or neither.
+    An op says what there was before it. A channel that is deleted, or changed inside, was there;
+    whether one that is set was, nobody knows.
     """
 
-    def __init__(self) -> None:
-        self._below: Found | None = None
+    def __init__(self, thread: Thread, target: Found | None, channels: Iterable[str]) -> None:
+        self._thread = thread
+        self._below = target
+        state = None if target is None else thread.state_at_hand(target)
+        self._there: dict[str, bool | None] = {
+            channel: None if state is None else channel in state[VALUES] for channel in channels
+        }
 
-    def values_of(self, found: Found, channels: Iterable[str]) -> dict[str, Plain]:
-        """The plain values that a checkpoint has; each is asked for from the newest one on."""
+    def values_of(self, found: Found) -> dict[str, Plain]:
+        """The plain values that a checkpoint has, of the channels that none below it had."""
+        self._go_up(found)
+        there = self._there
+        values: Plain = None
+        if None in there.values():
+            values = found.view.log.at(found.seq).state[VALUES]
+            for channel, known in there.items():
+                there[channel] = channel in values if known is None else known
+        has = [channel for channel, known in there.items() if known]
+        if has and values is None:
+            values = _set_at(self._thread.commit(found.view, found.seq), has)
+        if has and values is None:
+            values = found.view.log.at(found.seq).state[VALUES]
+        for channel in has:
+            del there[channel]
+        return {channel: values[channel] for channel in has}
+
+    def _go_up(self, found: Found) -> None:
         below, self._below = self._below, found
-        if below is not None and below.view is found.view and not self._touched(below, found):
-            return {}  # those that the one below has not: it was looked at before
-        values = found.view.log.at(found.seq).state[VALUES]
-        return {channel: values[channel] for channel in channels if channel in values}
+        seq = 0
+        if below is not None and below.view is found.view:
+            seq = below.seq
+            while seq > found.seq:
+                commit = self._thread.commit(found.view, seq)
+                for op in reversed(commit.delta):
+                    self._undo(op)
+                seq = commit.parent
+        if seq != found.seq:  # it is not what the one below was made of
+            self._there = dict.fromkeys(self._there)
 
-    @staticmethod
-    def _touched(below: Found, above: Found) -> bool:
-        seq = below.seq
-        while seq > above.seq:
-            commit = below.view.log.commit(seq)
-            for op in commit.delta:
-                if not op.path or op.path == (VALUES,) or _is_channel(op):
-                    return True
-            seq = commit.parent
-        return seq != above.seq
+    def _undo(self, op: Op) -> None:
+        path = op.path
+        if len(path) < 2:
+            if not path or path[0] == VALUES:
+                self._there = dict.fromkeys(self._there)
+        elif path[0] == VALUES and path[1] in self._there:
+            self._there[path[1]] = None if len(path) == 2 and type(op) is Set else True
 
 
-def _is_channel(op: Op) -> bool:
-    return isinstance(op, Set | Delete) and len(op.path) == 2 and op.path[0] == VALUES
+def _set_at(commit: Commit, channels: Sequence[str]) -> Mapping[str, Plain] | None:
+    """The values of channels that a commit sets, each by one op; None: it does not."""
+    found: dict[str, Plain] = {}
+    for op in commit.delta:
+        path = op.path
+        if path and (path[0] != VALUES or (len(path) > 1 and path[1] not in channels)):
+            continue
+        if type(op) is Set and not path and len(commit.delta) == 1:
+            found = op.value[VALUES]
+        elif type(op) is Set and len(path) == 2 and path[1] not in found:
+            found[path[1]] = op.value
+        else:
+            return None
+    return found if found.keys() >= set(channels) else None

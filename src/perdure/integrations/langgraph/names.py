@@ -25,7 +25,7 @@ REMOVED = "@removed"
 BRANCH_MAX = 180
 
 _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_CHECKPOINT_KEY = re.compile("c[0-9]*:([^:]*):([-0-9A-Z_a-z]{22}|=.+)", re.DOTALL)
+_KEY = re.compile("([cw])([0-9]*):([^:]*):([-0-9A-Z_a-z]{22}|=.+)", re.DOTALL)
 _BASE64 = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
 _SORTED = bytes(sorted((string.ascii_letters + string.digits + "-_").encode()))
 _IN_ORDER = bytes.maketrans(_BASE64, _SORTED)
@@ -76,8 +76,18 @@ def _unpack_id(packed: str) -> str:
 
 def read_checkpoint_key(key: str | None) -> tuple[str, str] | None:
     """Namespace and id of the checkpoint that a commit with this key put, if it put one."""
-    found = _CHECKPOINT_KEY.fullmatch(key) if key is not None else None
-    return None if found is None else (unquote(found[1]), _unpack_id(found[2]))
+    found = read_key(key)
+    return found[2:] if found is not None and found[0] == "c" else None
+
+
+def read_key(key: str | None) -> tuple[str, int, str, str] | None:
+    """``"c"`` of a checkpoint or ``"w"`` of writes for one, the number, the namespace and the id of
+    the checkpoint; None: it is none of ours."""
+    found = _KEY.fullmatch(key) if key is not None else None
+    if found is None:
+        return None
+    kind, number, namespace, packed = found.groups()
+    return kind, int(number or 1), unquote(namespace) if namespace else "", _unpack_id(packed)
 
 
 def made_at(checkpoint_id: str) -> float | None:

@@ -104,9 +104,14 @@ class Queue:
     Writes that waited in vain end that, until there were more such signs, the more of them the more
     waits were in vain. So who calls one after the other never waits, or hardly ever where each call
     is on another thread; nor do writes that say why a task stopped.
+
+    Attributes:
+        alone: channels that LangGraph stores as deltas. It hands over a checkpoint only when the
+            writes to these are in, so what waited for that would wait in vain.
     """
 
     def __init__(self) -> None:
+        self.alone: set[str] = set()
         self._mutex = threading.Lock()
         self._spaces: dict[str, _Space] = {}
         self._pays = False
@@ -116,11 +121,13 @@ class Queue:
 
     def ask(self, request: Request) -> None:
         """Queue writes; a checkpoint takes in first what was queued before it."""
+        if self.alone and any(one[1] in self.alone for one in request.write.writes):
+            request.patient = False
         with self._mutex:
             space = self._space(request.namespace)
             space.waiting.setdefault(request.id, []).append(request)
             space.asked[request.id] = space.asked.get(request.id, 0) + 1
-            if space.coming and request.id not in space.coming:
+            if space.coming and request.patient and request.id not in space.coming:
                 self._could_pay()
 
     def _space(self, namespace: str) -> _Space:
@@ -173,7 +180,8 @@ class Queue:
             space.withdraw(request)  # if it was interrupted: it was told that nothing was done
             self._leave(request.namespace, space)
             at = time.monotonic()
-            self._closed.append((request.namespace, request.id, threading.get_ident(), at))
+            if request.patient:
+                self._closed.append((request.namespace, request.id, threading.get_ident(), at))
 
     @contextmanager
     def coming(self, namespace: str, parent: str | None) -> Iterator[None]:

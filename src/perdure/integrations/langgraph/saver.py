@@ -33,7 +33,7 @@ from perdure.integrations.langgraph.calm import Calm
 from perdure.integrations.langgraph.changes import sources_of
 from perdure.integrations.langgraph.copying import copy_thread
 from perdure.integrations.langgraph.deleting import Remover
-from perdure.integrations.langgraph.history import delta_history
+from perdure.integrations.langgraph.history import delta_channels, delta_history
 from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
 from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store
@@ -208,6 +208,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
 
     def _asked_to_put(self, config: Any, checkpoint: Any, metadata: Any) -> tuple[Thread, Put]:
         thread = self._thread(names.thread_id_of(config))
+        thread.queue.alone.update(delta_channels(checkpoint, metadata))
         checkpoint_id = names.text_of(checkpoint["id"] or "", "checkpoint_id")
         rest = {name: value for name, value in checkpoint.items() if name not in _STATE}
         rest["ts"] = packed_time(rest.get("ts"))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Literal
 
 from perdure.adapters import ForeignLogs, Held, KeyUsedError, moved
 from perdure.core.chances import chances
@@ -20,6 +20,7 @@ from perdure.errors import Conflict, NotFound, SchemaError
 from perdure.integrations.langgraph import changes, names, steps
 from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.changes import Sources
+from perdure.integrations.langgraph.finding import find_any, latest
 from perdure.integrations.langgraph.queued import Queue, Request
 from perdure.integrations.langgraph.record import pack, record_of
 from perdure.integrations.langgraph.requests import Found, Line, Place, Put, made_after
@@ -35,7 +36,8 @@ from perdure.integrations.langgraph.view import (
     was_deleted,
     writes_in,
 )
-from perdure.model import Cause
+from perdure.integrations.langgraph.window import Window
+from perdure.model import Cause, Commit
 
 LINES_KEPT = 4
 """Lines of one thread whose state is in memory."""
@@ -58,6 +60,7 @@ class Thread:
         self._views: list[View] = []
         self._end = 0
         self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._window: Window | None = None
         self.queue = Queue()
         self._asked = asked
         self._begins = begins
@@ -98,7 +101,7 @@ class Thread:
 
     def forget(self) -> None:
         """Drop what is in memory."""
-        self._views, self._end = [], 0
+        self._views, self._end, self._window = [], 0, None
         self._lines.clear()
 
     def _line(self, view: View, tip: Tip) -> Line:
@@ -131,8 +134,8 @@ class Thread:
             return None
         removals = removals_of(views)
         if checkpoint_id is None:
-            return self._latest(views, removals, namespace)
-        found = self._find_any(views, namespace, checkpoint_id)
+            return latest(views, removals, namespace)
+        found = find_any(views, namespace, checkpoint_id)
         if found is None or found.view.is_trimmed(found.seq):
             return None
         if is_removed(removals, found.view.log, namespace, found.seq):
@@ -142,39 +145,6 @@ class Thread:
         if found.tip is None:
             self._asked.note(self.name, namespace, checkpoint_id)
         return found
-
-    @staticmethod
-    def _find_any(views: Iterable[View], namespace: str, checkpoint_id: str) -> Found | None:
-        for view in views:
-            seq = view.find(namespace, checkpoint_id)
-            if seq is not None:
-                return Found(view, seq, checkpoint_id)
-        return None
-
-    def _latest(self, views: list[View], removals: dict[str, Any], namespace: str) -> Found | None:
-        best: Found | None = None
-        for view in views:
-            for tip in view.tips(namespace):
-                found = self.standing(view, removals, namespace, tip)
-                if found is not None and (best is None or found.id > best.id):
-                    best = found
-        return best
-
-    @staticmethod
-    def standing(view: View, removals: dict[str, Any], namespace: str, tip: Tip) -> Found | None:
-        """The last checkpoint of a line that is not removed."""
-        if tip.at and not is_removed(removals, view.log, namespace, tip.at):
-            return Found(view, tip.at, tip.id, tip)
-        seq = view.log.commit(tip.at).parent if tip.at else 0
-        while seq:
-            one = view.tip_at(namespace, tip.branch, seq)
-            if not one.at:
-                return None
-            gone = view.is_trimmed(one.at) or is_removed(removals, view.log, namespace, one.at)
-            if not gone:
-                return Found(view, one.at, one.id)
-            seq = view.log.commit(one.at).parent
-        return None
 
     def state_of(self, found: Found) -> tuple[Plain, Callable[[Sources], None]]:
         """A checkpoint's state, not to be changed, and what to call with the objects that it was
@@ -192,12 +162,50 @@ class Thread:
 
         return line.held.state, given
 
-    def find_hidden(self, namespace: str, checkpoint_id: str) -> Found | None:
-        """A checkpoint by its id, removed or not."""
-        return self._find_any(self._views, namespace, checkpoint_id)
+    def state_at_hand(self, found: Found) -> Plain | None:
+        """A checkpoint's state, not to be changed, if it is in memory."""
+        tip = found.tip
+        if found.view is not self._views[0]:
+            return None
+        line = self._lines.get(tip.branch if tip is not None and tip.pure else f"@{found.seq}")
+        if line is None or (tip is not None and tip.pure and line.held.seq != tip.head):
+            return None
+        return line.held.state
+
+    def commit(self, view: View, seq: int) -> Commit:
+        """One commit of a view; neighbours of it are read along."""
+        return self._recent().commit(seq) if view is self._views[0] else view.log.commit(seq)
+
+    def _recent(self) -> Window:
+        log = self._views[0].log
+        if (
+            self._window is None
+            or self._window.log is not log
+            or not self._window.follow(self._end)
+        ):
+            self._window = Window(log, self._end)
+        return self._window
+
+    def parent_of(self, found: Found, namespace: str) -> Found | None:
+        """The checkpoint that one follows, removed or not, as it was put last."""
+        parent = record_of(self.commit(found.view, found.seq))["parent"]
+        if type(parent) is int:
+            key = names.read_checkpoint_key(self.commit(found.view, parent).cause.key)
+            parent = None if key is None else key[1]
+        if parent is None:
+            return None
+        seq = self._recent().put_of(namespace, parent)
+        if seq is not None:
+            return Found(self._views[0], seq, parent)
+        return find_any(self._views, namespace, parent)
 
     def writes_of(self, found: Found, namespace: str) -> list[Write]:
         """All writes for a checkpoint, of every view, in the order they came."""
+        if found.view is self._views[0]:
+            self.commit(found.view, found.seq)
+            recent = self._recent().writes(namespace, found.id)
+            if recent is not None:
+                return [*writes_in(self._views[1:], namespace, found.id), *recent[0]]
         return writes_in(self._views, namespace, found.id)
 
     # -- checkpoints -----------------------------------------------------------------------
@@ -290,7 +298,7 @@ class Thread:
         first = tips[0] if tips and not tips[0].at and tips[0].head else None
         parent = None
         if put.parent is not None:
-            parent = self._find_any(views, put.namespace, put.parent)
+            parent = find_any(views, put.namespace, put.parent)
             if parent is None and was_deleted(self._logs, own, put.namespace, put.parent):
                 self._refuse_late(True, put.id)
         if parent is None or parent.view is not own:
@@ -442,7 +450,7 @@ class Thread:
             tips = view.tips(namespace)
             tip = next((one for one in tips if one.at and one.id == checkpoint_id), None)
             if tip is None:
-                found = self._find_any(views, namespace, checkpoint_id)
+                found = find_any(views, namespace, checkpoint_id)
                 late = found is None and was_deleted(self._logs, view, namespace, checkpoint_id)
                 self._refuse_late(late, checkpoint_id)
                 namespace_, tip = "", view.tips("")[0]

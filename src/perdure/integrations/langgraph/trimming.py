@@ -13,6 +13,7 @@ from perdure.adapters import Stays, Trimmed, Where
 from perdure.core.values import Plain
 from perdure.errors import Conflict
 from perdure.integrations.langgraph.changes import VALUES, VERSIONS
+from perdure.integrations.langgraph.finding import standing
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.view import View, read_writes, removals_of
@@ -35,7 +36,7 @@ def stays(thread: Thread, view: View, horizon: int, passing: Collection[str]) ->
     removals = removals_of([view])
     for namespace in view.namespaces():
         for tip in view.tips(namespace):
-            found = thread.standing(view, removals, namespace, tip)
+            found = standing(view, removals, namespace, tip)
             if found is None:
                 continue
             states.add(found.seq)

@@ -1,0 +1,45 @@
+"""Which checkpoint is meant: one by its id, or the last one that is not removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.integrations.langgraph.requests import Found
+from perdure.integrations.langgraph.view import Tip, View, is_removed
+
+
+def find_any(views: Iterable[View], namespace: str, checkpoint_id: str) -> Found | None:
+    """A checkpoint of a thread with these views, removed or not, as it was put last."""
+    for view in views:
+        seq = view.find(namespace, checkpoint_id)
+        if seq is not None:
+            return Found(view, seq, checkpoint_id)
+    return None
+
+
+def latest(views: Iterable[View], removals: dict[str, Any], namespace: str) -> Found | None:
+    """The checkpoint with the greatest id of those that end the namespace's lines."""
+    best: Found | None = None
+    for view in views:
+        for tip in view.tips(namespace):
+            found = standing(view, removals, namespace, tip)
+            if found is not None and (best is None or found.id > best.id):
+                best = found
+    return best
+
+
+def standing(view: View, removals: dict[str, Any], namespace: str, tip: Tip) -> Found | None:
+    """The last checkpoint of a line that is not removed."""
+    if tip.at and not is_removed(removals, view.log, namespace, tip.at):
+        return Found(view, tip.at, tip.id, tip)
+    seq = view.log.commit(tip.at).parent if tip.at else 0
+    while seq:
+        one = view.tip_at(namespace, tip.branch, seq)
+        if not one.at:
+            return None
+        gone = view.is_trimmed(one.at) or is_removed(removals, view.log, namespace, one.at)
+        if not gone:
+            return Found(view, one.at, one.id)
+        seq = view.log.commit(one.at).parent
+    return None

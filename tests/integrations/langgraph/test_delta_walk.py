@@ -1,0 +1,249 @@
+"""What was written to a channel on the way to a checkpoint, read from the log as neighbours: the
+same as LangGraph's own saver finds row by row, in threads of every shape."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph
+from typing_extensions import TypedDict
+
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.queued import Queue
+from perdure.state.foreign import ForeignLog
+from perdure.storage.reader import LogReader
+from tests.integrations.langgraph.checkpoints import checkpoint, config, id_of, put
+from tests.integrations.langgraph.conftest import Place
+
+SEEDS = range(12)
+ACTIONS = 60
+CHANNELS = ("ch", "other")
+
+
+class Pair:
+    """The same calls of our savers, in turns, and of LangGraph's."""
+
+    def __init__(self, place: Place, theirs: SqliteSaver, seed: int) -> None:
+        self._place = place
+        self._theirs = theirs
+        self._random = random.Random(seed)
+        self._ours = [place.open(), place.open()]
+        self._made: list[str] = []
+        self._promised: list[str] = []
+        self._number = 0
+
+    def act(self) -> None:
+        act = self._random.choices(
+            [self._go_on, self._write, self._put_again, self._reopen, self._promise, self.compare],
+            [12, 8, 1, 1, 1, 4],
+        )[0]  # fmt: skip
+        act()
+
+    def _any(self) -> str | None:
+        """A checkpoint; the last one more often than all others together."""
+        if not self._made:
+            return None
+        return self._made[-1] if self._random.random() < 0.7 else self._random.choice(self._made)
+
+    def _mine(self) -> PerdureSaver:
+        return self._random.choice(self._ours)
+
+    def _values(self) -> dict[str, Any]:
+        kinds: tuple[Any, ...] = (None, _DeltaSnapshot([self._number]), [self._number], "text")
+        return {
+            channel: self._random.choice(kinds)
+            for channel in CHANNELS if self._random.random() < 0.2
+        }  # fmt: skip
+
+    def _put(self, checkpoint_id: str, parent: str | None) -> None:
+        self._number += 1
+        made = checkpoint(self._values(), self._number, checkpoint_id)
+        metadata: Any = {"source": "loop", "step": self._number, "parents": {}}
+        mine = self._mine()
+        if parent is not None and self._random.random() < 0.4:
+            self._put_with_writes(mine, made, metadata, parent)
+        else:
+            mine.put(config("t", parent), made, metadata, {})
+        self._theirs.put(config("t", parent), made, metadata, {})
+
+    def _put_with_writes(
+        self, mine: PerdureSaver, made: Any, metadata: Any, parent: str
+    ) -> None:  # fmt: skip
+        """In one commit."""
+        at, task = config("t", parent), f"along {self._number}"
+        writes = [("ch", self._number), ("else", 0)]
+        thread = mine._thread("t")
+        with thread.lock:
+            writer = threading.Thread(target=mine.put_writes, args=(at, writes, task))
+            writer.start()
+            while not thread.queue.holds("", parent):
+                pass
+            mine.put(at, made, metadata, {})
+        writer.join()
+        self._theirs.put_writes(at, writes, task)
+
+    def _go_on(self) -> None:
+        promised = bool(self._promised) and self._random.random() < 0.5
+        checkpoint_id = self._promised.pop() if promised else self._new_id()
+        self._put(checkpoint_id, self._any())
+        self._made.append(checkpoint_id)
+
+    def _new_id(self) -> str:
+        self._number += 1
+        return str(uuid6(clock_seq=self._number % 10_000))
+
+    def _write(self, checkpoint_id: str | None = None) -> None:
+        at = config("t", checkpoint_id or self._any() or self._new_id())
+        self._number += 1
+        channels = self._random.choices((*CHANNELS, "else"), k=self._random.randint(1, 3))
+        writes = [(channel, [self._number]) for channel in channels]
+        task = f"task {self._random.randint(1, 3)}"
+        path = self._random.choice(("", "~1", "~2"))
+        self._mine().put_writes(at, writes, task, path)
+        self._theirs.put_writes(at, writes, task, path)
+
+    def _promise(self) -> None:
+        """Writes for a checkpoint that comes later."""
+        self._promised.append(self._new_id())
+        self._write(self._promised[-1])
+
+    def _put_again(self) -> None:
+        if self._made:
+            self._put(self._random.choice(self._made), self._any())
+
+    def _reopen(self) -> None:
+        self._ours[self._random.randint(0, 1)] = self._place.open()
+
+    def compare(self) -> None:
+        at = config("t", None if self._random.random() < 0.5 else self._any())
+        mine = self._mine()
+        if self._random.random() < 0.5:  # as LangGraph does it; it has the state in memory then
+            mine.get_tuple(at)
+        found = mine.get_delta_channel_history(config=at, channels=CHANNELS)
+        assert found == self._theirs.get_delta_channel_history(config=at, channels=CHANNELS)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_walk_is_that_of_langgraphs_saver(place: Place, seed: int) -> None:
+    with SqliteSaver.from_conn_string(":memory:") as theirs:
+        pair = Pair(place, theirs, seed)
+        for _ in range(ACTIONS):
+            pair.act()
+        pair.compare()
+
+
+def test_a_checkpoint_that_was_put_again_behind_what_came_of_it_ends_the_walk(
+    saver: PerdureSaver,
+) -> None:
+    """A checkpoint was put once more with its own child as its parent. The walk to its root went
+    round for ever, under the lock of the thread: nobody could use that thread any more."""
+    first = put(saver, {}, version=1)
+    second = put(saver, {}, first, 2)
+    saver.put_writes(first, [("ch", "a")], "task")
+    put(saver, {}, second, 3, id_of(first))
+    for at in (first, second):
+        found = saver.get_delta_channel_history(config=at, channels=["ch"])
+        assert [value for *_, value in found["ch"]["writes"]] in ([], ["a"])
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was asked of logs: ``key``, ``commit``, ``at`` and ``rows``."""
+    asked: list[str] = []
+
+    def count(owner: Any, name: str, what: str) -> None:
+        called = getattr(owner, name)
+
+        def counting(self: Any, *args: Any, **more: Any) -> Any:
+            asked.append(what)
+            return called(self, *args, **more)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    for name in ("key", "commit", "at"):
+        count(ForeignLog, name, name)
+    count(LogReader, "commits", "rows")
+    return asked
+
+
+def test_a_walk_is_one_read_of_the_log(place: Place, reads: list[str]) -> None:
+    """Behind a snapshot and 98 steps, one load of a thread made 829 reads of a commit, 830 look-ups
+    of a key, and a fold of the state for each ancestor: a chat turn took ten times as long as with
+    LangGraph's saver."""
+    saver = place.open()
+    at = put(saver, {"ch": _DeltaSnapshot(["seed"])}, version=1)
+    for number in range(98):
+        saver.put_writes(at, [("else", number), ("ch", number)], f"{number}")
+        at = put(saver, {"n": number}, at, number + 2)
+    fresh = place.open()
+    assert fresh.get_tuple(config()) is not None
+    before = reads.count("rows")
+    reads.clear()
+    found = fresh.get_delta_channel_history(config=config(), channels=["ch"])["ch"]
+    assert found["seed"] == _DeltaSnapshot(["seed"])
+    assert [value for *_, value in found["writes"]] == list(range(98))
+    assert reads == []  # it goes on with what `get_tuple` began to read
+    assert before == 1
+
+
+def test_a_walk_reads_what_came_since_the_last_one(place: Place, reads: list[str]) -> None:
+    saver = place.open()
+    at = put(saver, {"ch": _DeltaSnapshot(["seed"])}, version=1)
+    for number in range(40):
+        saver.put_writes(at, [("ch", number)], f"{number}")
+        at = put(saver, {}, at, number + 2)
+        found = saver.get_delta_channel_history(config=config(), channels=["ch"])["ch"]
+        assert [value for *_, value in found["writes"]] == list(range(number + 1))
+    assert reads.count("at") <= 1
+    assert reads.count("commit") + reads.count("key") <= 6 * 40
+
+
+def _extend(old: list[Any] | None, batches: list[list[Any]]) -> list[Any]:
+    return [*(old or []), *(item for batch in batches for item in batch)]
+
+
+class State(TypedDict):
+    log: Annotated[list[int], DeltaChannel(_extend)]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_writes_that_a_checkpoint_waits_for_do_not_wait_for_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """LangGraph hands a checkpoint over when the writes to its delta channels are in; these waited
+    for that checkpoint, to be in its commit: 301 of 1,020 calls waited in vain, for 20 ms and more.
+    """
+    waits: list[str] = []
+    rounds = Queue.rounds
+
+    def watched(self: Queue, request: Any, *args: Any) -> Iterator[float]:
+        for seconds in rounds(self, request, *args):
+            waits.append(request.id)
+            yield seconds
+
+    monkeypatch.setattr(Queue, "rounds", watched)
+    graph = StateGraph(State)
+    names = [f"n{number}" for number in range(10)]
+    for name in names:
+        graph.add_node(name, lambda state: {"log": [len(state["log"])]})
+    for before, after in zip([START, *names], names, strict=False):
+        graph.add_edge(before, after)
+    app = graph.compile(checkpointer=place.open())
+    thread: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    more: Any = {"durability": durability}
+    for turn in range(4):
+        found = app.invoke({"log": [-1]}, thread, **more)
+        assert len(found["log"]) == 11 * (turn + 1)
+    found = asyncio.run(app.ainvoke({"log": [-1]}, thread, **more))
+    assert len(found["log"]) == 55
+    assert waits == []
