@@ -27,7 +27,7 @@ from perdure.engine.performing import Performer
 from perdure.engine.playing import Played
 from perdure.engine.replay import Call
 from perdure.engine.scopes import Scope
-from perdure.engine.turns import Turns
+from perdure.engine.turns import Turns, Waiter
 from perdure.engine.wakeups import Wakeups
 from perdure.engine.writing import Item, RunWriter
 from perdure.errors import PerdureError, RunInterrupted, SchemaError
@@ -185,7 +185,7 @@ class Execution(Generic[T]):
                 self.journal.check_new(name, scope.path)
                 return None
             self.journal.check_call(entry, effect.kind, effect.args, effect.preview)
-            self.journal.take(entry)
+            self._take(entry)
             return entry
 
     def next_recorded(self, call: Call) -> Entry | None:
@@ -206,10 +206,24 @@ class Execution(Generic[T]):
             if self.journal.find(self.root.named(call.name)) is not entry:
                 return None
             self.check_process()
-            self.journal.take(entry)
+            self._take(entry)
         self.catch_up(entry.seq)
         self.turns.release(entry)
         return entry
+
+    def _take(self, entry: Entry) -> None:
+        """The function has come to it; the lock is held."""
+        self.journal.take(entry)
+        if self.turns.watched and self.journal.left_in(entry.scope) is None:
+            self.turns.came_to_all(entry.scope)
+
+    def watch_others(self, scope: Scope, wake: Callable[[], None]) -> Waiter | None:
+        """After `OthersFirstError`: hear of it when the scope has come to all that it had recorded.
+        None: it has."""
+        with self._lock:
+            if self.journal.left_in(scope.path) is None:
+                return None
+            return self.turns.watch(scope.path, wake)
 
     def _let_others(self, entry: Entry | None, effect: Arrive, scope: Scope) -> None:
         if entry is not None:
@@ -278,7 +292,7 @@ class Execution(Generic[T]):
         with self._lock, self.stopping:
             entry = self.journal.find(scope.named(name))
             if entry is not None:
-                self.journal.take(entry)
+                self._take(entry)
                 return entry.call["value"]
             self.journal.check_new(scope.named(name), scope.path)
             place = self.journal.new_place(scope.named(name))
@@ -345,7 +359,7 @@ class Execution(Generic[T]):
                     changed(f"{name} ended, where it had recorded {describe(left[0])}", self.id)
                 )
             for entry in left:
-                self.journal.take(entry)
+                self._take(entry)
         for entry in left:
             self.turns.release(entry)
 

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.engine.failures import words
+from perdure.engine.leftover import Leftover, first_left
 from perdure.engine.scopes import scope_of
 from perdure.errors import NeedsAttention
 from perdure.model import Commit
@@ -100,8 +101,9 @@ class Journal(Struct):
         default_factory=dict
     )
     _counts: dict[str, int] = field(default_factory=dict)
-    _left: dict[str, int] = field(default_factory=dict)
-    _left_in_all: int = 0
+    _left: Leftover = field(default_factory=Leftover)
+    _settled: dict[str, Entry] = field(default_factory=dict)
+    _unsure: dict[str, Entry] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -120,13 +122,24 @@ class Journal(Struct):
                 if whose != run and whose not in aliases:
                     continue
                 if "place" in record:
-                    journal._add(record, commit.seq)
+                    journal._note(record, commit.seq)
                 if "again" in record:
                     journal._cut()
-        journal._left_in_all = sum(journal._left.values())
+        journal.order = list(journal._settled.values())
+        for number, entry in enumerate(journal.order):
+            entry.order = number
         return journal
 
-    def _add(self, record: Mapping[str, Any], seq: int) -> None:
+    def _note(self, record: Mapping[str, Any], seq: int) -> None:
+        entry = self._add(record, seq)
+        if entry is None:
+            return
+        if entry.outcome is None or entry.outcome.get("not_done"):
+            self._unsure[entry.place] = entry
+        else:
+            self._unsure.pop(entry.place, None)
+
+    def _add(self, record: Mapping[str, Any], seq: int) -> Entry | None:
         place = str(record["place"])
         entry = self.entries.get(place)
         match record["t"]:
@@ -171,19 +184,19 @@ class Journal(Struct):
                 if entry.outcome is None:
                     entry.outcome, entry.in_doubt = {**record, "cancelled": True}, False
                     self._settle(entry, seq)
+        return entry
 
     def _cut(self) -> None:
         """The run was set back to here, or forked: what was going on then came to its end in the
         history that was left. An open question is asked anew: its answer may be there."""
-        for entry in self.entries.values():
-            if entry.outcome is None or entry.outcome.get("not_done"):
-                once = entry.kind == "tool" or entry.asked or "question" in entry.call
-                entry.cut = once
+        for entry in self._unsure.values():
+            entry.cut = entry.kind == "tool" or entry.asked or "question" in entry.call
 
     def _open(self, entry: Entry) -> Entry:
-        scope = entry.scope = scope_of(entry.place)
+        entry.scope = scope_of(entry.place)
         self.entries[entry.place] = entry
-        self._left[scope] = self._left.get(scope, 0) + (entry.kind != UNBOUND)
+        if entry.kind != UNBOUND:
+            self._left.add(entry)
         named = self._by_name.get(entry.name)
         if named is None:
             self._by_name[entry.name] = deque((entry,))
@@ -193,20 +206,13 @@ class Journal(Struct):
 
     def _settle(self, entry: Entry, seq: int) -> None:
         entry.seq = seq
-        if entry.order >= 0:
-            self._unsettle(entry)
+        self._unsettle(entry)
         if entry.kind not in UNORDERED:
-            entry.order = len(self.order)
-            self.order.append(entry)
+            self._settled[entry.place] = entry
 
     def _unsettle(self, entry: Entry) -> None:
         """It is tried, or settled, anew: by a person, before the run went on with it."""
-        if entry.order < 0:
-            return
-        del self.order[entry.order]
-        for later in self.order[entry.order :]:
-            later.order -= 1
-        entry.order = -1
+        self._settled.pop(entry.place, None)
 
     # -- what the function comes to ----------------------------------------------------------
 
@@ -217,10 +223,10 @@ class Journal(Struct):
         Args:
             name: with its scope, without the occurrence.
         """
-        first = _first(self._by_name.get(name))
+        first = first_left(self._by_name.get(name))
         if first is None or args is None or first.call.get("args", {}) == args:
             return first
-        same = _first(self._with_args().get((name, frozenset(args.items()))))
+        same = first_left(self._with_args().get((name, frozenset(args.items()))))
         return same if same is not None else first
 
     def _with_args(self) -> dict[tuple[str, frozenset[tuple[str, str]]], deque[Entry]]:
@@ -235,8 +241,7 @@ class Journal(Struct):
         """The function has come to it."""
         entry.consumed = True
         if entry.kind != UNBOUND:
-            self._left[entry.scope] -= 1
-            self._left_in_all -= 1
+            self._left.took(entry)
 
     def patched(self, named: str, scope: str) -> tuple[bool, dict[str, Any] | None]:
         """Whether the run takes the new way at a patch, and what is to be recorded of that.
@@ -274,27 +279,19 @@ class Journal(Struct):
     @property
     def replaying(self) -> bool:
         """Whether anything recorded is left to come to."""
-        return self._left_in_all > 0
+        return self._left.number > 0
 
     def left_in(self, scope: str) -> Entry | None:
         """The first recorded entry of a scope that the function has not come to."""
-        if not self._left.get(scope):
-            return None  # asked for at every live call: must not cost O(journal)
-        return next((e for e in self.entries.values() if e.left and e.scope == scope), None)
+        return self._left.first_in(scope)
 
     def left_below(self, scope: str, living: Container[str]) -> list[Entry]:
         """What a scope, and those below it that nothing lives in, recorded and did not come to."""
-        return [
-            entry for entry in self.entries.values()
-            if entry.left and entry.scope.startswith(scope)
-            and not any(path in living for path in _between(entry.scope, scope))
-        ]  # fmt: skip
+        return self._left.below(scope, living)
 
     def next_left(self) -> Entry | None:
         """The first recorded entry of any scope that the function has not come to."""
-        if not self.replaying:
-            return None
-        return next((entry for entry in self.entries.values() if entry.left), None)
+        return self._left.first()
 
     def check_new(self, name: str, scope: str) -> None:
         """A call that is not recorded: its scope must have come to all that it had recorded.
@@ -355,20 +352,6 @@ class Journal(Struct):
 
 def _cancelled_after_s(record: Mapping[str, Any]) -> float | None:
     return float(record.get("after", 0.0)) if record.get("cancelled") else None
-
-
-def _between(scope: str, above: str) -> Iterable[str]:
-    """A scope and those that it is in, up to one that is not included."""
-    while len(scope) > len(above):
-        yield scope
-        scope = scope[: scope.rstrip("/").rfind("/") + 1]
-
-
-def _first(entries: deque[Entry] | None) -> Entry | None:
-    """The first that was not come to; those that were are dropped."""
-    while entries and entries[0].consumed:
-        entries.popleft()
-    return entries[0] if entries else None
 
 
 TASKS_HINT = (

@@ -3,7 +3,8 @@
 What a task does next often takes a few rounds: it ends, its group hears of that, somebody who waits
 for the first of several goes on. If two outcomes came at once, as they do from one commit, and from
 the journal always, then which task is through first would depend on how many rounds each takes, and
-be one way live and another on replay. So the first is given time to be through before the next.
+be one way live and another on replay. So the first is given time to be through before the next:
+until nothing is left for the loop to do, or for `ROUNDS` of it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Pace:
 
     def _round(self, loop: asyncio.AbstractEventLoop) -> None:
         self._left -= 1
+        if self._waiting and _is_idle(loop):
+            self._left = 0
         while not self._left and self._waiting:
             scope, turn = self._waiting.popleft()
             if turn.done():  # its task was cancelled
@@ -55,3 +58,10 @@ class Pace:
             self._last, self._left = scope, ROUNDS
         if self._left:
             loop.call_soon(self._round, loop)
+
+
+def _is_idle(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a loop has nothing to call, so that all that followed has come to its end. Of loops
+    that do not show it, as uvloop, nobody knows."""
+    ready = getattr(loop, "_ready", None)
+    return ready is not None and not ready

@@ -97,13 +97,19 @@ class Performer:
         if not execution.journal.replaying or threading.get_ident() == scope.home:
             return execution.find(effect, scope)
         while True:
-            news = threading.Event()
-            execution.turns.watch(news.set)
             try:
                 return execution.find(effect, scope, patient=True)
             except OthersFirstError:
-                if not news.wait(turns.STALL_S):  # then it says what is wrong
-                    return execution.find(effect, scope)
+                news = threading.Event()
+                waiter = execution.watch_others(scope, news.set)
+                if waiter is None:
+                    continue
+                moves = execution.turns.moves
+                while not news.wait(turns.STALL_S):
+                    if execution.turns.moves == moves:  # then it says what is wrong
+                        return execution.find(effect, scope)
+                    moves = execution.turns.moves
+                execution.check()
 
     def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
         """Until what is recorded before this has been released."""
@@ -114,16 +120,20 @@ class Performer:
                 return  # whoever is to come first may be a task of that loop
             event = threading.Event()
             moves = order.moves
-            if order.ready(entry, scope.path, event.set):
+            waiter = order.ready(entry, scope.path, event.set)
+            if waiter is None:
                 return
             own = threading.get_ident() == scope.home
-            with going.resting if own else nullcontext():
-                until, rested = time.monotonic() + turns.STALL_S, False
-                while not event.wait(turns.PROVEN_S) and order.moves == moves:
-                    rests = own and going.all_rest
-                    if (rests and rested) or time.monotonic() >= until:
-                        raise execution.interrupt(order.stalled(scope.named(name)))
-                    rested = rests  # a thread may just be between two tasks: it takes two looks
+            try:
+                with going.resting if own else nullcontext():
+                    until, rested = time.monotonic() + turns.STALL_S, False
+                    while not event.wait(turns.PROVEN_S) and order.moves == moves:
+                        rests = own and going.all_rest
+                        if (rests and rested) or time.monotonic() >= until:
+                            raise execution.interrupt(order.stalled(scope.named(name)))
+                        rested = rests  # a thread may be between two tasks: it takes two looks
+            finally:
+                order.forget(waiter)
             execution.check()
 
     def record(self, effect: Record) -> None:

@@ -32,6 +32,7 @@ from perdure.engine.pacing import Pace
 from perdure.engine.performing import CallThread, Clock, frame_of, pausing, waiting
 from perdure.engine.replay import Call, CancelledInside, recorded_call
 from perdure.engine.scopes import Scope
+from perdure.engine.standstill import Rest, Standstill
 from perdure.engine.tasks import RunTasks
 from perdure.engine.values import is_async
 from perdure.engine.wakeups import POLL_S
@@ -86,6 +87,7 @@ class AsyncPerformer:
         self._threads: Threads | None = None
         self.edit_lock = asyncio.Lock()
         self.pace = Pace()
+        self._standstill = Standstill(execution.turns, self._all_rest)
 
     async def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
@@ -179,15 +181,19 @@ class AsyncPerformer:
         if self._tasks.numbered or not execution.journal.replaying:
             return execution.find(effect, scope)
         while True:  # tasks that share a scope come in any order
-            wait = Wait(bell())
-            execution.turns.watch(wait.done)
             try:
                 return execution.find(effect, scope, patient=True)
             except OthersFirstError:
-                moves = execution.turns.moves
-                await _rung(wait, turns.PROVEN_S)
+                rest = Rest(patient=False)
+                waiter = execution.watch_others(scope, rest.over)
+                if waiter is None:
+                    continue
+                try:
+                    await self._standstill.rest(rest)
+                finally:
+                    execution.turns.forget(waiter)
                 execution.check()
-                if execution.turns.moves == moves:
+                if rest.stood:
                     return execution.find(effect, scope)  # it says what is wrong
 
     async def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
@@ -195,23 +201,18 @@ class AsyncPerformer:
         execution = self._execution
         order = execution.turns
         if not order.is_ready(entry, scope.path):
-            moved, moves = time.monotonic(), order.moves
             with self._resting():
                 while True:
-                    wait = Wait(bell())
-                    if order.ready(entry, scope.path, wait.done):
+                    rest = Rest(patient=True)
+                    waiter = order.ready(entry, scope.path, rest.over)
+                    if waiter is None:
                         break
                     try:
-                        await _rung(wait, turns.PROVEN_S)
+                        await self._standstill.rest(rest)
                     finally:
-                        order.forget(wait.done)
+                        order.forget(waiter)
                     execution.check()
-                    if order.moves != moves:
-                        moved, moves = time.monotonic(), order.moves
-                    elif order.is_ready(entry, scope.path):
-                        break
-                    still_s = time.monotonic() - moved
-                    if still_s >= (turns.PROVEN_S if self._all_rest() else turns.STALL_S):
+                    if rest.stood and not order.is_ready(entry, scope.path):
                         raise execution.interrupt(order.stalled(scope.named(name)))
         if entry is not None and entry.order >= 0:
             await self.pace.turn(scope.path, self.several)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 
 from perdure.engine.journal import Entry, Journal, changed, describe
 from perdure.errors import NeedsAttention
@@ -21,27 +23,56 @@ PROVEN_S = 1.0
 """The same, where all that the run does provably waits."""
 
 
+class Waiter:
+    """Somebody who waits for a turn, or for a scope to come to all that it had recorded."""
+
+    __slots__ = ("wake", "waits")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        """Called once, on any thread."""
+        self.waits = True
+
+
+Heap = list[tuple[int, int, Waiter]]
+"""By the place in the log's order up to which others come first."""
+
+
 class Turns:
-    """See the module. One per execution; safe between threads."""
+    """See the module. One per execution; safe between threads.
+
+    What it costs to release an entry does not depend on how many wait: a group of tasks would
+    make a replay quadratic.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._lock = threading.Lock()
-        self._released: set[int] = set()
+        self._released = bytearray(len(journal.order))
         self._next = 0
-        self._waiters: list[tuple[Entry | None, str, Callable[[], None]]] = []
-        self._watchers: list[Callable[[], None]] = []
+        self._others = 0
+        """All from `_next` up to here were released, or are of the scope of `_next`; see
+        `_first_of_others`."""
+        self._numbers = count()
+        self._waiting: Heap = []
+        self._waiting_in: dict[str, Heap] = {}
+        """The same waiters, by their scope: what is recorded there does not come before them."""
+        self._watching: dict[str, list[Waiter]] = {}
         self.moves = 0
         """Grows with everything that is released."""
 
-    def ready(self, entry: Entry | None, scope: str, wake: Callable[[], None]) -> bool:
+    def ready(self, entry: Entry | None, scope: str, wake: Callable[[], None]) -> Waiter | None:
         """Whether it is this one's turn (`entry` None: of something that is not recorded, or is
-        open). If not, `wake` is called, on any thread, when that may have changed."""
+        open): then None. If not, `wake` is called, on any thread, when it is."""
         with self._lock:
-            if self._is_ready(entry, scope):
-                return True
-            self._waiters.append((entry, scope, wake))
-            return False
+            end = self._end(entry)
+            if self._is_ready(end, scope):
+                return None
+            waiter = Waiter(wake)
+            place = end, next(self._numbers), waiter
+            heappush(self._waiting, place)
+            heappush(self._waiting_in.setdefault(scope, []), place)
+            return waiter
 
     @property
     def next_entry(self) -> Entry | None:
@@ -54,58 +85,87 @@ class Turns:
         if self._next >= len(self._journal.order):
             return True  # everything was released: that stays so, and needs no lock
         with self._lock:
-            return self._is_ready(entry, scope)
+            return self._is_ready(self._end(entry), scope)
 
-    def _is_ready(self, entry: Entry | None, scope: str) -> bool:
-        order = self._journal.order
-        end = entry.order if entry is not None and entry.order >= 0 else len(order)
+    def _end(self, entry: Entry | None) -> int:
+        return entry.order if entry is not None and entry.order >= 0 else len(self._journal.order)
+
+    def _is_ready(self, end: int, scope: str) -> bool:
         if self._next >= end:
             return True
-        return all(
-            order[place].scope == scope or place in self._released
-            for place in range(self._next, end)
-        )
+        return self._journal.order[self._next].scope == scope and self._first_of_others() >= end
+
+    def _first_of_others(self) -> int:
+        """Of what was not released, the first that is of another scope than the very first is."""
+        order, place = self._journal.order, max(self._others, self._next)
+        if self._next < len(order):
+            scope = order[self._next].scope
+            # While `_next` stays before `_others` its scope does, so that each is passed once.
+            while place < len(order) and (self._released[place] or order[place].scope == scope):
+                place += 1
+        self._others = place
+        return place
 
     def release(self, entry: Entry) -> None:
         """Its outcome is being handed over."""
         with self._lock:
-            if entry.order == self._next:
-                self._next += 1
-            elif entry.order >= 0:
-                self._released.add(entry.order)
-            while self._next in self._released:
-                self._released.discard(self._next)
+            if entry.order >= 0:
+                self._released[entry.order] = True
+            while self._next < len(self._released) and self._released[self._next]:
                 self._next += 1
             self.moves += 1
-            woken = self._take_ready() + self._watchers
-            self._watchers = []
-        for wake in woken:
-            wake()
+            woken = self._take_ready() if self._waiting else ()
+        for waiter in woken:
+            waiter.wake()
 
-    def _take_ready(self) -> list[Callable[[], None]]:
-        if not self._waiters:
-            return []
-        ready = [waiter for waiter in self._waiters if self._is_ready(waiter[0], waiter[1])]
-        self._waiters = [waiter for waiter in self._waiters if waiter not in ready]
-        return [wake for _, _, wake in ready]
+    def _take_ready(self) -> list[Waiter]:
+        woken = _take(self._waiting, self._next)
+        order = self._journal.order
+        if self._next < len(order):
+            scope = order[self._next].scope
+            of_scope = self._waiting_in.get(scope)
+            if of_scope:
+                woken += _take(of_scope, self._first_of_others())
+            if not of_scope:
+                self._waiting_in.pop(scope, None)
+        return woken
 
     def wake_all(self) -> None:
         """The run is interrupted: let everybody look."""
         with self._lock:
-            waiters, self._waiters = self._waiters, []
-            watchers, self._watchers = self._watchers, []
-        for wake in [*(wake for _, _, wake in waiters), *watchers]:
-            wake()
+            waiters = [waiter for _, _, waiter in self._waiting]
+            waiters += [waiter for watching in self._watching.values() for waiter in watching]
+            self._waiting, self._waiting_in, self._watching = [], {}, {}
+        for waiter in waiters:
+            if waiter.waits:
+                waiter.waits = False
+                waiter.wake()
 
-    def watch(self, wake: Callable[[], None]) -> None:
-        """Call this, on any thread, when something is released next."""
+    def watch(self, scope: str, wake: Callable[[], None]) -> Waiter:
+        """Call this, on any thread, when a scope has come to all that it had recorded; see
+        `came_to_all`."""
+        waiter = Waiter(wake)
         with self._lock:
-            self._watchers.append(wake)
+            self._watching.setdefault(scope, []).append(waiter)
+        return waiter
 
-    def forget(self, wake: Callable[[], None]) -> None:
+    @property
+    def watched(self) -> bool:
+        """Whether anybody is to hear of `came_to_all`."""
+        return bool(self._watching)
+
+    def came_to_all(self, scope: str) -> None:
+        """A scope has come to all that it had recorded: who had to let that pass goes on."""
+        with self._lock:
+            watching = self._watching.pop(scope, ())
+        for waiter in watching:
+            if waiter.waits:
+                waiter.waits = False
+                waiter.wake()
+
+    def forget(self, waiter: Waiter) -> None:
         """Somebody does not wait any more."""
-        with self._lock:
-            self._waiters = [waiter for waiter in self._waiters if waiter[2] != wake]
+        waiter.waits = False  # it is dropped when its turn has come
 
     def stalled(self, name: str) -> NeedsAttention:
         """What to say when nothing moved for `STALL_S`."""
@@ -115,3 +175,14 @@ class Turns:
             f"{name} waits for {what}, which is recorded before it and which nothing comes to",
             self._journal.run,
         )
+
+
+def _take(heap: Heap, place: int) -> list[Waiter]:
+    """Whose turn it is once everything before a place was released."""
+    woken = []
+    while heap and heap[0][0] <= place:
+        waiter = heappop(heap)[2]
+        if waiter.waits:
+            waiter.waits = False
+            woken.append(waiter)
+    return woken
