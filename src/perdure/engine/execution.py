@@ -195,9 +195,7 @@ class Execution(Generic[T]):
             return None
         frame = current()
         if (
-            entry.scope or entry.outcome is None or entry.cancelled
-            or entry.kind != call.kind or entry.call.get("args") != call.digests
-            or entry.outcome.get("not_done") or self._interrupted is not None
+            entry.scope or not _is_settled_as(call, entry) or self._interrupted is not None
             or frame is None or frame.run is not self or frame.inside != "function"
             or frame.scope not in (None, self.root) or threading.get_ident() != self.root.home
         ):  # fmt: skip
@@ -209,6 +207,20 @@ class Execution(Generic[T]):
             self._take(entry)
         self.catch_up(entry.seq)
         self.turns.release(entry)
+        return entry
+
+    def recorded_in(self, scope: Scope, call: Call) -> Entry | None:
+        """As `next_recorded`, for any task of a run, whose turn may be still to come: it is taken,
+        and to be released by the caller."""
+        frame = current()
+        if self._interrupted is not None or frame is None or frame.inside != "function":
+            return None
+        with self._lock:
+            entry = self.journal.find(scope.named(call.name), call.digests)
+            if entry is None or not _is_settled_as(call, entry):
+                return None
+            self.check_process()
+            self._take(entry)
         return entry
 
     def _take(self, entry: Entry) -> None:
@@ -488,6 +500,16 @@ class Execution(Generic[T]):
         """The function returned, or raised: was everything recorded come to?"""
         with self.stopping:
             self.journal.check_finished(error)
+
+
+def _is_settled_as(call: Call, entry: Entry) -> bool:
+    """Whether a call is just what is recorded there, with an outcome that the function saw."""
+    outcome = entry.outcome
+    return (
+        outcome is not None and entry.kind == call.kind
+        and entry.call.get("args") == call.digests
+        and not entry.cancelled and not outcome.get("not_done")
+    )  # fmt: skip
 
 
 class LeftError(PerdureError):

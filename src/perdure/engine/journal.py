@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -47,7 +46,7 @@ class Entry(Struct):
     outcome: Mapping[str, Any] | None = None
     attempts: int = 0
     in_doubt: bool = False
-    failures: list[Mapping[str, Any]] = field(default_factory=list)
+    failures: Sequence[Mapping[str, Any]] = ()
     progress: Mapping[str, Any] | None = None
     order: int = -1
     scope: str = ""
@@ -96,8 +95,8 @@ class Journal(Struct):
     commits: list[Commit] = field(default_factory=list)
     order: list[Entry] = field(default_factory=list)
     unpatched: set[str] = field(default_factory=set)
-    _by_name: dict[str, deque[Entry]] = field(default_factory=dict)
-    _by_args: dict[tuple[str, frozenset[tuple[str, str]]], deque[Entry]] = field(
+    _by_name: dict[str, list[Entry]] = field(default_factory=dict)
+    _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
         default_factory=dict
     )
     _counts: dict[str, int] = field(default_factory=dict)
@@ -128,6 +127,9 @@ class Journal(Struct):
         journal.order = list(journal._settled.values())
         for number, entry in enumerate(journal.order):
             entry.order = number
+        journal._left.sealed()
+        for named in journal._by_name.values():
+            named.reverse()
         return journal
 
     def _note(self, record: Mapping[str, Any], seq: int) -> None:
@@ -155,7 +157,7 @@ class Journal(Struct):
                 entry = entry or self._open(Entry(place, kind, seq, record))
                 if entry.cut:  # it is another call, with a key of its own
                     entry.call, entry.attempts, entry.cut = record, 0, False
-                    entry.failures, entry.progress = [], None
+                    entry.failures, entry.progress = (), None
                 entry.attempts += "made_at" not in record
                 entry.outcome, entry.in_doubt = None, True
                 self._unsettle(entry)
@@ -172,7 +174,7 @@ class Journal(Struct):
                 self._settle(entry, seq)
             case "attempt-failed":
                 entry = entry or self._open(Entry(place, "step", seq, record))
-                entry.failures.append(record)
+                entry.failures = (*entry.failures, record)
                 entry.in_doubt = False
             case "progress":
                 entry = entry or self._open(Entry(place, "step", seq, record))
@@ -199,7 +201,7 @@ class Journal(Struct):
             self._left.add(entry)
         named = self._by_name.get(entry.name)
         if named is None:
-            self._by_name[entry.name] = deque((entry,))
+            self._by_name[entry.name] = [entry]
         else:
             named.append(entry)
         return entry
@@ -229,12 +231,12 @@ class Journal(Struct):
         same = first_left(self._with_args().get((name, frozenset(args.items()))))
         return same if same is not None else first
 
-    def _with_args(self) -> dict[tuple[str, frozenset[tuple[str, str]]], deque[Entry]]:
+    def _with_args(self) -> dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]]:
         """The entries by name and arguments; made when calls first come in another order."""
         if not self._by_args:
-            for entry in self.entries.values():
+            for entry in reversed(self.entries.values()):
                 key = entry.name, frozenset(entry.call.get("args", {}).items())
-                self._by_args.setdefault(key, deque()).append(entry)
+                self._by_args.setdefault(key, []).append(entry)
         return self._by_args
 
     def take(self, entry: Entry) -> None:

@@ -6,7 +6,6 @@ and at the end of every task, so that a scan would make a replay quadratic, and 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
@@ -15,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class Leftover:
-    """See the module. Entries are added in the order of the log, and marked as consumed by whoever
-    takes them."""
+    """See the module. Entries are added in the order of the log, then it is `sealed`; whoever takes
+    one marks it as consumed."""
 
     __slots__ = ("_all", "_below", "_by_scope", "_numbers", "number")
 
     def __init__(self) -> None:
         self.number = 0
         """How many are left in all."""
-        self._all: deque[Entry] = deque()
-        self._by_scope: dict[str, deque[Entry]] = {}
+        self._all: list[Entry] = []
+        self._by_scope: dict[str, list[Entry]] = {}
         self._numbers: dict[str, int] = {}
         """By scope, but the function's own: how many are left in it and in those below it."""
         self._below: dict[str, list[str]] = {}
@@ -35,7 +34,7 @@ class Leftover:
         self._all.append(entry)
         in_scope = self._by_scope.get(entry.scope)
         if in_scope is None:
-            in_scope = self._by_scope[entry.scope] = deque()
+            in_scope = self._by_scope[entry.scope] = []
         in_scope.append(entry)
         if not entry.scope:
             return
@@ -46,6 +45,11 @@ class Leftover:
             if child:
                 self._below.setdefault(path, []).append(child)
             child = "" if known else path
+
+    def sealed(self) -> None:
+        """No more are added."""
+        for entries in (self._all, *self._by_scope.values()):
+            entries.reverse()
 
     def took(self, entry: Entry) -> None:
         """It is consumed."""
@@ -75,11 +79,11 @@ class Leftover:
         return sorted(found, key=lambda entry: entry.seq)
 
 
-def first_left(entries: deque[Entry] | None) -> Entry | None:
-    """The first that was not come to; those that were are dropped."""
-    while entries and entries[0].consumed:
-        entries.popleft()
-    return entries[0] if entries else None
+def first_left(entries: list[Entry] | None) -> Entry | None:
+    """The first that was not come to, of those in reverse order; those that were are dropped."""
+    while entries and entries[-1].consumed:
+        entries.pop()
+    return entries[-1] if entries else None
 
 
 def upwards(scope: str) -> Iterator[str]:

@@ -30,15 +30,23 @@ class Pace:
             scope: the task's; what one task does comes one after the other anyway.
             several: whether the run has other tasks.
         """
-        if not several:
-            return
-        loop = asyncio.get_running_loop()
-        if self._left and (self._waiting or scope != self._last):
-            turn = loop.create_future()
+        if several and self._is_busy(scope):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((scope, turn))
             await turn
-            return
-        self._hand_over(loop, scope)
+        elif several:
+            self._hand_over(asyncio.get_running_loop(), scope)
+
+    def queue(self, scope: str, turn: asyncio.Future[None]) -> None:
+        """As `turn`, for a task that waits already: its future is set when it may go on."""
+        if self._is_busy(scope):
+            self._waiting.append((scope, turn))
+        else:
+            self._hand_over(turn.get_loop(), scope)
+            turn.set_result(None)
+
+    def _is_busy(self, scope: str) -> bool:
+        return self._left > 0 and (bool(self._waiting) or scope != self._last)
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, scope: str) -> None:
         self._last = scope

@@ -30,7 +30,7 @@ from perdure.engine.failures import CallCancelled, error_record
 from perdure.engine.journal import Entry, OthersFirstError, changed
 from perdure.engine.pacing import Pace
 from perdure.engine.performing import CallThread, Clock, frame_of, pausing, waiting
-from perdure.engine.replay import Call, CancelledInside, recorded_call
+from perdure.engine.replay import Call, CancelledInside, outcome_of, recorded_call
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest, Standstill
 from perdure.engine.tasks import RunTasks
@@ -91,7 +91,29 @@ class AsyncPerformer:
 
     async def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
+        execution = self._execution
+        if execution.journal.replaying and self._tasks.numbered:
+            # What most of a replay is. Tens of thousands may wait here at once: each keeps little.
+            scope = execution.scope()
+            entry = execution.recorded_in(scope, call)
+            if entry is not None:
+                return await self._take_again(entry, scope, call)
         return await self.call(recorded_call(call))
+
+    async def _take_again(self, entry: Entry, scope: Scope, call: Call) -> Any:
+        """What a call gave that is recorded, once its turn has come."""
+        execution = self._execution
+        try:
+            await self.wait_for_turn(entry, scope, call.name)
+        except asyncio.CancelledError:
+            execution.turns.release(entry)
+            if execution.interrupted is not None:
+                raise execution.interrupted from None
+            raise
+        execution.catch_up(entry.seq)
+        execution.turns.release(entry)
+        with execution.stopping:
+            return outcome_of(call, entry)
 
     async def call(self, effects: Effects) -> Any:
         """Drive effects to their result."""
@@ -184,13 +206,15 @@ class AsyncPerformer:
             try:
                 return execution.find(effect, scope, patient=True)
             except OthersFirstError:
-                rest = Rest(patient=False)
+                rest = Rest(scope.path, patient=False)
                 waiter = execution.watch_others(scope, rest.over)
                 if waiter is None:
                     continue
+                self._standstill.begin(rest)
                 try:
-                    await self._standstill.rest(rest)
+                    await rest.turn
                 finally:
+                    self._standstill.end(rest)
                     execution.turns.forget(waiter)
                 execution.check()
                 if rest.stood:
@@ -198,24 +222,30 @@ class AsyncPerformer:
 
     async def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
         """Until what is recorded before this has been released."""
-        execution = self._execution
-        order = execution.turns
-        if not order.is_ready(entry, scope.path):
-            with self._resting():
-                while True:
-                    rest = Rest(patient=True)
-                    waiter = order.ready(entry, scope.path, rest.over)
-                    if waiter is None:
-                        break
-                    try:
-                        await self._standstill.rest(rest)
-                    finally:
-                        order.forget(waiter)
-                    execution.check()
-                    if rest.stood and not order.is_ready(entry, scope.path):
-                        raise execution.interrupt(order.stalled(scope.named(name)))
-        if entry is not None and entry.order >= 0:
-            await self.pace.turn(scope.path, self.several)
+        order = self._execution.turns
+        pace = self.pace if entry is not None and entry.order >= 0 else None
+        while not order.is_ready(entry, scope.path):
+            rest = Rest(scope.path, pace, patient=True)
+            waiter = order.ready(entry, scope.path, rest.over)
+            if waiter is None:
+                break
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.waiting.add(task)
+            self._standstill.begin(rest)
+            try:
+                await rest.turn
+            finally:
+                self._standstill.end(rest)
+                self._tasks.waiting.discard(task)
+                order.forget(waiter)
+            self._execution.check()
+            if rest.stood and not order.is_ready(entry, scope.path):
+                raise self._execution.interrupt(order.stalled(scope.named(name)))
+            if rest.paced:
+                return
+        if pace is not None:
+            await pace.turn(scope.path, self.several)
 
     @property
     def several(self) -> bool:

@@ -7,38 +7,58 @@ its turn.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
 from collections.abc import Callable
 
 from perdure.engine import turns
-from perdure.state.waiting import Wait, bell
+from perdure.engine.pacing import Pace
 
 
-class Rest(Wait):
-    """One task's wait for others of its run.
+class Rest:
+    """One task's wait for others of its run: await `turn`.
+
+    Args:
+        pace: hands the outcome over that the task waits for; None: it is no outcome.
 
     Attributes:
+        paced: `turn` comes from the pace.
         patient: others may do for long what is not recorded, unless all provably wait.
         stood: it was woken because nothing moved for too long.
     """
 
-    __slots__ = ("began", "home", "patient", "stood")
+    __slots__ = ("_home", "_pace", "_scope", "began", "paced", "patient", "stood", "turn")
 
-    def __init__(self, *, patient: bool) -> None:
-        super().__init__(bell())
+    def __init__(self, scope: str, pace: Pace | None = None, *, patient: bool) -> None:
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.began = time.monotonic()
-        self.home = threading.get_ident()
         self.patient = patient
-        self.stood = False
+        self.paced = self.stood = False
+        self._scope = scope
+        self._pace = pace
+        self._home = threading.get_ident()
 
     def over(self) -> None:
         """From any thread: it has come to its turn."""
-        if threading.get_ident() == self.home:
-            self.wake()  # the bell would cost a round of the loop
-        else:
-            self.done()
+        if threading.get_ident() == self._home:
+            self._hand_over()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
+            self.turn.get_loop().call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        if self._pace is None:
+            self.wake()
+        elif not self.turn.done():
+            self.paced = True
+            self._pace.queue(self._scope, self.turn)
+
+    def wake(self) -> None:
+        """From the loop: let it look."""
+        if not self.turn.done():
+            self.turn.set_result(None)
 
 
 class Standstill:
@@ -56,16 +76,15 @@ class Standstill:
         self._moves = -1
         self._since = 0.0
 
-    async def rest(self, rest: Rest) -> None:
-        """Until it is over, or stood for too long."""
+    def begin(self, rest: Rest) -> None:
+        """A task is about to rest, until `end`."""
         self._rests[rest] = None
         if not self._looks:
             self._looks = True
             self._look_later(asyncio.get_running_loop())
-        try:
-            await rest.wait(lambda: True)
-        finally:
-            del self._rests[rest]
+
+    def end(self, rest: Rest) -> None:
+        self._rests.pop(rest, None)
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
         nowhere = contextvars.Context()  # timers of the run's own code keep it from being unloaded

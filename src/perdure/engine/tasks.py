@@ -32,12 +32,13 @@ class RunTasks:
         self.scopes: dict[asyncio.Task[Any], Scope] = {}
         self.waiting: set[asyncio.Task[Any]] = set()
         """Those that wait for a signal, an answer or a time."""
+        self._nowhere = contextvars.copy_context()
 
     def add(self, task: asyncio.Task[Any], scope: Scope) -> None:
         self.scopes[task] = scope
         scope.home = threading.get_ident()
         self._execution.going.living.add(scope.path)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._ended, context=self._nowhere)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         scope = self.scopes.pop(task)
@@ -123,9 +124,10 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
         if tasks is None or not tasks.numbered:
             return make(loop, coroutine, **options)
         scope = frame.scope.child(getattr(coroutine, "__qualname__", "task"))
-        context = options.get("context") or contextvars.copy_context()
-        options["context"] = context.copy()
-        options["context"].run(enter_scope, scope)
+        given = options.get("context")
+        context = contextvars.copy_context() if given is None else given.copy()
+        context.run(enter_scope, scope)
+        options["context"] = context
         task = make(loop, coroutine, **options)
         tasks.add(task, scope)
         return task

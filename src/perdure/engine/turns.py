@@ -26,7 +26,7 @@ PROVEN_S = 1.0
 class Waiter:
     """Somebody who waits for a turn, or for a scope to come to all that it had recorded."""
 
-    __slots__ = ("wake", "waits")
+    __slots__ = ("waits", "wake")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake

@@ -198,6 +198,11 @@ class _ReplayExecution(Execution[Any]):
         self.matched += entry is not None
         return entry
 
+    def recorded_in(self, scope: Scope, call: Call) -> Entry | None:
+        entry = super().recorded_in(scope, call)
+        self.matched += entry is not None
+        return entry
+
     def find_edit(self, name: str, scope: Scope) -> Entry | None:
         entry = super().find_edit(name, scope)
         if entry is None:
