@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -11,20 +11,22 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from msgspec.structs import replace
 
 from perdure.agents import Agent
-from perdure.core.names import check_name
+from perdure.core.arguments import count, flag, one_of
+from perdure.core.arguments import seconds as duration
+from perdure.core.names import check_name, check_words, shown, words_of
 from perdure.core.schema import Schema
-from perdure.engine.drives import Command
-from perdure.engine.functions import check_kind
 from perdure.engine.handle import RunHandle
 from perdure.engine.liveness import LEASE_TTL
 from perdure.engine.lookup import asked_for, find_run, never_begun
-from perdure.engine.orders import Order
+from perdure.engine.options import Options as Options
 from perdure.engine.run import Run
 from perdure.engine.runner import Runner
 from perdure.errors import NotFound
 from perdure.model import (
+    FINISHED,
     MAIN,
     MISSING,
+    UNFINISHED,
     AgentInfo,
     Cause,
     Durability,
@@ -92,7 +94,8 @@ def _check_settings(url: object, snapshots: object, lease_ttl: object) -> None:
     if not isinstance(snapshots, SnapshotPolicy | None):
         raise TypeError(f"snapshots= is a perdure.SnapshotPolicy, not {snapshots!r:.60}")
     if not isinstance(lease_ttl, timedelta):
-        raise TypeError(f"lease_ttl= is a timedelta, not {lease_ttl!r:.60}")
+        raise TypeError(f"lease_ttl= is a timedelta, not {shown(lease_ttl)}")
+    duration(lease_ttl, "lease_ttl=")
     if lease_ttl <= timedelta(0):
         raise ValueError(f"lease_ttl= is longer than nothing, not {lease_ttl!r}")
 
@@ -118,6 +121,14 @@ def repair(url: str | os.PathLike[str]) -> list[Verified]:
 
     rebuild_checksums(url, prove)
     return proved
+
+
+def _statuses(given: Sequence[RunStatus]) -> list[RunStatus]:
+    """Raises TypeError, ValueError: what `Store.runs` gets as status= is no status of a run."""
+    words: Any = words_of(given, "status")
+    for word in words:
+        one_of(word, "status=", (*UNFINISHED, *FINISHED))
+    return list(words)
 
 
 class Store:
@@ -186,19 +197,20 @@ class Store:
         Raises:
             ValueError: an empty or overlong name. TypeError: a schema that is no type.
         """
-        check_name(name, "an agent")
-        check_name(branch, "a branch")
+        name, branch = check_name(name, "an agent"), check_name(branch, "a branch")
         working = WorkingCopy(self._context, name, Schema.of(schema), branch, initial)
         working.settle()
         return Agent(self._context, working)
 
     def agents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[AgentInfo]:
         """The store's agents by name, a page at a time: pass the last name as `after`."""
+        prefix, after = check_words(prefix, "prefix="), check_words(after, "after=")
+        limit = count(limit, "limit=")
         return self._context.backend.agents(prefix, after, limit)
 
     def find(self, name: str) -> AgentInfo | None:
         """What there is of an agent's latest incarnation, deleted or not; None if nothing."""
-        return self._context.backend.agent(name)
+        return self._context.backend.agent(check_name(name, "an agent"))
 
     def delete(self, name: str, *, purge: bool = False) -> None:
         """Delete an agent. Its name may be used again, for a new incarnation; a write that was
@@ -210,6 +222,7 @@ class Store:
             NotFound: there is no such agent.
             Conflict: a living executor is running it.
         """
+        name, purge = check_name(name, "an agent"), flag(purge, "purge=")
         info = self._context.backend.agent(name)
         if info is None or info.deleted:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
@@ -345,9 +358,10 @@ class Store:
                 with `TimedOut`.
 
         Raises:
-            ValueError: the key is empty, longer than 200 characters, or no text.
+            ValueError: key or queue is empty, longer than 200 characters, or no text; or the
+                deadline has passed before it begins, or is more than a thousand years.
+            TypeError: one is not what it must be at all.
         """
-        check_name(key, "a run's key")
         return Options(self._runner, key, queue, deadline)
 
     def runs(
@@ -358,6 +372,10 @@ class Store:
         """The runs of one agent or of all, oldest first; those at the end that were asked for and
         have not begun, which are ``pending``."""
         backend = self._context.backend
+        agent = None if agent is None else check_name(agent, "an agent")
+        function = None if function is None else check_words(function, "function=")
+        status = None if status is None else _statuses(status)
+        limit = None if limit is None else count(limit, "limit=")
         # First what has not begun: what begins between the two looks is in the second.
         asked = [
             asked_for(message) for message in backend.inbox(kind="start")
@@ -381,13 +399,14 @@ class Store:
         Raises:
             NotFound: there is none.
         """
+        run_id = check_words(run_id, "a run's id")
         agent = find_run(self._context.backend, run_id).agent
         return RunHandle(self._context, self._runner.wakeups, run_id, agent=agent)
 
     def alive(self, executor: str) -> bool:
         """Whether an executor, e.g. a branch's `holder`, may still be running. In doubt, the
         answer is True until its time is up."""
-        return self._context.backend.alive(executor)
+        return self._context.backend.alive(check_words(executor, "an executor's id"))
 
     # -- housekeeping ----------------------------------------------------------------------
 
@@ -401,7 +420,11 @@ class Store:
             NotFound: there is no deleted agent of that name.
         """
         backend = self._context.backend
-        return sweep(backend, seconds) if name is None else purge_name(backend, name)
+        if seconds is not None:
+            seconds = duration(seconds, "seconds=")
+        if name is None:
+            return sweep(backend, seconds)
+        return purge_name(backend, check_name(name, "an agent"))
 
     def shrink(self) -> None:
         """Give what is free in the files back to the system; nobody else can write meanwhile."""
@@ -423,7 +446,7 @@ class Store:
         """
         if name is None:
             return self._context.backend.maintain("sizes")
-        info = self._context.backend.agent(name)
+        info = self._context.backend.agent(check_name(name, "an agent"))
         if info is None:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
         return self._context.backend.maintain("sizes", no=info.no)
@@ -431,59 +454,3 @@ class Store:
     def flush(self) -> None:
         """Make everything that was acknowledged durable, whatever the store's durability."""
         self._context.backend.maintain("flush")
-
-
-class Options:
-    """How runs are to be made; from `Store.options`."""
-
-    def __init__(
-        self, runner: Runner, key: str, queue: str, deadline: float | timedelta | None
-    ) -> None:
-        self._runner = runner
-        self._key = key
-        self._queue = queue
-        self._deadline = deadline
-
-    @property
-    def runner(self) -> Runner:
-        """As `Store.runner`."""
-        return self._runner
-
-    def run(
-        self, function: Callable[Concatenate[Run[T], P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> R:  # fmt: skip
-        """As `Store.run`."""
-        check_kind(function, is_async=False)
-        order = self.order(function, agent, args, kwargs, storable=False)
-        return self._runner.run(Command(function, order, args, kwargs))  # type: ignore[no-any-return]
-
-    @overload
-    def start(
-        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> RunHandle[R]: ...  # fmt: skip
-
-    @overload
-    def start(
-        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> RunHandle[R]: ...  # fmt: skip
-
-    def start(
-        self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
-    ) -> RunHandle[Any]:
-        """As `Store.start`."""
-        run = self._runner.start(self.order(function, agent, args, kwargs, storable=True))
-        handle: RunHandle[Any] = RunHandle(self._runner.context, self._runner.wakeups, run)
-        return handle.typed(function)
-
-    def order(
-        self, function: Callable[..., Any], agent: str, args: tuple[Any, ...],
-        kwargs: Mapping[str, Any], *, storable: bool,
-    ) -> Order:  # fmt: skip
-        """For the faces: what these options and a call amount to."""
-        return Order.of(
-            function, agent, self._key, args, kwargs, queue=self._queue, deadline=self._deadline,
-            storable=storable,
-        )  # fmt: skip

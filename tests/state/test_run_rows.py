@@ -173,9 +173,10 @@ def test_a_message_that_somebody_else_took_is_an_error_of_its_own(backend: Backe
     log.start()
     sent = backend.send(Message(RUN, "a", "signal", "go", "1"))
     assert isinstance(sent, Sent)
-    log.commit({"t": "wait-ended", "place": "go#1"}, None, consumed=[sent.message.no])
+    taken = {"t": "wait-ended", "place": "go#1", "label": "it"}
+    log.commit(taken, None, consumed=[sent.message.no])
     with pytest.raises(ConsumedError):
-        log.commit({"t": "wait-ended", "place": "go#1"}, None, consumed=[sent.message.no])
+        log.commit(taken, None, consumed=[sent.message.no])
     assert backend.inbox() == []
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from perdure.aio.loops import Home
+from perdure.core.arguments import seconds
 from perdure.engine.async_run import AsyncRun
 from perdure.engine.drives import Command
 from perdure.engine.functions import check_kind
@@ -15,7 +16,6 @@ from perdure.engine.handle import Question, RunHandle
 from perdure.engine.ledger import EffectInfo
 from perdure.engine.made import Again
 from perdure.engine.report import RunReport
-from perdure.engine.retrying import seconds
 from perdure.engine.runner import Runner
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.why import Explanation
@@ -81,7 +81,7 @@ class AsyncRunHandle(Generic[R]):
     async def result(self, timeout: timedelta | float | None = None) -> R:
         """As `RunHandle.result`."""
         loop = asyncio.get_running_loop()
-        until = None if timeout is None else loop.time() + seconds(timeout)
+        until = None if timeout is None else loop.time() + seconds(timeout, "timeout=")
         wait = Wait(bell())
         with self._runner.wakeups.watch(self.id, lambda: wait.done()):
             while True:

@@ -19,7 +19,7 @@ from perdure.core.ops import Op, OpError
 from perdure.core.randomness import random_bytes
 from perdure.core.records import check_records
 from perdure.core.values import Plain
-from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.errors import Corrupt, Unstorable, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit, id_text
 
 HEADER_VERSION = 1
@@ -111,11 +111,32 @@ def commit_id(header: bytes) -> bytes:
 
 
 def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> Payload:
-    """Encode a delta and records. Their values must be plain already."""
+    """Encode a delta and records. Their values must be plain already.
+
+    Raises:
+        Unstorable: a record that the readers of the log would refuse.
+    """
+    if records:
+        try:
+            # I11: by the very types of `read_payload`, or one wrong word poisons the agent for all.
+            check_records(records)
+        except (ValueError, TypeError) as error:
+            raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
     body = codec.encode([[ops.to_wire(op) for op in delta] if delta else [], list(records)])
     random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])
+
+
+def _kinds(records: Sequence[Any]) -> str:
+    return ", ".join(str(one.get("t"))[:40] for one in records[:3] if isinstance(one, dict))
+
+
+def _unreadable(what: str, error: Exception) -> Unstorable:
+    return Unstorable(
+        f"{what} cannot be written, as nobody could read it again: {error}",
+        hint="nothing was written; an argument of this call is of a wrong type",
+    )
 
 
 def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
@@ -124,6 +145,9 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
     Args:
         now: the store's clock, microseconds since 1970. A clock that stands still or goes back
             does not: header time is at least one microsecond after the previous one.
+
+    Raises:
+        Unstorable: the readers of the log would refuse the header.
     """
     at = max(now, tail.at + 1)
     header = _encode(
@@ -144,6 +168,11 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
             draft.payload.digest,
         ]
     )
+    try:
+        # I11: every commit passes here, and none gets in that `read_commit` would refuse.
+        _decode_header(header)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _unreadable(f"the header of a commit ({draft.cause.kind})", error) from error
     return header, Tail(tail.seq + 1, commit_id(header), at, header)
 
 

@@ -98,9 +98,19 @@ _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
 
 def to_wire(op: Op) -> list[Any]:
-    """An op as ``[code, path, …its other fields]``."""
+    """An op as ``[code, path, …its other fields]``.
+
+    Raises:
+        OpError: `from_wire` would refuse it.
+    """
     path, *fields = astuple(op)
-    return [_CODES[type(op)], list(path), *fields]
+    code = _CODES[type(op)]
+    if code in _COUNTED:
+        try:
+            _check_counts(fields)
+        except TypeError as error:
+            raise OpError(f"not an op: {op!r:.80}") from error
+    return [code, list(path), *fields]
 
 
 def from_wire(wire: Any) -> Op:

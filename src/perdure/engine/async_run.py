@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
+from perdure.core.arguments import Seconds
+from perdure.core.names import check_words
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, inside
 from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.failures import CallCancelled
 from perdure.engine.functions import recorded_as, with_self
-from perdure.engine.retrying import Seconds
 from perdure.engine.run import Run, check_limit
 from perdure.engine.values import is_async, label
 from perdure.engine.waiting import (
@@ -28,6 +29,7 @@ from perdure.engine.waiting import (
     Signal,
     Timer,
     Wait,
+    check_signal,
     only,
     with_timeout,
 )
@@ -137,7 +139,7 @@ class AsyncRun(Generic[T]):
     def edit(self, what: str = "") -> AsyncRunEdit[T]:
         """``async with run.edit("why") as draft``: like `Agent.edit`, recorded at its place in the
         run. Edits of several tasks happen one after the other."""
-        return AsyncRunEdit(self._execution, what)
+        return AsyncRunEdit(self._execution, check_words(what, "what=, why a commit is made,"))
 
     # -- several at once -------------------------------------------------------------------
 
@@ -203,6 +205,8 @@ class AsyncRun(Generic[T]):
     ) -> Pending[Any]:  # fmt: skip
         """As `Run.wait_for`."""
 
+        check_signal(signal)
+
         async def wait() -> Any:
             waits = with_timeout(Signal(signal, schema), timeout)
             came = await self._wait(f"wait_for:{signal}", waits)
@@ -215,6 +219,8 @@ class AsyncRun(Generic[T]):
         default: Any = MISSING,
     ) -> Pending[Any]:  # fmt: skip
         """As `Run.ask`."""
+
+        check_words(question, "a question")
 
         async def wait() -> Any:
             came = await self._wait("ask", with_timeout(Ask(question, schema), timeout))

@@ -9,13 +9,14 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.arguments import Seconds, flag
+from perdure.core.names import check_name
 from perdure.engine.effects import Arrive, Arrived, Effect, Effects, Record
 from perdure.engine.execution import Execution
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import spec_of
 from perdure.engine.lookup import find_run
 from perdure.engine.orders import Order
-from perdure.engine.retrying import Seconds
 from perdure.engine.values import binding_of, digests, preview, results_of
 from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
@@ -31,6 +32,12 @@ class ChildOptions(Struct, frozen=True):
     key: str | None
     queue: str
     let_live: bool
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            check_name(self.key, "a run's key")
+        check_name(self.queue, "a queue")
+        flag(self.let_live, "let_live=")
 
 
 class Child(Generic[R]):

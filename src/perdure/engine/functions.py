@@ -21,12 +21,15 @@ from typing import (
 
 from msgspec import Struct
 
+from perdure.core.arguments import Seconds, one_of
+from perdure.core.bounds import NAME_MAX
+from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
 from perdure.core.values import take
 from perdure.engine.current import Frame, current, driving, inside
 from perdure.engine.execution import Drained, Execution
 from perdure.engine.replay import Call, CrashPolicy
-from perdure.engine.retrying import NO_LIMITS, Limits, Retry, Seconds
+from perdure.engine.retrying import NO_LIMITS, Limits, Retry
 from perdure.engine.values import (
     Binding,
     Results,
@@ -72,7 +75,7 @@ class Recorded:
         refuse_generator(function)
         self.kind = kind
         self.function = function
-        self.name = name or label(function)
+        self.name = label(function) if name is None else check_name(name, f"a {kind}")
         self.decorated: Any = function
         self._returns = returns
         self._limits = limits
@@ -192,6 +195,7 @@ def step(
     Raises (when called):
         TimedOut: it took too long, and is not tried again.
     """
+    name = None if name is None else check_name(name, "a step")
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
     def decorate(target: Any) -> Any:
@@ -235,10 +239,12 @@ def tool(
         OutsideRun: no run can be seen, in a process that is driving runs.
         PerdureError: inside a step, another tool or an open edit.
     """
-    if on_crash not in POLICIES:
-        raise ValueError(f"on_crash={on_crash!r}: must be one of {', '.join(POLICIES)}")
+    one_of(on_crash, "on_crash=", POLICIES)
     if (on_crash == "probe") != (probe is not None):
         raise ValueError('on_crash="probe" needs probe=, a function that looks whether it was done')
+    if probe is not None and not callable(probe):
+        raise TypeError(f"probe= is a function, not {shown(probe)}")
+    name = None if name is None else check_name(name, "a tool")
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
     def decorate(target: Any) -> Any:
@@ -276,9 +282,17 @@ def agent(
             they recorded.
     """
 
+    of_schema = Schema.of(schema)
+    name = None if name is None else check_name(name, "an agent function")
+    version = check_words(version, "version=")
+    if len(version) > NAME_MAX:
+        raise ValueError(f"version= has {NAME_MAX} characters at most, not {len(version):,}")
+
     def decorate(function: Any) -> Any:
         refuse_generator(function)
-        spec = AgentSpec(name or label(function), Schema.of(schema), version, is_async(function))
+        named = label(function) if name is None else name
+        check_name(named, "an agent function")
+        spec = AgentSpec(named, of_schema, version, is_async(function))
         setattr(function, MARK, spec)
         if version:
             _versions[spec.name, version] = function

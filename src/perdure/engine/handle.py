@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.arguments import flag, seconds
+from perdure.core.bounds import index_key
+from perdure.core.names import check_key, check_words
 from perdure.core.values import Plain, take
 from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Journal
@@ -18,13 +21,13 @@ from perdure.engine.ledger import EffectInfo, effects_of
 from perdure.engine.lookup import check_answer, find_run, take_any
 from perdure.engine.made import Again, Origins, path_of
 from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
-from perdure.engine.retrying import seconds
 from perdure.engine.values import results_of
+from perdure.engine.waiting import check_signal
 from perdure.engine.wakeups import POLL_S, Wakeups
 from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedOut
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
-from perdure.state.family import CHILD, to_children, to_parents
+from perdure.state.family import to_children, to_parents
 from perdure.state.notes import note
 from perdure.state.projections import FINISHED, row_text
 from perdure.state.remaining import Unused
@@ -105,7 +108,7 @@ class RunHandle(Generic[R]):
             NeedsAttention: it stopped, and needs a person.
             RunFailed or the function's own exception: it failed or was cancelled.
         """
-        left = None if timeout is None else seconds(timeout)
+        left = None if timeout is None else seconds(timeout, "timeout=")
         until = None if left is None else time.monotonic() + left
         with self._wakeups.watch(self._id) as watch:
             while True:
@@ -150,14 +153,8 @@ class RunHandle(Generic[R]):
             Unstorable: the value cannot be stored.
             ValueError: the key is empty, or the name is one of the library's own.
         """
-        if name.startswith(CHILD):
-            raise ValueError(f"{name!r}: names that begin with {CHILD!r} tell of the ends of runs")
-        if key == "":
-            raise ValueError(
-                "a signal's key is not empty, or two whose keys were forgotten would be taken for "
-                "one; key=None says that each is a new one"
-            )
-        once = key if key is not None else os.urandom(12).hex()
+        name, by = check_signal(name), check_words(by, "by=")
+        once = os.urandom(12).hex() if key is None else index_key(check_key(key, "a signal's key"))
         return self._send("signal", name, once, take_any(value, "value"), by)
 
     def questions(self) -> list[Question]:
@@ -190,6 +187,8 @@ class RunHandle(Generic[R]):
             Conflict: it asks nothing, or several things, or that was answered already.
             SchemaError: the answer is not of the type that was asked for.
         """
+        by = check_words(by, "by=")
+        question = None if question is None else check_words(question, "question=")
         info = self.info
         asked = self.questions()
         target = f"run {self._id}"
@@ -210,7 +209,7 @@ class RunHandle(Generic[R]):
 
     def _send(self, kind: Any, name: str, key: str, value: Plain, by: str) -> bool:
         agent = self._agent = self._agent or self.info.agent
-        sent = self._context.backend.send(Message(self._id, agent, kind, name, key, value, by))
+        sent = self._context.send(Message(self._id, agent, kind, name, key, value, by))
         if isinstance(sent, Refused):
             raise Conflict(f"is {self.info.status} already", target=f"run {self._id}")
         self._wakeups.tell(self._id)
@@ -257,7 +256,8 @@ class RunHandle(Generic[R]):
                 executor is running the run.
             ValueError: neither or both of `done` and `not_done`.
         """
-        if (done is MISSING) == (not not_done):
+        call, by = check_words(call, "call="), check_words(by, "by=")
+        if (done is MISSING) == (not flag(not_done, "not_done=")):
             raise ValueError("say either done=<its result> or not_done=True")
         outcome: dict[str, Any] = {"t": "outcome", "run": self._id, "place": call, "by": "person"}
         if by:
@@ -315,6 +315,7 @@ class RunHandle(Generic[R]):
         Raises:
             Conflict: it is finished.
         """
+        why = check_words(why, "why=")
         info = self.info
         if info.status in FINISHED:
             raise Conflict(f"is {info.status} already", target=f"run {self._id}")

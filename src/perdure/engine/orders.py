@@ -9,10 +9,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core.names import check_name
+from perdure.core.arguments import Seconds, seconds
+from perdure.core.bounds import RUN_ID_BYTES_MAX
+from perdure.core.names import check_name, shown
 from perdure.core.values import Plain
 from perdure.engine.functions import spec_of
-from perdure.engine.retrying import Seconds, seconds
 from perdure.engine.values import binding_of, digests, fitting, parameters_of, preview
 from perdure.errors import Conflict, PerdureError
 from perdure.model import Message, RunInfo
@@ -30,7 +31,30 @@ def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
     joined = "/".join(
         part.replace("%", "%25").replace("/", "%2F").replace("~", "%7E") for part in parts
     )
-    return joined + (f"~{incarnation}" if incarnation > 1 else "")
+    named = joined + (f"~{incarnation}" if incarnation > 1 else "")
+    if len(named) * 4 > RUN_ID_BYTES_MAX and len(named.encode()) > RUN_ID_BYTES_MAX:
+        raise ValueError(
+            f"the names of agent and function and the run's key have {RUN_ID_BYTES_MAX} bytes at "
+            f"most together, as {shown(named)} does not: give one of them a shorter name"
+        )
+    return named
+
+
+def deadline_us(deadline: Seconds | None) -> int:
+    """How long a run may take, in microseconds; 0: as long as it likes.
+
+    Raises:
+        TypeError: it is no time. ValueError: it has passed already, or is too far away.
+    """
+    if deadline is None:
+        return 0
+    said = seconds(deadline, "deadline=")
+    if said <= 0:
+        raise ValueError(
+            f"deadline={shown(deadline)}: it is the time that a run may take, and has passed "
+            "before it begins"
+        )
+    return max(1, round(said * 1e6))
 
 
 class Order(Struct, frozen=True):
@@ -70,8 +94,8 @@ class Order(Struct, frozen=True):
         Raises:
             Unstorable: they cannot.
         """
-        check_name(agent, "an agent")
-        check_name(key, "a run's key")
+        agent = check_name(agent, "an agent")
+        key, queue = check_name(key, "a run's key"), check_name(queue, "a queue")
         spec = spec_of(function)
         arguments = binding_of(function).bind(args, kwargs)
         given: tuple[list[Plain], dict[str, Plain]] | None = None
@@ -86,7 +110,7 @@ class Order(Struct, frozen=True):
             unstorable = error
         return cls(
             agent, spec.name, key, digests(arguments), preview(arguments), given, spec.version,
-            queue, parent, round(seconds(deadline) * 1e6) if deadline else 0, unstorable,
+            queue, parent, deadline_us(deadline), unstorable,
         )  # fmt: skip
 
     @property

@@ -226,7 +226,7 @@ class Picker:
         if pick.asked is None:
             return
         for message in to_parents(never_begun(pick.asked)):
-            self._context.backend.send(message)
+            self._context.send(message)
             self._runner.wakeups.tell(message.run)
 
     def _order(self, pick: Pick) -> Order | None:

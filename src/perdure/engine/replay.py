@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from perdure.core.arguments import seconds
 from perdure.core.values import Plain
 from perdure.engine.effects import (
     Arrive,
@@ -26,7 +27,7 @@ from perdure.engine.effects import (
 from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error, words
 from perdure.engine.journal import Entry
 from perdure.engine.made import Made
-from perdure.engine.retrying import NO_LIMITS, Limits, seconds
+from perdure.engine.retrying import NO_LIMITS, Limits
 from perdure.engine.values import Results, preview
 from perdure.errors import (
     CallFailed,

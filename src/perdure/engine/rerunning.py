@@ -14,7 +14,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.core.names import check_label
+from perdure.core.arguments import one_of
+from perdure.core.bounds import NAME_MAX, index_key
+from perdure.core.names import check_label, check_name, check_words
 from perdure.core.schema import Schema
 from perdure.engine.made import Again, Origins, path_of
 from perdure.engine.orders import run_id
@@ -35,10 +37,11 @@ def fork_run(
 ) -> RunInfo:
     """Make a branch where a step begins, and on it a run that goes on from there; see
     `RunHandle.fork`."""
-    check_label(branch)
+    branch, step = check_label(branch), check_words(step, "a step's place")
+    key = None if key is None else check_name(key, "a run's key")
     reader = _reader(context, info)
     back = _Back(context, reader, info, step, effects)
-    key = key or f"{info.key}@{branch}"
+    key = key or _short(f"{info.key}@{branch}")
     new = run_id(info.agent, info.function, key, reader.incarnation)
     if context.backend.runs(run_id=new):
         raise Conflict("there is such a run", target=f"run {new}", hint="use another key")
@@ -60,8 +63,14 @@ def fork_run(
     return row
 
 
+def _short(key: str) -> str:
+    """A key that was put together, as a name may be."""
+    return key if len(key) <= NAME_MAX else index_key(key)
+
+
 def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> None:
     """Set a run, and its branch's state, back to where a step begins; see `RunHandle.retry`."""
+    step = check_words(step, "a step's place")
     reader = _reader(context, info)
     working = _working(context, reader, info.branch)
     with working.lock:
@@ -89,8 +98,7 @@ class _Back:
     def __init__(
         self, context: Context, reader: LogReader, info: RunInfo, step: str, effects: Again
     ) -> None:
-        if effects not in CHOICES:
-            raise ValueError(f"effects={effects!r}: must be one of {', '.join(CHOICES)}")
+        one_of(effects, "effects=", CHOICES)
         self._inbox = context.backend.inbox(info.id, kind="signal")
         self._reader, self._info, self._step = reader, info, step
         self._refuse_trimmed()

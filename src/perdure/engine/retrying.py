@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
-from numbers import Real
-from typing import Any
 
 from msgspec import Struct
 
-Seconds = float | timedelta
+from perdure.core.arguments import Seconds, count, number, seconds
+from perdure.core.names import shown
+
 Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
-
-
-def seconds(value: Seconds) -> float:
-    """A duration in seconds.
-
-    Raises:
-        TypeError: it is none.
-    """
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    given: Any = value
-    if isinstance(given, bool) or not isinstance(given, Real):
-        raise TypeError(f"{given!r:.100} is no duration: give seconds or a timedelta")
-    return float(given)
 
 
 class Retry(Struct, frozen=True):
@@ -50,15 +35,19 @@ class Retry(Struct, frozen=True):
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or seconds(self.first) < 0 or not 0 <= self.jitter <= 1:
+        first, longest = seconds(self.first, "first="), seconds(self.longest, "longest=")
+        factor, jitter = number(self.factor, "factor="), number(self.jitter, "jitter=")
+        if count(self.attempts, "attempts=", least=-1) < 1 or first < 0 or not 0 <= jitter <= 1:
             raise ValueError(
                 "a Retry needs attempts of at least 1, pauses of at least 0 and a jitter of 0 to 1"
             )
-        if self.factor < 1 or seconds(self.longest) < 0:
+        if not factor >= 1 or longest < 0:
             raise ValueError("a Retry needs a factor of at least 1 and no negative longest pause")
         kinds = self.on if isinstance(self.on, tuple) else (self.on,)
         if not (all(isinstance(k, type) for k in kinds) or callable(self.on)):
-            raise ValueError(f"on={self.on!r}: must be a type, a tuple of types, or a function")
+            raise ValueError(
+                f"on={shown(self.on)}: must be a type, a tuple of types, or a function"
+            )
 
     def worth_it(self, error: Exception) -> bool:
         """Whether this error is one to try again after; not, where `on` itself fails at it."""
@@ -117,13 +106,19 @@ class Limits(Struct, frozen=True):
         Raises:
             ValueError: a limit of no time at all, or of no attempt.
         """
-        limits = [
-            None if v is None else seconds(v) for v in (timeout, total_timeout, heartbeat_timeout)
-        ]
+        given = {
+            "timeout=": timeout, "total_timeout=": total_timeout,
+            "heartbeat_timeout=": heartbeat_timeout,
+        }  # fmt: skip
+        limits = [None if value is None else seconds(value, of) for of, value in given.items()]
         if any(limit is not None and limit <= 0 for limit in limits):
             raise ValueError("a timeout must be longer than nothing; leave it out for none")
-        if isinstance(retry, int):
+        if isinstance(retry, int) and not isinstance(retry, bool):
             retry = Retry(retry)
+        if not isinstance(retry, Retry | None):
+            raise TypeError(
+                f"retry= is a perdure.Retry, or a number of attempts, not {shown(retry)}"
+            )
         made = cls(retry or ONCE, *limits)
         return NO_LIMITS if made == NO_LIMITS else made
 

@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID, uuid4
 
+from perdure.core.arguments import Seconds, count
+from perdure.core.names import check_name, check_words
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, enter_scope, inside
 from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.functions import recorded_as, with_self
-from perdure.engine.retrying import Seconds
 from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again, note
 from perdure.engine.values import is_async, label
@@ -26,6 +27,7 @@ from perdure.engine.waiting import (
     Signal,
     Timer,
     Wait,
+    check_signal,
     only,
     with_timeout,
 )
@@ -93,7 +95,7 @@ class Run(Generic[T]):
 
         On replay its body runs on a throwaway draft, and what was recorded counts.
         """
-        return RunEdit(self._execution, what)
+        return RunEdit(self._execution, check_words(what, "what=, why a commit is made,"))
 
     # -- several at once -------------------------------------------------------------------
 
@@ -137,6 +139,7 @@ class Run(Generic[T]):
         """
         from concurrent.futures import ThreadPoolExecutor
 
+        check_limit(limit)
         scope = _scope or self._execution.scope()
         with ThreadPoolExecutor(limit, "perdure-run") as pool:
             yield RunThreads(self._execution, pool, scope)
@@ -160,6 +163,7 @@ class Run(Generic[T]):
         Raises:
             TimedOut: none came in time, and there is no `default`.
         """
+        check_signal(signal)
         waits = with_timeout(Signal(signal, schema), timeout)
         return only(self._wait(f"wait_for:{signal}", waits), f"signal {signal!r}", default)
 
@@ -175,6 +179,7 @@ class Run(Generic[T]):
         Raises:
             TimedOut: nobody answered in time, and there is no `default`.
         """
+        check_words(question, "a question")
         waits = with_timeout(Ask(question, schema), timeout)
         return only(self._wait("ask", waits), f"an answer to {question!r}", default)
 
@@ -242,7 +247,7 @@ class Run(Generic[T]):
     def patched(self, name: str) -> bool:
         """Whether to take the new way: True, but for runs that were past this point before the
         code had it. ``if run.patched("fee"): … else: …`` keeps those on the old way."""
-        return self._execution.patched(name)
+        return self._execution.patched(check_name(name, "a patch"))
 
     def progress(self, text: str, fraction: float | None = None) -> None:
         """Tell people how far it is, e.g. in ``perdure run show``. It is no part of the replay."""
@@ -250,9 +255,8 @@ class Run(Generic[T]):
 
 
 def check_limit(limit: int) -> None:
-    """Raises ValueError where nothing would ever be called."""
-    if limit < 1:
-        raise ValueError(f"limit={limit!r}: must be 1 at least")
+    """Raises TypeError, ValueError where nothing would ever be called."""
+    count(limit, "limit=", least=1)
 
 
 class RunThreads:

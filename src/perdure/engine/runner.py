@@ -284,7 +284,7 @@ class Runner:
         """
         run = order.run_id(self._context.backend)
         message = Message(run, order.agent, "start", order.function, "", order.to_plain())
-        sent = self._context.backend.send(message)
+        sent = self._context.send(message)
         assert not isinstance(sent, Refused)
         self.wakeups.tell(run)
         return run

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.core.arguments import number
+from perdure.core.names import check_text
 from perdure.engine.execution import Execution
 from perdure.engine.writing import Item
 from perdure.model import Cause
@@ -23,13 +25,16 @@ class Again(Struct, frozen=True):
 
 def note(execution: Execution[Any], text: str, fraction: float | None) -> None:
     """Record how far a run says it is, unless it is going over what it did before."""
+    text = check_text(text, "text=")
+    if fraction is not None:
+        fraction = number(fraction, "fraction=")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"fraction={fraction!r}: must be from 0 to 1")
     execution.check()
-    if fraction is not None and not 0 <= fraction <= 1:
-        raise ValueError(f"fraction={fraction!r}: must be from 0 to 1")
     if execution.journal.replaying:
         return
     record = {
-        "t": "run-progress", "run": execution.id, "text": str(text)[:NOTE_MAX],
+        "t": "run-progress", "run": execution.id, "text": text[:NOTE_MAX],
         "fraction": fraction,
     }  # fmt: skip
     execution.writer.post(Item(Cause("run-progress", run=execution.id), (record,)))

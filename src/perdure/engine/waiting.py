@@ -12,11 +12,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.core.arguments import Seconds, seconds
+from perdure.core.bounds import index_key
+from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
 from perdure.engine.effects import Arrive, Await, Branch, Came, Effects, Now, Record
 from perdure.engine.failures import rebuild_error
-from perdure.engine.retrying import Seconds, seconds
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.model import MISSING, UNTIL, from_micros
 from perdure.state.family import CHILD
@@ -45,6 +47,18 @@ class Signal(Struct, frozen=True):
 
     name: str
     schema: Any = None
+
+
+def check_signal(name: str) -> str:
+    """A signal's name as a plain str.
+
+    Raises:
+        TypeError: it is no str. ValueError: it is empty, overlong, no text, or the library's own.
+    """
+    name = check_name(name, "a signal")
+    if name.startswith(CHILD):
+        raise ValueError(f"{name!r}: names that begin with {CHILD!r} tell of the ends of runs")
+    return name
 
 
 class Timer(Struct, frozen=True):
@@ -87,10 +101,10 @@ class Wait:
     def __init__(self, run: str, name: str, branches: Mapping[str, Awaitable]) -> None:
         self._run = run
         self._name = name
-        self._specs = dict(branches)
+        self._specs = {str.__str__(label): spec for label, spec in branches.items()}
         self._check()
         self._schemas: dict[str, Schema[Any]] = {}
-        for label, spec in branches.items():
+        for label, spec in self._specs.items():
             if isinstance(spec, Signal | Ask) and spec.schema not in (None, Any):
                 self._schemas[label] = Schema(spec.schema, id=label)
 
@@ -102,11 +116,18 @@ class Wait:
         for label, spec in self._specs.items():
             if not isinstance(spec, Awaitable):
                 raise TypeError(
-                    f"{label}={spec!r:.100} is nothing to wait for: give a Signal, a Timer, an Ask "
+                    f"{label}={shown(spec)} is nothing to wait for: give a Signal, a Timer, an Ask "
                     "or a run that this one started"
                 )
-            if isinstance(spec, Timer):
-                seconds(spec.after)
+            check_words(label, "the name of a wait")
+            match spec:
+                case Timer():
+                    seconds(spec.after, "the time of a wait")
+                case Signal():
+                    self._specs[label] = Signal(check_signal(spec.name), spec.schema)
+                case Ask():
+                    question = check_words(spec.question, "a question")
+                    self._specs[label] = Ask(question, spec.schema)
 
     def effects(self) -> Effects:
         """From where the function comes to it to what came; gives a `Selected`."""
@@ -169,12 +190,14 @@ class Wait:
                     branch = Branch(label, "signal", spec.name)
                 case Ask():
                     # An answer to a question of an earlier turn, at the same place, is none to it.
-                    branch = Branch(label, "ask", f"{place} {key[:12]}")
+                    branch = Branch(label, "ask", index_key(f"{place} {key[:12]}"))
                     questions = {"question": spec.question, "schema": json_schema(spec.schema)}
                 case ChildEnd():
                     branch = Branch(label, "child", CHILD + spec.run)
                 case Timer():
-                    branch = Branch(label, "timer", until=now + round(seconds(spec.after) * 1e6))
+                    # What has passed already is due at once.
+                    after_us = max(round(seconds(spec.after) * 1e6), 0)
+                    branch = Branch(label, "timer", until=now + after_us)
             branches.append(
                 {"label": label, "kind": branch.kind, "name": branch.name, "until": branch.until}
             )

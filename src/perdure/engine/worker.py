@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from perdure.core.arguments import count, function
+from perdure.core.names import check_name, shown, words_of
 from perdure.engine.drives import BranchTaken, Drive, Finished, FinishedMeanwhileError
 from perdure.engine.execution import Drained
 from perdure.engine.functions import MARK, AgentSpec, by_name, spec_of
@@ -108,10 +110,12 @@ class Worker:
         known = by_name(functions)
         if not known:
             raise ValueError("functions: there must be one at least")
-        if not queues or isinstance(queues, str):
-            raise ValueError(f"queues={queues!r}: must be names of queues, one at least")
-        if limit < 1:
-            raise ValueError(f"limit={limit!r}: must be 1 at least")
+        if isinstance(queues, str) or not (queues := words_of(queues, "queues")):
+            raise ValueError(f"queues={shown(queues)}: must be names of queues, one at least")
+        queues = [check_name(name, "a queue") for name in queues]
+        limit = count(limit, "limit=", least=1)
+        if on_event is not None:
+            function(on_event, "on_event=")
         self._runner = store.runner
         self._context = store.runner.context
         self._functions = known

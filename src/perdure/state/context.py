@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from perdure.core import process
+from perdure.core.rows import check_message
 from perdure.errors import Conflict, NotFound, StoreUnavailable
-from perdure.model import Lease
+from perdure.model import Lease, Message
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage.committer import Committer
 from perdure.storage.looks import Look
-from perdure.storage.port import Backend
+from perdure.storage.port import Backend, Refused, Sent
 from perdure.storage.proposals import Committed, Proposal
 from perdure.storage.refusals import HeldError
 
@@ -84,6 +85,15 @@ class Context:
             except HeldError as held:
                 if not await self.in_thread(self._took_from_the_dead, proposal, held):
                     raise
+
+    def send(self, message: Message) -> Sent | Refused:
+        """Put a message into a run's inbox; see `Backend.send`.
+
+        Raises:
+            Unstorable: nobody could read it again; nothing was put in.
+        """
+        check_message(message)
+        return self.backend.send(message)
 
     def _took_from_the_dead(self, proposal: Proposal, held: HeldError) -> bool:
         """Whether the lease that stood in the way was of a dead owner, and is gone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from perdure.core.bounds import index_key
 from perdure.core.draft import Recording
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
@@ -142,7 +143,7 @@ class Edit(Generic[T]):
 def key_extras(cause: Cause, declared: tuple[object, ...]) -> Extras:
     if cause.key is None:
         return NOTHING
-    return Extras(key=(cause.key, asked(cause.what, *declared)))
+    return Extras(key=(index_key(cause.key), asked(cause.what, *declared)))
 
 
 def used_key(
@@ -158,7 +159,7 @@ def used_key(
     reader = working.reader_if_created()
     if reader is None:
         return None
-    found = working.context.backend.key(reader.no, cause.key)
+    found = working.context.backend.key(reader.no, index_key(cause.key))
     if found is None:
         return None
     seq, before = found

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
+from perdure.core.bounds import index_key
 from perdure.model import Commit, Message, RunInfo
 
 CHILD = "child:"
@@ -30,7 +31,7 @@ def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
         end["problem"] = run.problem
     parents = [run.parent, *(str(message.value.get("parent", "")) for message in asked)]
     return [
-        Message(parent, agent_of(parent), "signal", CHILD + run.id, run.id, dict(end))
+        Message(parent, agent_of(parent), "signal", CHILD + run.id, index_key(run.id), dict(end))
         for parent in dict.fromkeys(parents) if parent
     ]  # fmt: skip
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain, ops
+from perdure.core.bounds import index_key
 from perdure.core.names import check_cause, check_name
 from perdure.core.ops import Op
 from perdure.core.values import Plain
@@ -128,7 +129,7 @@ class ForeignLogs:
             name, incarnation, branch, parents, *self.schema, self.context.executor, 0, cause,
             payload,
         )  # fmt: skip
-        key = None if cause.key is None else (cause.key, b"")
+        key = None if cause.key is None else (index_key(cause.key), b"")
         return Proposal(draft, Extras(key=key), no=no, expected=expected)
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -147,7 +148,7 @@ class ForeignLog:
 
     def key(self, key: str) -> int | None:
         """Seq of the commit that an idempotency key made."""
-        found = self._backend.key(self.info.no, key)
+        found = self._backend.key(self.info.no, index_key(key))
         return None if found is None else found[0]
 
     def head(self, branch: str, *, ever: bool = False) -> int | None:

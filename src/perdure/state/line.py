@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.core import chain
+from perdure.core.bounds import index_key
 from perdure.core.names import check_name
 from perdure.errors import Corrupt
 from perdure.model import Checkpoint, Commit
@@ -50,7 +51,7 @@ class Line:
         item = Append(
             commit.agent, None, commit.incarnation, commit.seq, header, payload,
             commit.branch, self.heads.get(commit.branch),
-            key=(key, digest) if key is not None else None,
+            key=(index_key(key), digest) if key is not None else None,
             epoch_min=commit.epoch, prev=commit.prev, runs=self.runs.after(commit),
         )  # fmt: skip
         for record in commit.records:

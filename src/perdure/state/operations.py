@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from perdure.core.diff import diff
-from perdure.core.names import check_label
+from perdure.core.names import check_label, check_name
 from perdure.core.ops import Op
 from perdure.errors import Conflict
 from perdure.model import Cause, Checkpoint, Commit, RunInfo
@@ -51,6 +51,7 @@ def checkpointing(
     dependencies: Iterable[str],
 ) -> Flow[Checkpoint]:  # fmt: skip
     """Name the branch's head as a recovery point."""
+    name = check_label(name)
 
     def prepare() -> Checkpoint:
         working.refresh()
@@ -83,6 +84,7 @@ def _position(working: WorkingCopy[Any], run: RunInfo) -> str | None:
 
 def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) -> Flow[None]:
     """A new branch at a commit; None: at this branch's head."""
+    name = check_label(name)
 
     def prepare() -> int | None:
         working.refresh()
@@ -108,6 +110,7 @@ def _check_new(working: WorkingCopy[Any], name: str) -> None:
 
 def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
     """Delete another branch."""
+    name = check_name(name, "a branch")
     if name == RETENTION:
         raise Conflict(
             "it says what retention removed, and stays", target=f"agent {working.name!r}, {name!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 
+from perdure.core.names import check_name, shown
 from perdure.errors import NotFound
 from perdure.model import from_micros
 from perdure.storage.reader import LogReader
@@ -24,7 +25,7 @@ def resolve(reader: LogReader, branch: str, where: Where) -> int:
         ValueError: a naive datetime. TypeError: nothing that names a commit.
     """
     if isinstance(where, str):
-        return reader.ref(where).seq
+        return reader.ref(check_name(where, "a branch or checkpoint")).seq
     if isinstance(where, datetime):
         return reader.at_time(branch, where)
     if not isinstance(where, int):
@@ -62,7 +63,7 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
 
 def _no_place(agent: str, where: object) -> str:
     """What to say where something is given as a commit that names none."""
-    problem = f"agent {agent!r}: {where!r:.60} names no commit; "
+    problem = f"agent {agent!r}: {shown(where)} names no commit; "
     if isinstance(where, date):
         return problem + "a day has many moments: datetime(…, tzinfo=UTC) is one"
     return problem + "say its seq (an int), a checkpoint's or branch's name, or a datetime"

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.core import chain
+from perdure.core.bounds import index_key
 from perdure.errors import Corrupt, PerdureError
 from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
 from perdure.state.divergence import Divergence, diverged, first_difference
@@ -165,7 +166,7 @@ class Shipper:
         if line.last is not None and commit.prev != line.last.id and commit.seq == line.seq + 1:
             self._refuse(fed)
         key = commit.cause.key
-        noted = self.source.key(fed.no, key) if key is not None else None
+        noted = self.source.key(fed.no, index_key(key)) if key is not None else None
         digest = noted[1] if noted is not None and noted[0] == commit.seq else None
         item = line.append(commit, row.header, row.payload, digest)
         if row.snapshotted:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain, ops, remains
+from perdure.core.bounds import index_key
 from perdure.core.ops import OpError
 from perdure.errors import Conflict, Corrupt
 from perdure.model import MAIN, Cause, Commit, Verified, id_text
@@ -68,7 +69,7 @@ def export_log(backend: Backend, reader: LogReader) -> Iterator[LogEntry]:
             commit = chain.read_commit(reader.name, row.seq, row.header, row.payload)
             chain.check_link(commit, before)
             key = commit.cause.key
-            found = backend.key(reader.no, key) if key is not None else None
+            found = backend.key(reader.no, index_key(key)) if key is not None else None
             held = found[1] if found is not None and found[0] == row.seq else None
             yield LogEntry(row.header, row.payload, held)
             before = commit

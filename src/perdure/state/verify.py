@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core import chain
+from perdure.core.bounds import index_key
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound
 from perdure.model import MISSING, Commit, RunInfo, Verified, id_text
@@ -247,7 +248,7 @@ def _check_key(backend: Backend, reader: LogReader, commit: Commit) -> None:
     key = commit.cause.key
     if key is None:
         return
-    found = backend.key(reader.no, key)
+    found = backend.key(reader.no, index_key(key))
     if found is None or found[0] != commit.seq:
         raise Corrupt(
             f"its idempotency key {key!r} is noted for commit {found[0] if found else 'none'}",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.core.chain import START, Tail
+from perdure.core.rows import check_message, check_row
 from perdure.model import Checkpoint, Commit, Message, RunInfo
 from perdure.storage.port import Append, Refused, StoredSnapshot
 from perdure.storage.refusals import explain
@@ -116,13 +117,18 @@ class Proposal:
         draft, extras = self.draft, self.extras
         header, self.tail = chain.link(draft, tail, now)
         self.end, seq = self.tail, self.tail.seq
+        runs = [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else ()
+        # I11: as with header and records, what the readers of these would refuse is not written.
+        for row in runs:
+            check_row(row)
+        for message in extras.sends:
+            check_message(message)
         linked = self.linked = Append(
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
             draft.branch, self.expected, self.epoch, extras.holder, extras.key, self.snapshot,
             extras.checkpoint and _at(extras.checkpoint, seq), extras.drop_branch,
             extras.delete_agent,
-            [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else (),
-            extras.release, extras.sync, prev=tail.id, before=tail.header,
+            runs, extras.release, extras.sync, prev=tail.id, before=tail.header,
             consumed=extras.consumed, sends=extras.sends, purge=extras.purge,
             read_to=extras.read_to, trims=extras.trims, awaited=self._done is None,
         )  # fmt: skip

@@ -14,7 +14,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from perdure.core.names import NAME_MAX, is_text
+from perdure.core.bounds import NAME_MAX
+from perdure.core.names import is_text
 from perdure.core.values import format_path
 from perdure.errors import SchemaError, Unstorable
 

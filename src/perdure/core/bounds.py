@@ -1,0 +1,39 @@
+"""How long a name, a key, a caller's words and a time may be: the same on every backend.
+
+What one backend takes, all take, so that an agent can move to any of them. The narrowest of them
+sets the bounds: PostgreSQL indexes 2,704 bytes at most. Its widest index is that of the inbox:
+agent (800 bytes), run (700), kind, signal (800, or that of a child: 706) and key (200). The
+contract
+suite puts a row of exactly these sizes into each backend.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from hashlib import sha256
+
+NAME_MAX = 200
+"""Characters of a name: agent, branch, checkpoint, run key, queue, signal, step, schema id …"""
+
+RUN_ID_BYTES_MAX = 700
+"""Bytes of a run's id, which is made of the names of agent and function and of the key."""
+
+KEY_BYTES_MAX = 200
+"""Bytes of an idempotency key that is kept as it is; a longer one is kept by its digest."""
+
+WORDS_MAX = 10_000
+"""Characters of what a caller says in words: why a commit was made, who asks, a tag, a key."""
+
+TAGS_MAX = 1_000
+"""Tags of one commit."""
+
+DURATION_MAX = timedelta(days=365_000)
+"""The longest time that can be waited for: a thousand years. A moment behind it has a date."""
+
+
+def index_key(key: str) -> str:
+    """A key as the stores' indexes keep it: itself, or its digest where it is longer than they
+    take. What was made of it once may go through here again."""
+    if len(key) <= KEY_BYTES_MAX and (key.isascii() or len(key.encode()) <= KEY_BYTES_MAX):
+        return key
+    return f"sha256:{sha256(key.encode()).hexdigest()}"
