@@ -9,9 +9,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from perdure.core.arguments import function
 from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.drift import Drift
-from perdure.core.names import cause_of
+from perdure.core.names import cause_of, check_name, check_words
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
 from perdure.errors import Conflict, GuardMismatch, NotFound, SchemaError
@@ -189,7 +190,8 @@ class Agent(Generic[T]):
                 else, an executor has the branch, an edit is open, or `fn` raised it.
             TypeError: `fn` is a coroutine function.
         """
-        name = what or getattr(fn, "__name__", "")
+        function(fn, "fn, what makes the change,")
+        name = what or str(getattr(fn, "__name__", ""))
         cause = cause_of("edit", name, key, tags, group=group, trace=trace)
         with self._working.lock:
             used = used_key(self._working, cause)
@@ -311,6 +313,9 @@ class Agent(Generic[T]):
             Corrupt: the first thing that does not hold.
             ValueError: the anchor is no root that `verify` could have returned.
         """
+        if progress is not None:
+            function(progress, "progress=")
+        anchor = None if anchor is None else check_words(anchor, "anchor=")
         return verify_log(
             self._context.backend, self._working.reader, anchor=anchor, progress=progress
         )
@@ -372,6 +377,7 @@ class Agent(Generic[T]):
         Raises:
             NotFound: there is none of that name.
         """
+        name = check_name(name, "a branch")
         ref = self._working.reader.ref(name)
         if ref.kind != "branch":
             raise NotFound("is a checkpoint, not a branch", target=f"agent {self.id!r}, {name!r}")

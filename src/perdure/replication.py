@@ -19,7 +19,11 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
+from perdure.core.arguments import count
+from perdure.core.arguments import function as callable_
+from perdure.core.names import shown
 from perdure.errors import NotFound, StoreUnavailable
+from perdure.model import MICROS_MAX
 from perdure.state.divergence import DivergedError as DivergedError
 from perdure.state.divergence import Divergence as Divergence
 from perdure.state.migration import Migration as Migration
@@ -194,6 +198,8 @@ def migrate(
         Conflict: the target has agents of its own; or the source is not where they are.
         StoreUnavailable: make the call again.
     """
+    callable_(on_moved, "on_moved=")
+    callable_(on_step, "on_step=")
     with _opened(source, target) as (one, other):
         return Migration(one, other).run(on_moved, on_step)
 
@@ -207,6 +213,8 @@ def restore(source: Url, target: Url, at: datetime) -> Restored:
         Conflict: the target has agents.
         Corrupt: the source's chain does not hold.
     """
+    if not isinstance(at, datetime):
+        raise TypeError(f"at is a datetime with a zone, not {shown(at)}")
     if at.tzinfo is None:
         raise ValueError(f"{at.isoformat()} names no moment without its zone")
     with _opened(source, target) as (one, other):
@@ -217,4 +225,5 @@ def restore(source: Url, target: Url, at: datetime) -> Restored:
 
 def moment(at_micros: int) -> datetime:
     """Of microseconds since 1970."""
+    count(at_micros, "at_micros", most=MICROS_MAX)
     return _EPOCH + timedelta(microseconds=at_micros)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from perdure.agents import Agent
 from perdure.core.arguments import count, flag, one_of
+from perdure.core.arguments import function as callable_
 from perdure.core.arguments import seconds as duration
 from perdure.core.names import check_name, check_words, shown, words_of
 from perdure.core.schema import Schema
@@ -90,9 +91,9 @@ def open(
 def _check_settings(url: object, snapshots: object, lease_ttl: object) -> None:
     """Refuse settings that would only fail later, at some commit."""
     if not isinstance(os.fspath(url) if isinstance(url, os.PathLike) else url, str):
-        raise TypeError(f"a store is opened by its path or URL, which is a text, not {url!r:.60}")
+        raise TypeError(f"a store is opened by its path or URL, which is a text, not {shown(url)}")
     if not isinstance(snapshots, SnapshotPolicy | None):
-        raise TypeError(f"snapshots= is a perdure.SnapshotPolicy, not {snapshots!r:.60}")
+        raise TypeError(f"snapshots= is a perdure.SnapshotPolicy, not {shown(snapshots)}")
     if not isinstance(lease_ttl, timedelta):
         raise TypeError(f"lease_ttl= is a timedelta, not {shown(lease_ttl)}")
     duration(lease_ttl, "lease_ttl=")
@@ -121,6 +122,12 @@ def repair(url: str | os.PathLike[str]) -> list[Verified]:
 
     rebuild_checksums(url, prove)
     return proved
+
+
+def _known(info: AgentInfo) -> AgentInfo:
+    if not isinstance(info, AgentInfo):
+        raise TypeError(f"info is what store.find or store.agents gave, not {shown(info)}")
+    return info
 
 
 def _statuses(given: Sequence[RunStatus]) -> list[RunStatus]:
@@ -259,7 +266,7 @@ class Store:
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
         """A handle on one incarnation of an agent with its state as a plain dict, whatever its
         schema: for tools that look around."""
-        return Agent(self._context, self._working(info, branch))
+        return Agent(self._context, self._working(_known(info), check_name(branch, "a branch")))
 
     def _working(self, info: AgentInfo, branch: str) -> WorkingCopy[Any]:
         """A branch with its state as it was written, of whatever schema."""
@@ -283,7 +290,7 @@ class Store:
         Raises:
             Corrupt: naming the commit.
         """
-        return export_log(self._context.backend, LogReader(self._context.backend, info))
+        return export_log(self._context.backend, LogReader(self._context.backend, _known(info)))
 
     def import_log(
         self, entries: Iterable[LogEntry], *, root: str | None = None,
@@ -300,6 +307,11 @@ class Store:
             Corrupt: the entries are no whole log.
             Conflict: the store has an agent of that name.
         """
+        if root is not None:
+            root = check_words(root, "root=")
+        if progress is not None:
+            callable_(progress, "progress=")
+        total = count(total, "total=")
         return import_log(self._context, entries, root=root, progress=progress, total=total)
 
     # -- runs ------------------------------------------------------------------------------

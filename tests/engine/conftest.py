@@ -23,6 +23,7 @@ ON_POSTGRES = {
     "test_others_writing",
     "test_outages",
     "test_review",
+    "test_never_poisoned",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.agents import Agent, Past, Where
 from perdure.aio.loops import Home, Turn
+from perdure.core.arguments import function
 from perdure.core.chances import CHANCES_MAX, pauses
 from perdure.core.drift import Drift
 from perdure.core.names import cause_of
@@ -147,7 +148,8 @@ class AsyncAgent(Generic[T]):
         group: str | None = None, tags: Iterable[str] = (), trace: str | None = None,
     ) -> Commit | None:  # fmt: skip
         """As `Agent.update`; `fn` may be a coroutine function."""
-        name = what or getattr(fn, "__name__", "")
+        function(fn, "fn, what makes the change,")
+        name = what or str(getattr(fn, "__name__", ""))
         cause = cause_of("edit", name, key, tags, group=group, trace=trace)
         if key is not None:
             async with self._turn:

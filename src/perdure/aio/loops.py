@@ -10,6 +10,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, TypeVar
 
+from perdure.core.arguments import function
 from perdure.errors import Conflict
 from perdure.state.context import Context
 from perdure.state.edit import LOCK_MAX_S
@@ -55,6 +56,8 @@ class Home:
     ) -> R:  # fmt: skip
         """Call what takes long and says how far it is: on the loop it says so. Cancelled, it stops
         there."""
+        if progress is not None:
+            function(progress, "progress=")
         self.check()
         cancelled = threading.Event()
 

@@ -6,14 +6,15 @@ at some commit, in a worker, or where the log is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.core.bounds import DURATION_MAX
 from perdure.core.names import shown
 
+T = TypeVar("T")
 Seconds = float | timedelta
 COUNT_MAX = 2**62
 _SECONDS_MAX = DURATION_MAX.total_seconds()
@@ -93,6 +94,15 @@ def function(value: Callable[..., Any], of: str) -> None:
     """Raises TypeError where it cannot be called."""
     if not callable(value):
         raise TypeError(f"{of} is a function, not {shown(value)}")
+
+
+def iterable(value: Iterable[T], of: str) -> Iterable[T]:
+    """Raises TypeError where it cannot be gone through."""
+    try:
+        iter(value)
+    except TypeError as error:
+        raise TypeError(f"{of} can be gone through, e.g. a list, not {shown(value)}") from error
+    return value
 
 
 def one_of(value: str, of: str, choices: Sequence[str]) -> None:

@@ -11,11 +11,13 @@ from decimal import Decimal
 from typing import Any
 
 from perdure.core import ops as ops_module
+from perdure.core.arguments import COUNT_MAX, count
 from perdure.core.diff import text_splice
 from perdure.core.draft_dict import DraftDict
 from perdure.core.draft_list import DraftList
 from perdure.core.draft_object import kind_of_object
 from perdure.core.draft_set import DraftSet
+from perdure.core.names import shown
 from perdure.core.objects import same_order
 from perdure.core.ops import (
     Append,
@@ -312,14 +314,17 @@ def increment(holder: Any, field: Any, by: Any = 1) -> None:
     Raises:
         SchemaError: the draft is closed, or there is no such number.
     """
-    if isinstance(holder, dict | list):
-        old, text = holder[field], f"[{field!r}]"
-    else:
-        old, text = getattr(holder, field), str(field)
+    try:
+        if isinstance(holder, dict | list):
+            old, text = holder[field], f"[{shown(field)}]"
+        else:
+            old, text = getattr(holder, field), str(field)
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise SchemaError(f"there is no number {shown(field)} to add to: {error}") from error
     place = place_of(holder) if isinstance(holder, Proxy) else None
     if type(old) not in _NUMBERS or type(by) not in _NUMBERS:
         raise SchemaError(
-            f"{by!r} cannot be added to {old!r}",
+            f"{shown(by)} cannot be added to {shown(old)}",
             target=text if place is None else place.text(field),
         )
     if place is None:
@@ -350,7 +355,12 @@ def move(items: Any, source: int, target: int) -> None:
     Raises:
         IndexError: there is no such place. SchemaError: the draft is closed.
     """
+    given: object = items
+    if not isinstance(given, list | Proxy):
+        raise TypeError(f"what move moves items of is a list, not {shown(items)}")
     length = len(items)
+    source = count(source, "source=", least=-COUNT_MAX)
+    target = count(target, "target=", least=-COUNT_MAX)
     source, target = (at + length if at < 0 else at for at in (source, target))
     if not (0 <= source < length and 0 <= target < length):
         raise IndexError("move index out of range")

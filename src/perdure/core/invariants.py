@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from perdure.core.arguments import function as check_function
+from perdure.core.names import shown
 from perdure.core.values import Path, format_path
 from perdure.errors import SchemaError
 from perdure.model import MISSING
@@ -59,6 +61,8 @@ def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[
             dict; what it is part of may go as a whole.
     """
     parsed = parse_path(path)
+    if not isinstance(allowed, Mapping):
+        raise TypeError(f"allowed is {{old: [new, …]}}, not {shown(allowed)}")
     edges = {_bare(old): {_bare(new) for new in news} for old, news in allowed.items()}
 
     def legal_transition(before: Any, after: Any) -> None:
@@ -102,6 +106,7 @@ class Invariant:
     """One function of the user's, with how it wants to be called."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        check_function(function, "an invariant")
         self.function = function
         self.name = getattr(function, "__name__", repr(function))
         self.paths: tuple[Path, ...] | None = getattr(function, "__perdure_paths__", None)

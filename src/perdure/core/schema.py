@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from perdure.core.annotations import Ephemeral, EphemeralMark
 from perdure.core.appended import appended
+from perdure.core.arguments import iterable
 from perdure.core.drift import Drift, compare
 from perdure.core.invariants import Invariant, invariant, transitions
 from perdure.core.objects import ObjectNode, UnionNode, in_stored_order
@@ -88,7 +89,7 @@ class Schema(Generic[T]):
         self.id = check_id(id) if id is not None else _name(type)
         self.version = whole_version(version)
         self.migrations = check_migrations(migrations)
-        self.invariants = [Invariant(one) for one in invariants]
+        self.invariants = [Invariant(one) for one in iterable(invariants, "invariants")]
         self._made: Registry | None = None
 
     @staticmethod

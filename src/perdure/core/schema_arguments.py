@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_origin
 
-from perdure.core.names import is_text
+from perdure.core.names import check_name, shown
 
 VERSION_MAX = 2**31 - 1
 TYPING = frozenset({"typing", "types", "typing_extensions"})
@@ -25,11 +25,11 @@ def check_type(type_: Any) -> None:
         return
     if isinstance(type_, str):
         raise TypeError(
-            f"a schema is a type, not its name {type_!r:.60}; "
+            f"a schema is a type, not its name {shown(type_)}; "
             "perdure.Schema(Type, id=…) gives a type another name"
         )
     raise TypeError(
-        f"a schema is a type, not a value of one: {type_!r:.60}; "
+        f"a schema is a type, not a value of one: {shown(type_)}; "
         f"{type(type_).__name__} is the type, and initial= takes the value"
     )
 
@@ -40,11 +40,8 @@ def check_id(schema_id: object) -> str:
     Raises:
         TypeError: it is no str. ValueError: it is empty, or no text.
     """
-    if not isinstance(schema_id, str):
-        raise TypeError(f"the id of a schema is a text, not {schema_id!r:.60}")
-    if not schema_id or not is_text(schema_id):
-        raise ValueError(f"the id of a schema is not empty, without lone surrogates: {schema_id!r}")
-    return schema_id
+    given: Any = schema_id
+    return check_name(given, "a schema, its id=,")
 
 
 def whole_version(version: object) -> tuple[int, int]:
@@ -56,9 +53,9 @@ def whole_version(version: object) -> tuple[int, int]:
     """
     said = version if isinstance(version, tuple) else (version, 0)
     if any(type(number) is not int for number in said):
-        raise TypeError(f"the version of a schema is {_WRITTEN}, not {version!r:.60}")
+        raise TypeError(f"the version of a schema is {_WRITTEN}, not {shown(version)}")
     if len(said) != 2 or not all(0 <= number <= VERSION_MAX for number in said):
-        raise ValueError(f"the version of a schema is {_WRITTEN}, not {version!r:.60}")
+        raise ValueError(f"the version of a schema is {_WRITTEN}, not {shown(version)}")
     return said
 
 
@@ -73,11 +70,13 @@ def check_migrations(
     Raises:
         TypeError: they are written otherwise.
     """
+    if not isinstance(migrations, Mapping):
+        raise TypeError(f"migrations are {{major: function}}, not {shown(migrations)}")
     made = dict(migrations)
     for major, function in made.items():
         if type(major) is not int or not callable(function):
             raise TypeError(
                 "migrations are {major: function}, from that major version to the next one, "
-                f"not {{{major!r:.60}: {function!r:.60}}}"
+                f"not {{{shown(major)}: {shown(function)}}}"
             )
     return made

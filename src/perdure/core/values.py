@@ -38,8 +38,15 @@ def format_path(path: Path, root: str = "state") -> str:
     """``("messages", 3, "when")`` as ``state.messages[3].when``."""
     text = root
     for key in path:
-        text += f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+        text += f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{_shown(key)}]"
     return text
+
+
+def _shown(key: Any) -> str:
+    try:
+        return repr(key)
+    except Exception:  # nested too deep, or the caller's own: what is refused is refused
+        return f"a {type(key).__qualname__}"
 
 
 def take(

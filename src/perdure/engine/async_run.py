@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
-from perdure.core.arguments import Seconds
+from perdure.core.arguments import Seconds, iterable
+from perdure.core.arguments import function as check_function
 from perdure.core.names import check_words
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, inside
@@ -157,6 +158,8 @@ class AsyncRun(Generic[T]):
             ValueError: the limit is below 1.
         """
         check_limit(limit)
+        check_function(function, "function, what is called for each item,")
+        items = iterable(items, "items")
         return Pending("run.map(…)", lambda: self._map(function, items, limit))
 
     async def _map(self, function: Callable[[I], Any], items: Iterable[I], limit: int) -> list[Any]:

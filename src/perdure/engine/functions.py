@@ -22,6 +22,7 @@ from typing import (
 from msgspec import Struct
 
 from perdure.core.arguments import Seconds, one_of
+from perdure.core.arguments import function as check_function
 from perdure.core.bounds import NAME_MAX
 from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
@@ -72,6 +73,7 @@ class Recorded:
         returns: Any = None, limits: Limits = NO_LIMITS, policy: CrashPolicy = "ask",
         probe: Callable[..., Any] | None = None,
     ) -> None:  # fmt: skip
+        check_function(function, f"what is recorded as a {kind}")
         refuse_generator(function)
         self.kind = kind
         self.function = function
@@ -289,6 +291,7 @@ def agent(
         raise ValueError(f"version= has {NAME_MAX} characters at most, not {len(version):,}")
 
     def decorate(function: Any) -> Any:
+        check_function(function, "an agent function")
         refuse_generator(function)
         named = label(function) if name is None else name
         check_name(named, "an agent function")
@@ -372,6 +375,7 @@ def _where(function: Callable[..., Any]) -> str:
 
 def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
     """The function, called without recording steps and tools inside it: one means it."""
+    check_function(function, "what is called unrecorded")
     if is_async(function):
 
         @functools.wraps(function)

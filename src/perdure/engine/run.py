@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID, uuid4
 
-from perdure.core.arguments import Seconds, count
+from perdure.core.arguments import Seconds, count, iterable
+from perdure.core.arguments import function as check_function
 from perdure.core.names import check_name, check_words
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, enter_scope, inside
@@ -79,6 +80,7 @@ class Run(Generic[T]):
 
     def call(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Record a call of any callable as a step; a step or tool is recorded as what it is."""
+        check_function(function, "function, what is called,")
         recorded = recorded_as(function)
         if is_async(recorded.function):
             raise TypeError(
@@ -111,6 +113,8 @@ class Run(Generic[T]):
             ValueError: the limit is below 1.
         """
         check_limit(limit)
+        check_function(function, "function, what is called for each item,")
+        items = iterable(items, "items")
         from concurrent.futures import FIRST_EXCEPTION  # 2 ms, for those only who have threads
         from concurrent.futures import wait as wait_for_all
 
@@ -269,6 +273,7 @@ class RunThreads:
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call a function on one of the threads, as a task of the run."""
+        check_function(function, "function, what is submitted,")
         scope = self._scope.child(label(function))
         context = contextvars.copy_context()
         context.run(enter_scope, scope)

@@ -59,7 +59,8 @@ class Results:
         untyped = declared is None or declared is Any or declared is inspect.Parameter.empty
         self._name = getattr(function, "__name__", "call")
         self._schema: Schema[Any] | None = None
-        self._as_it_is = declared if declared in AS_IT_IS else None
+        plain = isinstance(declared, type) and declared in AS_IT_IS
+        self._as_it_is = declared if plain else None
         if not untyped and declared is not type(None):
             self._schema = Schema(declared, id=self._name)
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from perdure.core.arguments import count, function
+from perdure.core.arguments import count, function, iterable
 from perdure.core.names import check_name, shown, words_of
 from perdure.engine.drives import BranchTaken, Drive, Finished, FinishedMeanwhileError
 from perdure.engine.execution import Drained
 from perdure.engine.functions import MARK, AgentSpec, by_name, spec_of
 from perdure.engine.picking import NeedsCallerError, Pick, Picker
+from perdure.engine.runner import Runner
 from perdure.engine.troubles import AGAIN_MAX_S, UNAVAILABLE_MAX_S, Troubles
 from perdure.engine.wakeups import POLL_S
 from perdure.errors import Fenced, NeedsAttention, PerdureError, StoreUnavailable
@@ -107,7 +108,10 @@ class Worker:
         queues: Sequence[str] = ("default",), limit: int = 8, *,
         on_event: Callable[[WorkerEvent], None] | None = None,
     ) -> None:  # fmt: skip
-        known = by_name(functions)
+        runner = getattr(store, "runner", None)
+        if not isinstance(runner, Runner):
+            raise TypeError(f"store is one from perdure.open, not {shown(store)}")
+        known = by_name(iterable(functions, "functions"))
         if not known:
             raise ValueError("functions: there must be one at least")
         if isinstance(queues, str) or not (queues := words_of(queues, "queues")):

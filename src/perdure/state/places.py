@@ -52,7 +52,10 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
     if isinstance(before, timedelta):
         if before < timedelta(0):
             raise ValueError(f"{reader.target()}: nothing is {before} old, that is to come")
-        before = from_micros(now) - before
+        try:
+            before = from_micros(now) - before
+        except OverflowError:
+            return 1  # nothing is as old as that
     if not isinstance(before, datetime):
         return resolve(reader, "", before)
     seq = reader.last_at(before)

@@ -7,6 +7,8 @@ from types import UnionType
 
 from msgspec import Struct
 
+from perdure.core.names import shown
+
 WEIGHT_MIN = 64 * 1024
 WEIGHT_LONG = 96 * 1024
 """Where the last snapshot holds twice as much, or more: replaying so much is little beside reading
@@ -75,7 +77,7 @@ def _check_words(name: str, given: object) -> None:
     """One text has many texts in it: each of its parts would be taken for one that was meant."""
     if not isinstance(given, Collection) or isinstance(given, str | bytes):
         raise TypeError(
-            f"SnapshotPolicy: {name} is several words, e.g. {{{given!r:.60}}}, not {given!r:.60}"
+            f"SnapshotPolicy: {name} is several words, e.g. {{{shown(given)}}}, not {shown(given)}"
         )
 
 
@@ -83,6 +85,6 @@ def _check_number(name: str, number: object, kind: type | UnionType, *, least: i
     if number is None:
         return
     if not isinstance(number, kind) or isinstance(number, bool):
-        raise TypeError(f"SnapshotPolicy: {name} is a number or None, not {number!r:.60}")
+        raise TypeError(f"SnapshotPolicy: {name} is a number or None, not {shown(number)}")
     if not number >= least:  # type: ignore[operator]
-        raise ValueError(f"SnapshotPolicy: {name} is {least} at least, not {number!r:.60}")
+        raise ValueError(f"SnapshotPolicy: {name} is {least} at least, not {shown(number)}")

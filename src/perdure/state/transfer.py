@@ -12,7 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain, ops, remains
+from perdure.core.arguments import iterable
 from perdure.core.bounds import index_key
+from perdure.core.names import shown
 from perdure.core.ops import OpError
 from perdure.errors import Conflict, Corrupt
 from perdure.model import MAIN, Cause, Commit, Verified, id_text
@@ -92,7 +94,9 @@ def import_log(
         Conflict: the store has an agent of that name.
     """
     plan = _Plan()
-    for entry in entries:
+    for entry in iterable(entries, "entries"):
+        if not isinstance(entry, LogEntry):
+            raise TypeError(f"entries are what export_log gave, not {shown(entry)}")
         plan.add(entry)
         if progress is not None:
             progress(plan.seq, total)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from perdure.core.names import shown
 from perdure.errors import NotAStore, NotFound
 from perdure.model import AgentInfo, Durability
 from perdure.storage.clocks import Clock, wall_clock
@@ -46,9 +47,10 @@ def locate(
         ValueError: no backend knows such a URL, or the durability is not one of the three.
         ImportError: what the backend needs is not installed.
     """
-    text = os.fspath(url)
-    if durability not in ("sync", "group", "os"):
-        raise ValueError(f"durability {durability!r}: must be 'sync', 'group' or 'os'")
+    text = url_text(url)
+    given: object = durability
+    if not isinstance(given, str) or given not in ("sync", "group", "os"):
+        raise ValueError(f"durability {shown(durability)}: must be 'sync', 'group' or 'os'")
     scheme, rest = _split(text)
     if scheme is None:
         return _sqlite(text, durability, clock, create=create)
@@ -62,6 +64,24 @@ def locate(
         f"no backend for {scheme}://; there are a path, sqlite:///path, postgresql://host/database "
         "and memory://"
     )
+
+
+def url_text(url: str | os.PathLike[str]) -> str:
+    """A store's path or URL.
+
+    Raises:
+        TypeError: it is no text. ValueError: the system has no such names.
+    """
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str):
+        raise TypeError(f"a store is opened by its path or URL, which is a text, not {shown(url)}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a store's path or URL is a text, not {shown(text)}") from error
+    if "\0" in text:
+        raise ValueError(f"a store's path or URL has no NUL: {shown(text)}")
+    return str.__str__(text)
 
 
 def rebuild_checksums(

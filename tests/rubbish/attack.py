@@ -1,0 +1,173 @@
+"""Wrong arguments for everything, one after the other: each is refused, or does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import Parameter
+from typing import Any
+
+from msgspec import Struct
+
+from tests.rubbish.calls import Caller, trouble
+from tests.rubbish.values import MAKERS, shown
+from tests.rubbish.world import World
+
+HANG_S = 60
+CHANGES_MAX = 8
+"""Of a world, until it is used up and another one made."""
+
+
+class Finding(Struct, frozen=True):
+    target: str
+    wrong: str
+    problem: str
+    trace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.target}({self.wrong}): {self.problem}\n{self.trace}"
+
+
+class HungError(BaseException):
+    """A call took longer than any may."""
+
+
+@contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """Raise what is in a call that hangs. On the main thread."""
+
+    def hung(*_: Any) -> None:
+        raise HungError
+
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+Case = tuple[str, dict[str, int]]
+"""A target, and by parameter which of the wrong values it gets."""
+
+
+def one_wrong(caller: Caller) -> Iterator[Case]:
+    """Each wrong value at each parameter."""
+    for target, params in caller.targets():
+        for param in params:
+            for index in range(len(MAKERS)):
+                yield target, {param.name: index}
+
+
+def several_wrong(caller: Caller, rng: random.Random) -> Iterator[Case]:
+    """Any at any, for ever."""
+    every = list(caller.targets())
+    while True:
+        target, params = rng.choice(every)
+        yield target, {param.name: rng.randrange(len(MAKERS)) for param in _some(params, rng)}
+
+
+def _some(params: list[Parameter], rng: random.Random) -> list[Parameter]:
+    return rng.sample(params, rng.randint(1, len(params)))
+
+
+class Attack:
+    """Calls case after case on worlds of a backend."""
+
+    def __init__(self, new_url: Callable[[], str]) -> None:
+        self.loop = asyncio.new_event_loop()
+        # What callbacks that were given raise is the loop's to report, and no finding.
+        self.loop.set_exception_handler(lambda *_: None)
+        self.caller = Caller(self.loop)
+        self._new_url = new_url
+        self._world: World | None = None
+        self.calls = 0
+        self.refused = 0
+
+    def close(self) -> None:
+        self._drop()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+    def _drop(self) -> None:
+        if self._world is not None:
+            self._world.close()
+            self._world = None
+
+    def run(self, case: Case) -> Finding | None:
+        """One call, and what is the matter with it, if anything is."""
+        target, indexes = case
+        wrong = {name: MAKERS[index]() for name, index in indexes.items()}
+        words = ", ".join(f"{name}={shown(value)}" for name, value in wrong.items())
+        world = self._world
+        if world is None:
+            world = self._world = World(self._new_url())
+        before = world.print()
+        self.calls += 1
+        problem, trace = "", ""
+        raised = False
+        try:
+            with bounded(HANG_S):
+                self.caller.call(world, target, wrong)
+        except HungError as error:
+            problem, trace = "it hangs", "".join(traceback.format_tb(error.__traceback__)[-6:])
+            raised = True
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raised = True
+            self.refused += 1
+            problem = trouble(target, error, wrong)
+            if problem:
+                trace = _last(error)
+                problem += f": {type(error).__name__}: {str(error)[:200]}"
+        try:
+            if not problem:
+                problem = self._look(world, target, before, raised=raised)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            problem, trace = f"cannot be read any more: {error!r:.300}", _last(error)
+        if problem:
+            self._drop()
+            return Finding(target, words, problem, trace)
+        return None
+
+    def _look(self, world: World, target: str, before: Any, *, raised: bool) -> str:
+        if target == "replication.migrate":  # its agents are elsewhere, or half of them
+            self._drop()
+            return ""
+        after = world.print()
+        if after == before:
+            return ""
+        if raised and not _may_write(target):
+            return "it raised, and something was written"
+        world.dirty += 1
+        world.read_all()
+        if world.dirty >= CHANGES_MAX:
+            world.use_all()
+            self._drop()
+        return ""
+
+
+def _may_write(target: str) -> bool:
+    """Whether what it calls, e.g. a run that fails, is recorded."""
+    owner = target.rpartition(".")[0].removeprefix("Async")
+    return (
+        owner in ("Run", "Child", "ChildStarter", "RunThreads", "Options", "Ask", "Signal", "Timer")
+        or target.removeprefix("Async") in (
+            "Store.run", "Store.options", "agent", "step", "tool", "heartbeat", "saved",
+            "unrecorded", "replication.following", "increment", "move", "invariant",
+            "transitions", "Schema.__init__",
+        )
+    )  # fmt: skip
+
+
+def _last(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[-5:]
+    return "".join(f"    {f.filename.rpartition('/src/')[2]}:{f.lineno} {f.line}\n" for f in frames)

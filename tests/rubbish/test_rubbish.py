@@ -1,0 +1,56 @@
+"""A share of what `make rubbish` does: everything public is called, and every value is used."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rubbish.attack import Attack, one_wrong, several_wrong
+from tests.rubbish.subjects import EXCUSED, classes_left_out, found
+from tests.rubbish.world import new_memory
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+CALLS = 2_000
+RANDOM_CALLS = 600
+
+
+@pytest.fixture
+def attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attack]:
+    deep = tmp_path / "some" / "where"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)  # urls that are made up are paths, too
+    one = Attack(new_memory)
+    yield one
+    one.close()
+
+
+def test_nothing_public_is_forgotten(attack: Attack) -> None:
+    """Whoever adds a public function adds it here, or says why not."""
+    called = {target for target, _ in attack.caller.targets()}
+    without_arguments = set(found()) - called - set(EXCUSED)
+    assert classes_left_out() == {"EphemeralMark"} & classes_left_out()
+    assert set(EXCUSED) <= set(found())
+    assert not {name for name in without_arguments if _takes_something(name)}
+
+
+def _takes_something(name: str) -> bool:
+    from tests.rubbish.subjects import parameters
+
+    method = "." in name and not name.endswith("__init__")
+    return any(
+        not one.name.startswith("_") for one in parameters(found()[name], method=method)
+    )  # fmt: skip
+
+
+def test_wrong_arguments_are_refused_or_do_no_harm(attack: Attack) -> None:
+    rng = random.Random(1)  # the same each time: `make rubbish` looks further
+    cases = list(one_wrong(attack.caller))
+    chosen = rng.sample(cases, CALLS)
+    several = several_wrong(attack.caller, rng)
+    chosen += [next(several) for _ in range(RANDOM_CALLS)]
+    findings = [str(finding) for case in chosen if (finding := attack.run(case)) is not None]
+    assert not findings, "\n".join(findings[:10])

@@ -1,0 +1,158 @@
+"""A small store with something of everything in it, and whether all of it can still be read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import perdure
+import perdure.replication
+from perdure.model import FINISHED
+from perdure.store import Store
+from perdure.testing.driving import run_until_waiting
+
+_names = itertools.count()
+
+
+class CrashError(BaseException):
+    """What a process dies of."""
+
+
+@perdure.step
+def double(n: int) -> int:
+    return n * 2
+
+
+@perdure.tool
+def pay(n: int) -> int:
+    if n < 0:
+        raise CrashError
+    return n
+
+
+@perdure.agent(dict)
+def finishing(run: perdure.Run[dict[str, Any]], n: Any = 1) -> Any:
+    double(3)
+    with run.edit("counted") as draft:
+        draft["n"] = 1
+    return n
+
+
+@perdure.agent(dict)
+def asking(run: perdure.Run[dict[str, Any]]) -> Any:
+    pay(5)
+    answer = run.select(yes=perdure.Ask("really?"), go=perdure.Signal("go"))
+    return answer.value
+
+
+@perdure.agent(dict)
+def doubting(run: perdure.Run[dict[str, Any]]) -> Any:
+    return pay(-1)
+
+
+@perdure.agent(dict)
+async def acting(run: perdure.AsyncRun[dict[str, Any]], n: Any = 1) -> Any:
+    return n
+
+
+class World:
+    """One store. `print` is what must not have changed where a call raised."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.store = store = perdure.open(url, durability="os", lease_ttl=timedelta(days=1))
+        agent = store.agent("a", initial={"n": 0, "list": [1], "tags": {"x"}})
+        with agent.edit("first", tags=["t"], key="k1") as draft:
+            draft["n"] = 1
+        with agent.edit("second", group="g") as draft:
+            draft["list"].append(2)
+        agent.checkpoint("cp", config={"model": "m"})
+        agent.fork("side")
+        run_until_waiting(store, finishing, "done", 4)
+        run_until_waiting(store, asking, "asks")
+        store.start(finishing, "later", 5)
+        with suppress(CrashError):
+            run_until_waiting(store, doubting, "doubts")
+        with suppress(perdure.NeedsAttention):
+            run_until_waiting(store, doubting, "doubts")
+        self.dirty = 0
+
+    def close(self) -> None:
+        self.store.close()
+
+    def print(self) -> Any:
+        """What is there: heads, rows, messages."""
+        backend = self.store._context.backend
+        return (
+            [(one.name, one.incarnation, one.seq, one.deleted) for one in backend.agents()],
+            [(one.id, one.status, one.changed_at, one.ended) for one in backend.runs()],
+            [(one.no, one.run) for one in backend.inbox()],
+        )
+
+    def handle(self, run: str) -> Any:
+        return self.store.handle(run)
+
+    def read_all(self) -> None:
+        """Everything of everybody, from a fresh open."""
+        with perdure.open(self.url, durability="os", lease_ttl=timedelta(days=1)) as store:
+            runs = store.runs()
+            for info in store.agents():
+                agent = store.agent_of(info, branch=store._any_branch(info))
+                _ = agent.state
+                commits = list(agent.log(all_branches=True))
+                assert len(commits) == agent.verify().commits
+                for branch in agent.branches():
+                    if not branch.deleted:
+                        _ = agent.at(branch.head).plain
+                agent.checkpoints()
+                list(store.export_log(info))
+            for run in runs:
+                handle = store.handle(run.id)
+                assert handle.info.id == run.id
+                str(handle.why())
+                handle.questions()
+                handle.effects()
+                owner = store.find(run.agent)
+                if owner is not None and not owner.deleted:
+                    handle.report()
+
+    def use_all(self) -> None:
+        """What people do with it then. Ends the world."""
+        with perdure.open(self.url, durability="os", lease_ttl=timedelta(days=1)) as store:
+            for run in store.runs():
+                if run.status not in FINISHED:
+                    store.handle(run.id).cancel("enough")
+            for info in store.agents():
+                agent = store.agent_of(info, branch=store._any_branch(info))
+                if not any(run.agent == info.name for run in store.runs(unfinished=True)):
+                    agent.rollback(1, cancel_run=True)
+                agent.verify()
+                if isinstance(agent.state, dict):
+                    with agent.edit("goes on") as draft:
+                        draft["went on"] = True
+                    agent.undo()
+                agent.verify()
+        target = f"memory://copy-{next(_names)}"
+        with (
+            perdure.open(target) as copy,
+            perdure.open(self.url, durability="os") as store,
+        ):
+            with perdure.replication.following(self.url, target) as follower:
+                follower.drain()
+            for info in store.agents():
+                found = copy.find(info.name)
+                assert found is not None and found.seq == info.seq
+                copy.agent_of(found, branch=copy._any_branch(found)).verify()
+
+
+def new_memory() -> str:
+    return f"memory://rubbish-{next(_names)}"
+
+
+Urls = Callable[[], str]
+"""Where the next world is to be."""
+
+__all__ = ["Store", "Urls", "World", "new_memory"]
