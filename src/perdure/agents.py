@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from perdure.core.arguments import function
 from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.drift import Drift
-from perdure.core.names import cause_of, check_name, check_words
+from perdure.core.names import cause_of, check_name
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, copy
 from perdure.errors import Conflict, GuardMismatch, NotFound, SchemaError
@@ -315,7 +315,6 @@ class Agent(Generic[T]):
         """
         if progress is not None:
             function(progress, "progress=")
-        anchor = None if anchor is None else check_words(anchor, "anchor=")
         return verify_log(
             self._context.backend, self._working.reader, anchor=anchor, progress=progress
         )

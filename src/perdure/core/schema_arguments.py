@@ -41,7 +41,7 @@ def check_id(schema_id: object) -> str:
         TypeError: it is no str. ValueError: it is empty, or no text.
     """
     given: Any = schema_id
-    return check_name(given, "a schema, its id=,")
+    return check_name(given, "a schema (the id of a schema, id=)")
 
 
 def whole_version(version: object) -> tuple[int, int]:
