@@ -40,17 +40,14 @@ if TYPE_CHECKING:
     from perdure.core.drift import Drift
     from perdure.core.schema import Ephemeral, Schema, invariant, transitions
     from perdure.engine.async_run import AsyncRun
-    from perdure.engine.functions import (
-        agent,
+    from perdure.engine.functions import agent, step, tool, unrecorded
+    from perdure.engine.handle import Question, RunHandle
+    from perdure.engine.inside_calls import (
         fencing_token,
         heartbeat,
         idempotency_key,
         saved,
-        step,
-        tool,
-        unrecorded,
     )
-    from perdure.engine.handle import Question, RunHandle
     from perdure.engine.ledger import EffectInfo
     from perdure.engine.replay import NOT_DONE
     from perdure.engine.report import RunReport
@@ -161,10 +158,9 @@ _ROOMS = {
     "perdure.core.drift": "Drift",
     "perdure.core.schema": "Ephemeral Schema invariant transitions",
     "perdure.engine.async_run": "AsyncRun",
-    "perdure.engine.functions": (
-        "agent fencing_token heartbeat idempotency_key saved step tool unrecorded"
-    ),
+    "perdure.engine.functions": "agent step tool unrecorded",
     "perdure.engine.handle": "Question RunHandle",
+    "perdure.engine.inside_calls": "fencing_token heartbeat idempotency_key saved",
     "perdure.engine.ledger": "EffectInfo",
     "perdure.engine.replay": "NOT_DONE",
     "perdure.engine.report": "RunReport",

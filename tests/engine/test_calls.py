@@ -17,6 +17,8 @@ from tests.engine.conftest import Async, CrashError, Crashes, Place
 class Service:
     """Whose methods are steps and tools."""
 
+    __perdure_key__ = "service"
+
     def __init__(self) -> None:
         self.calls: list[int] = []
 
@@ -63,7 +65,9 @@ def test_a_method_is_called_by_run_call_as_it_is_by_itself(store: Store, crash: 
         store.run(f, "a")
     assert store.run(f, "a") == [2, 2, 3, "Service 5", 5, 2, 3]
     assert sorted(service.calls) == [1, 1, 1, 1, 1, 2], "once each"
-    assert [effect.preview for effect in store.handle("a/f/main").effects()] == ["number=1"]
+    assert [effect.preview for effect in store.handle("a/f/main").effects()] == [
+        "self='service', number=1"
+    ]
 
 
 def test_a_method_is_called_from_async_code_too(runs: Async, crash: Crashes) -> None:

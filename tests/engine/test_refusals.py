@@ -247,8 +247,12 @@ def test_decorated_functions_keep_their_kind() -> None:
     assert Bank.pay.__doc__ == "Pays." and Bank.pay.__name__ == "pay"
 
 
-def test_methods_are_recorded_without_their_object(store: Store, crash: Crashes) -> None:
+def test_methods_are_recorded_with_what_their_object_is_known_by(
+    store: Store, crash: Crashes
+) -> None:
     class Bank:
+        __perdure_key__ = "the bank"
+
         @perdure.tool
         def pay(self, cents: int) -> str:
             crash.note(cents)
@@ -265,4 +269,4 @@ def test_methods_are_recorded_without_their_object(store: Store, crash: Crashes)
         store.run(f, "a")
     assert store.run(f, "a") == "paid 3" and crash.calls == [3]
     (effect,) = store.handle("a/f/main").effects()
-    assert (effect.place, effect.preview) == ("Bank.pay#1", "cents=3")
+    assert (effect.place, effect.preview) == ("Bank.pay#1", "self='the bank', cents=3")

@@ -372,7 +372,7 @@ def test_an_interrupted_run_can_be_resumed_at_once(
 
 def test_a_big_argument_is_not_kept(store: Store) -> None:
     @perdure.tool
-    def send(text: str, rows: list[int], client: Any) -> int:
+    def send(text: str, rows: list[int], client: perdure.Ephemeral[Any]) -> int:
         return len(text)
 
     @perdure.agent(dict)
@@ -393,7 +393,7 @@ def test_objects_that_cannot_be_stored_are_fine_as_arguments(place: Place, crash
             return text.upper()
 
     @perdure.tool
-    def send(client: Client, text: str) -> str:
+    def send(client: perdure.Ephemeral[Client], text: str) -> str:
         return client.send(text)
 
     @perdure.agent(dict)

@@ -94,14 +94,14 @@ class MsgspecEngine(Engine):
         return SchemaError(problem or type(error).__name__, target=target)
 
 
-def _by_text() -> tuple[type[Any], ...]:
+def text_types() -> tuple[type[Any], ...]:
     """Those of them that are loaded: nobody has a value of the others. Loading costs 15 ms."""
     loaded = ((sys.modules.get(module), names) for module, names in _BY_TEXT.items())
     return tuple(getattr(module, name) for module, names in loaded if module for name in names)
 
 
 def _from_text(kind: type[Any], value: Any) -> Any:
-    if issubclass(kind, _by_text()) and isinstance(value, str):
+    if issubclass(kind, text_types()) and isinstance(value, str):
         return kind(value)
     if isinstance(value, kind):
         return value
@@ -109,7 +109,7 @@ def _from_text(kind: type[Any], value: Any) -> Any:
 
 
 def _to_text(value: Any) -> Any:
-    if isinstance(value, _by_text()):
+    if isinstance(value, text_types()):
         return str(value)
     raise NotImplementedError(f"no plain form of a {type(value).__name__}")
 

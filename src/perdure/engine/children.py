@@ -15,9 +15,10 @@ from perdure.engine.effects import Arrive, Arrived, Effect, Effects, Record
 from perdure.engine.execution import Execution
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import spec_of
+from perdure.engine.identity import digests, digests_before
 from perdure.engine.lookup import find_run
 from perdure.engine.orders import Order
-from perdure.engine.values import binding_of, digests, preview, results_of
+from perdure.engine.values import binding_of, preview, results_of
 from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.model import MISSING, Message
@@ -101,7 +102,7 @@ def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflic
             info = find_run(execution.context.backend, child)
     except NotFound:
         return None
-    if info.parent == execution.id and info.args == order.args:
+    if info.parent == execution.id and order.has(info.args):
         return None
     by = f"run {info.parent}" if info.parent else "somebody else"
     was = "with other arguments" if info.parent == execution.id else f"by {by}"
@@ -129,8 +130,10 @@ def started_child(
     )  # fmt: skip
     described = {"(agent)": agent, **arguments}
     name = f"start:{spec.name}"
+    told = digests(described)
     arrived = yield Arrive(
-        name, "step", digests(described), lambda: preview(described), outside=True
+        name, "step", told, lambda: preview(described), outside=True,
+        before=lambda: digests_before(described),
     )  # fmt: skip
     recorded = arrived.entry.outcome if arrived.entry is not None else None
     if recorded is not None and not recorded.get("not_done"):
@@ -141,7 +144,7 @@ def started_child(
     with execution.asking:
         child = order.run_id(execution.context.backend)
     record: dict[str, Any] = {
-        "t": "step", "run": execution.id, "place": arrived.place, "args": digests(described),
+        "t": "step", "run": execution.id, "place": arrived.place, "args": told,
         "preview": preview(described),
     }  # fmt: skip
     asked = arrived.entry
@@ -181,7 +184,8 @@ def _decide_again(
     """
     made = arrived.made
     assert made is not None
-    if made.key == child or arrived.effects == "reuse":
+    same = made.had(record["args"])
+    if made.key == child or (arrived.effects == "reuse" and same):
         # It stays with those that started it: that this run is cancelled does not end it.
         taken = {"run": made.key, "agent": agent_of(made.key), "let_live": True}
         yield Record(({**record, "value": made.key, "made": made.key, "child": taken},), sync=True)

@@ -14,13 +14,14 @@ from perdure.engine.execution import Cancelled, DeadlinePassed, Execution, Fakes
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import AgentSpec, of_version, spec_of
 from perdure.engine.hold import Hold
+from perdure.engine.identity import FORM, digests
 from perdure.engine.journal import Journal
 from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order, refuse_others, resuming, starting
 from perdure.engine.playing import Played
 from perdure.engine.turning import Again
-from perdure.engine.values import binding_of, digests, is_async, parameters_of, preview, results_of
+from perdure.engine.values import binding_of, is_async, parameters_of, preview, results_of
 from perdure.engine.waiting import Suspended
 from perdure.engine.wakeups import Wakeups
 from perdure.errors import (
@@ -284,6 +285,10 @@ class Drive:
         # run back, no longer from the one that began the turn.
         origin = origins.back.id if origins.back is not None else began.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs)
+        journal.older = not any(
+            record.get("digests") == FORM for record in began.records
+            if record["t"] in ("run-started", "run-turn") and record.get("run") in origins.runs
+        )  # fmt: skip
         before = made_before(working.reader, info, origins, journal)
         self._read_turn(began, origins)
         if any(commit.delta or commit.cause.kind in MOVES for commit in commits):
@@ -365,7 +370,7 @@ class Drive:
         arguments = binding_of(self._function).bind(again.args, again.kwargs)
         given = parameters_of(self._function).take(again.args, again.kwargs)
         return {
-            "t": "run-turn", "run": self.id, "args": digests(arguments),
+            "t": "run-turn", "run": self.id, "args": digests(arguments), "digests": FORM,
             "preview": preview(arguments), "input": list(given),
             **({"deadline_at": self._deadline} if self._deadline else {}),
         }  # fmt: skip

@@ -31,6 +31,8 @@ class Arrive(Struct, frozen=True):
     """Whether a new call needs its idempotency key."""
     outside: bool = False
     """Whether it does something outside of the run, which is not done twice without a decision."""
+    before: Callable[[], Mapping[str, str]] | None = None
+    """Makes the digests that older versions wrote of its arguments, where those may differ."""
 
 
 class Arrived(Struct, frozen=True):

@@ -78,8 +78,8 @@ class Execution(Generic[T]):
         self._pid = process.pid
         self._lock = threading.RLock()
         self.writer = RunWriter(working, self.catch_up, self._failed_to_write, self._lock)
-        self.edits = Edits(self)
-        self.going = Going()
+        self.edits, self.going = Edits(self), Going()
+        self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
         self.stopping, self.asking = Stopping(self.interrupt), Asking(self.interrupt)
         self.performer = Performer(self)
         self.tasks: RunTasks | None = None
@@ -184,7 +184,7 @@ class Execution(Generic[T]):
             if entry is None:
                 self.journal.check_new(name, scope.path)
                 return None
-            self.journal.check_call(entry, effect.kind, effect.args, effect.preview)
+            self.journal.check_call(entry, effect.kind, effect.args, effect.preview, effect.before)
             self._take(entry)
             return entry
 
@@ -265,10 +265,10 @@ class Execution(Generic[T]):
             named = scope.named(effect.name)
             place = entry.place if entry is not None else self.journal.new_place(named)
             key = self._key(place, effect.args) if effect.keyed else ""
-            before = self._before
+            before, name = self._before, named[len(scope.path) :]
             if before is None or not effect.outside:
                 return Arrived(place, None, key)
-            made = before.made(named[len(scope.path) :], scope.path, effect.args, entry)
+            made = before.made(name, scope.path, effect.args, entry, effect.before)
         return Arrived(place, None, key, made, before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:
@@ -508,7 +508,7 @@ def _is_settled_as(call: Call, entry: Entry) -> bool:
     return (
         outcome is not None and entry.kind == call.kind
         and entry.call.get("args") == call.digests
-        and not entry.cancelled and not outcome.get("not_done")
+        and not entry.cancelled and not outcome.get("not_done") and call.unsaid is None
     )  # fmt: skip
 
 

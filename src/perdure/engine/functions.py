@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import (
@@ -24,25 +23,23 @@ from msgspec import Struct
 from perdure.core.arguments import Seconds, one_of
 from perdure.core.arguments import function as check_function
 from perdure.core.bounds import NAME_MAX
+from perdure.core.identity import class_label, digest, is_known
 from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
-from perdure.core.values import take
 from perdure.engine.current import Frame, current, driving, inside
-from perdure.engine.execution import Drained, Execution
+from perdure.engine.execution import Execution
+from perdure.engine.identity import DECLARED, SELF, Unsaid, bound_to, digests
 from perdure.engine.replay import Call, CrashPolicy
 from perdure.engine.retrying import NO_LIMITS, Limits, Retry
 from perdure.engine.values import (
     Binding,
     Results,
-    digests,
     is_async,
     label,
     per_function,
     refuse_generator,
 )
-from perdure.engine.writing import Item
-from perdure.errors import Fenced, OutsideRun, PerdureError, TimedOut
-from perdure.model import MISSING, Cause
+from perdure.errors import OutsideRun, PerdureError
 
 if TYPE_CHECKING:
     from perdure.engine.async_run import AsyncRun
@@ -71,7 +68,7 @@ class Recorded:
     def __init__(
         self, kind: Literal["step", "tool"], function: Callable[..., Any], name: str | None = None,
         returns: Any = None, limits: Limits = NO_LIMITS, policy: CrashPolicy = "ask",
-        probe: Callable[..., Any] | None = None,
+        probe: Callable[..., Any] | None = None, identity: Callable[..., Any] | None = None,
     ) -> None:  # fmt: skip
         check_function(function, f"what is recorded as a {kind}")
         refuse_generator(function)
@@ -85,6 +82,8 @@ class Recorded:
         self._probe = probe
         self._results: Results | None = None
         self._binding = Binding(function)
+        self._bound = bound_to(function)
+        self._identity = identity
 
     def call(
         self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -92,13 +91,46 @@ class Recorded:
         """One call, as the function comes to it."""
         if self._results is None:  # only now: annotations may name classes that come later
             self._results = Results(self.function, self._returns)
-        arguments = self._binding.bind(args, kwargs)
+        arguments, unknown = self._binding.bind(args, kwargs), list[Any]()
+        if self._bound:
+            arguments = {**self._bound, **arguments}
+        told = digests(self._told(arguments, args, kwargs), unknown)
+        unsaid = None
+        if unknown:
+            unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
+            if not is_known(told.get(SELF, "-")):
+                del arguments[SELF]  # its repr would have an address, which is another each time
         return Call(
             execution.id, self.name, self.kind,
-            execution.fakes.get(self.decorated, self.function), args, kwargs, digests(arguments),
+            execution.fakes.get(self.decorated, self.function), args, kwargs, told,
             arguments, self._results, self._policy, execution.fakes.get(self._probe, self._probe),
-            self._limits,
+            self._limits, unsaid=unsaid,
         )  # fmt: skip
+
+    def _told(
+        self, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """What tells a call from others."""
+        if self._identity is None:
+            return arguments
+        return {DECLARED: self._identity(*args, **kwargs)}
+
+    def settle_bound(self, *, named: bool) -> None:
+        """What the function is bound to is the same in all calls, and so known by the name.
+
+        Raises:
+            TypeError: a tool has a name that is not its own, but its class's.
+        """
+        unknown: list[Any] = []
+        known = {name for name, one in self._bound.items() if is_known(digest(one, unknown))}
+        if self.kind == "tool" and unknown and not named and self._identity is None:
+            raise TypeError(
+                f"nothing tells this {class_label(type(unknown[0]))}, which {self.name} is bound "
+                "to, from another one: give the tool a name= of its own, or say in the class "
+                "`__perdure_key__ = property(lambda self: self.…)`"
+            )
+        if named:
+            self._bound = {name: one for name, one in self._bound.items() if name in known}
 
     def recorder(self) -> Execution[Any] | None:
         """The run that a call made here is to be recorded in; None: it is just the function.
@@ -174,12 +206,13 @@ def step(function: Callable[P, R], /) -> Callable[P, R]: ...
 def step(
     *, name: str | None = None, returns: Any = None, retry: Retry | int | None = None,
     timeout: Seconds | None = None, total_timeout: Seconds | None = None,
-    heartbeat_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None, identity: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...  # fmt: skip
 def step(
     function: Any = None, /, *, name: str | None = None, returns: Any = None,
     retry: Retry | int | None = None, timeout: Seconds | None = None,
     total_timeout: Seconds | None = None, heartbeat_timeout: Seconds | None = None,
+    identity: Callable[..., Any] | None = None,
 ) -> Any:  # fmt: skip
     """A function without outside effects: inside a run its result is recorded, and not computed
     again when the run resumes. After a crash in the middle it is simply called again.
@@ -193,6 +226,8 @@ def step(
         timeout: how long one attempt may take; `total_timeout`: all of them, with their pauses.
             A synchronous function cannot be ended from outside: it is left to itself.
         heartbeat_timeout: how long it may go without `perdure.heartbeat()`.
+        identity: what tells one call from another, as a function of the same arguments; default:
+            the arguments themselves, with the object whose method it is.
 
     Raises (when called):
         TimedOut: it took too long, and is not tried again.
@@ -201,7 +236,9 @@ def step(
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
     def decorate(target: Any) -> Any:
-        return Recorded("step", target, name, returns, limits).decorate()
+        recorded = Recorded("step", target, name, returns, limits, identity=identity)
+        recorded.settle_bound(named=name is not None)
+        return recorded.decorate()
 
     return decorate if function is None else decorate(function)
 
@@ -213,13 +250,14 @@ def tool(
     *, on_crash: CrashPolicy = "ask", probe: Callable[..., Any] | None = None,
     name: str | None = None, returns: Any = None, retry: Retry | int | None = None,
     timeout: Seconds | None = None, total_timeout: Seconds | None = None,
-    heartbeat_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None, identity: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...  # fmt: skip
 def tool(
     function: Any = None, /, *, on_crash: CrashPolicy = "ask",
     probe: Callable[..., Any] | None = None, name: str | None = None, returns: Any = None,
     retry: Retry | int | None = None, timeout: Seconds | None = None,
     total_timeout: Seconds | None = None, heartbeat_timeout: Seconds | None = None,
+    identity: Callable[..., Any] | None = None,
 ) -> Any:  # fmt: skip
     """A function with outside effects: its intent is durable before it is called, its outcome
     before its caller sees it. After a crash in between, `on_crash` decides, never chance:
@@ -233,11 +271,16 @@ def tool(
     Exactly once needs the receiver's help: pass `idempotency_key()` on, or have a probe.
 
     Args:
-        name, returns, retry, timeout, total_timeout, heartbeat_timeout: as for `step`. Each attempt
-            has an intent of its own, and all the same idempotency key. One that took too long is in
-            doubt: `on_crash` decides.
+        name, returns, retry, timeout, total_timeout, heartbeat_timeout, identity: as for `step`.
+            Each attempt has an intent of its own, and all the same idempotency key. One that took
+            too long is in doubt: `on_crash` decides.
+
+    Raises:
+        TypeError: it is bound to an object that nothing tells from another one.
 
     Raises (when called):
+        NeedsAttention: nothing tells an argument, or the object whose method it is, from another
+            one; the run stops before anything is recorded of it.
         OutsideRun: no run can be seen, in a process that is driving runs.
         PerdureError: inside a step, another tool or an open edit.
     """
@@ -250,7 +293,9 @@ def tool(
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
     def decorate(target: Any) -> Any:
-        return Recorded("tool", target, name, returns, limits, on_crash, probe).decorate()
+        recorded = Recorded("tool", target, name, returns, limits, on_crash, probe, identity)
+        recorded.settle_bound(named=name is not None)
+        return recorded.decorate()
 
     return decorate if function is None else decorate(function)
 
@@ -391,83 +436,6 @@ def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return call
-
-
-def idempotency_key() -> str:
-    """The stable name of the tool call that is being made; the same after a crash. Pass it to
-    receivers that ignore a second request with the same key.
-
-    Raises:
-        OutsideRun: no tool call is being made.
-    """
-    frame = current()
-    if frame is None or frame.key is None:
-        raise OutsideRun("idempotency_key() has a value only inside a tool call of a run")
-    return frame.key
-
-
-def fencing_token() -> int:
-    """The epoch of the run's lease, growing by one per owner: for receivers that refuse writers
-    with an older token. The log refuses them by itself; the outside world cannot.
-
-    Raises:
-        OutsideRun: not inside a run.
-    """
-    frame = current()
-    if frame is None or frame.run is None:
-        raise OutsideRun("fencing_token() has a value only inside a run")
-    return frame.run.epoch
-
-
-def heartbeat(progress: Any = MISSING) -> None:
-    """Inside a step or tool: show that it lives, and save what it has so far.
-
-    The next attempt, also one after a crash, finds that by `saved`. It is durable soon after, at
-    the store's durability. Outside a run this does nothing.
-
-    Args:
-        progress: plain data.
-
-    Raises:
-        Unstorable: it is not.
-        TimedOut: this attempt took too long, and was given up: nothing that it does counts.
-        RunInterrupted: this run goes on elsewhere. In a step also: it was cancelled, or its
-            deadline has passed. A worker that is ending waits for the call's end; and a tool is
-            never broken off for what can wait until then, as that would leave it in doubt.
-    """
-    frame = current()
-    if frame is None or frame.attempt is None or frame.run is None:
-        return
-    attempt, run = frame.attempt, frame.run
-    if attempt.over:
-        raise TimedOut("this attempt was given up", target=f"run {run.id}")
-    attempt.beat = time.monotonic()
-    _check_attempt(run, attempt.call.kind)
-    if progress is not MISSING:
-        attempt.saved = take(progress, root="progress")
-        record = attempt.call.full_record("progress", value=attempt.saved)
-        cause = Cause("progress", run=run.id, step=str(record["place"]))
-        item = Item(cause, (record,))
-        run.writer.post(item, attempt.posted)
-        attempt.posted = item
-
-
-def _check_attempt(run: Execution[Any], kind: str) -> None:
-    """Leave a call that is under way, if there is a reason that outweighs what it has done."""
-    run.check_process()
-    if kind == "step":
-        run.check()
-        if not isinstance(run.asked_to_stop, Drained):
-            run.check_stop()
-    elif run.interrupted is not None and isinstance(run.interrupted.reason, Fenced):
-        raise run.interrupted  # I4: another executor goes on with it, and may call it, too
-
-
-def saved(default: Any = None) -> Any:
-    """Inside a step or tool: what the attempt before saved by `heartbeat`, or `default`."""
-    frame = current()
-    attempt = frame.attempt if frame is not None else None
-    return default if attempt is None or attempt.saved is MISSING else attempt.saved
 
 
 def _refuse_unrecorded(title: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.engine.failures import words
+from perdure.engine.identity import differing
 from perdure.engine.leftover import Leftover, first_left
 from perdure.engine.scopes import scope_of
 from perdure.errors import NeedsAttention
@@ -87,6 +88,7 @@ class Journal(Struct):
         origin: id of the commit that began the run, or its current turn.
         order: the settled entries, in the order of the log.
         unpatched: names of patches that the run is without: it was past one when it was asked.
+        older: an older version began it, and may have recorded calls with digests of its own.
     """
 
     run: str
@@ -95,6 +97,7 @@ class Journal(Struct):
     commits: list[Commit] = field(default_factory=list)
     order: list[Entry] = field(default_factory=list)
     unpatched: set[str] = field(default_factory=set)
+    older: bool = False
     _by_name: dict[str, list[Entry]] = field(default_factory=dict)
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
         default_factory=dict
@@ -323,7 +326,8 @@ class Journal(Struct):
             raise changed(f"the function {ended}, where it had recorded {describe(left)}", self.run)
 
     def check_call(
-        self, entry: Entry, kind: str, args: Mapping[str, str], preview: Callable[[], str]
+        self, entry: Entry, kind: str, args: Mapping[str, str], preview: Callable[[], str],
+        before: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:  # fmt: skip
         """The call at a place must be the one that was recorded there.
 
@@ -337,10 +341,7 @@ class Journal(Struct):
             )
         if recorded == args:
             return
-        names = [
-            name for name in {**recorded, **args}
-            if recorded.get(name) != args.get(name)
-        ]  # fmt: skip
+        names = differing(recorded, args, before if self.older else None)
         if names:
             raise NeedsAttention(
                 f"{entry.place} is called with other arguments ({', '.join(names)}): "

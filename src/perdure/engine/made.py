@@ -6,11 +6,12 @@ to the same call again, somebody decides what becomes of it; see `rerunning`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from perdure.core.identity import is_known
 from perdure.engine.journal import Entry, Journal
 from perdure.engine.scopes import scope_of
 from perdure.model import Commit, RunInfo
@@ -48,17 +49,18 @@ class Made(Struct):
         """Whether it may have done something: it was called, and nobody says that it did not."""
         return self.real and not (self.outcome or {}).get("not_done")
 
-    def gave(self, preview: str) -> Mapping[str, Any] | None:
-        """The outcome that can be taken over for a call of the same name and arguments; None:
-        nobody knows it.
+    def had(self, args: Mapping[str, str]) -> bool:
+        """Whether it is known to have had these arguments. What is unknown is equal to nothing, and
+        an older version did not see everything that is in a value."""
+        return dict(self.args) == dict(args) and all(map(is_known, args.values()))
 
-        Args:
-            preview: of the arguments now: what cannot be stored is compared by that alone.
-        """
+    def gave(self, args: Mapping[str, str]) -> Mapping[str, Any] | None:
+        """The outcome that can be taken over for a call of the same name with these arguments;
+        None: nobody knows it, or whether it is the same call."""
         outcome = self.outcome
         if outcome is None or outcome.get("cancelled") or outcome.get("not_done"):
             return None
-        if self.preview != preview and not all(self.args.values()):
+        if not self.had(args):
             return None
         return {key: outcome[key] for key in ("value", "error") if key in outcome}
 
@@ -77,18 +79,23 @@ class Before:
                 self._left.setdefault(_same(one.name, one.args), []).append(one)
 
     def made(
-        self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None
-    ) -> Made | None:
+        self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None,
+        before: Callable[[], Mapping[str, str]] | None = None,
+    ) -> Made | None:  # fmt: skip
         """The call of this name and these arguments that was made, in this task or else in another:
         what is called on a thread now may have been called without.
 
         Args:
             entry: of one that was under way where the history was left, or decided on there.
+            before: makes the digests that older versions wrote: what one of those recorded must
+                not be taken for something that was not done.
         """
         if entry is not None:
             found = self._calls.get(str(entry.call.get("made" if entry.asked else "key", "")))
             return found if found is not None and found.stands else None
         same = self._left.get(_same(name, args))
+        if not same and before is not None:
+            same = self._left.get(_same(name, before()))
         if not same:
             return None
         found = next((one for one in same if one.scope == scope), same[0])

@@ -14,7 +14,8 @@ from perdure.core.bounds import RUN_ID_BYTES_MAX
 from perdure.core.names import check_name, shown
 from perdure.core.values import Plain
 from perdure.engine.functions import spec_of
-from perdure.engine.values import binding_of, digests, fitting, parameters_of, preview
+from perdure.engine.identity import FORM, digests, digests_before, same_as_before
+from perdure.engine.values import binding_of, fitting, parameters_of, preview
 from perdure.errors import Conflict, PerdureError
 from perdure.model import Message, RunInfo
 from perdure.storage.looks import Look, Reads
@@ -65,6 +66,8 @@ class Order(Struct, frozen=True):
         input: the arguments as plain data, positional and named; None: they cannot be stored, and
             only who has them can go on with the run.
         unstorable: why they cannot.
+        form: of the digests; 1: an older version made them.
+        args_before: `args` as older versions had it; empty where it is the same.
         deadline_us: how long it may take from its begin, in microseconds; 0: as long as it likes.
     """
 
@@ -79,6 +82,8 @@ class Order(Struct, frozen=True):
     parent: str = ""
     deadline_us: int = 0
     unstorable: PerdureError | None = None
+    form: int = FORM
+    args_before: str = ""
 
     @classmethod
     def of(
@@ -108,15 +113,21 @@ class Order(Struct, frozen=True):
             if storable:
                 raise
             unstorable = error
+        told = digests(arguments)
+        before = "" if same_as_before(told) else args_digest(digests_before(arguments))
         return cls(
-            agent, spec.name, key, digests(arguments), preview(arguments), given, spec.version,
-            queue, parent, deadline_us(deadline), unstorable,
+            agent, spec.name, key, told, preview(arguments), given, spec.version,
+            queue, parent, deadline_us(deadline), unstorable, args_before=before,
         )  # fmt: skip
 
     @property
     def args(self) -> str:
         """One digest of all arguments."""
         return args_digest(self.digests)
+
+    def has(self, args: str) -> bool:
+        """Whether a run that was begun with this digest of its arguments is the one asked for."""
+        return args == self.args or (args == self.args_before and args != "")
 
     def look(self, backend: Backend) -> Look:
         """A look at the agent, and at this run, if it is of the agent's first incarnation."""
@@ -135,6 +146,8 @@ class Order(Struct, frozen=True):
             "preview": self.preview, "version": self.version, "queue": self.queue,
             "parent": self.parent,
         }  # fmt: skip
+        if self.form > 1:
+            plain["digests"] = self.form
         if self.input is not None:
             plain["input"] = [list(self.input[0]), dict(self.input[1])]
         if self.deadline_us:
@@ -150,6 +163,7 @@ class Order(Struct, frozen=True):
             str(plain.get("preview", "")), None if given is None else (given[0], given[1]),
             str(plain.get("version", "")), str(plain.get("queue", "default")),
             str(plain.get("parent", "")), int(plain.get("deadline", 0)),
+            form=int(plain.get("digests", 1)),
         )  # fmt: skip
 
 
@@ -163,7 +177,7 @@ def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[
     """Raises Conflict: the run was begun, or asked for by these messages, with other arguments."""
     begun = [info.args] if info is not None else []
     begun += [Order.from_plain(message.agent, message.value).args for message in asked[-1:]]
-    if begun and begun[-1] != order.args:
+    if begun and not order.has(begun[-1]):
         raise Conflict(
             f"was started with other arguments than {order.preview or 'none'}",
             target=f"run {run}",

@@ -25,6 +25,7 @@ from perdure.engine.effects import (
     uncarried,
 )
 from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error, words
+from perdure.engine.identity import Unsaid, digests_before
 from perdure.engine.journal import Entry
 from perdure.engine.made import Made
 from perdure.engine.retrying import NO_LIMITS, Limits
@@ -89,6 +90,8 @@ class Call(Struct):
     key: str = ""
     instead: str = ""
     """The key of the call that was made before, and in whose place this one is made again."""
+    unsaid: Unsaid | None = None
+    """That there are objects in its arguments which say nothing of themselves."""
 
     @property
     def target(self) -> str:
@@ -97,6 +100,10 @@ class Call(Struct):
     def preview(self) -> str:
         """Its arguments as a person reads them."""
         return preview(self.arguments)
+
+    def before(self) -> Mapping[str, str]:
+        """The digests that older versions wrote of its arguments."""
+        return digests_before(self.arguments)
 
     def record(self, kind: str, **more: Any) -> dict[str, Any]:
         return {"t": kind, "run": self.run, "place": self.place, **more}
@@ -132,12 +139,14 @@ def recorded_call(call: Call) -> Effects:
 def arrival(call: Call) -> Arrive:
     """That the function has come to a call."""
     outside = call.kind == "tool"
-    return Arrive(call.name, call.kind, call.digests, call.preview, outside, outside)
+    return Arrive(call.name, call.kind, call.digests, call.preview, outside, outside, call.before)
 
 
 def from_there(call: Call, arrived: Arrived) -> Effects:
     """The rest of a call: what `arrival` gave is known."""
     call.place, call.key = arrived.place, arrived.key
+    if call.unsaid is not None:
+        call.unsaid.check(call.target, recorded=arrived.entry is not None)
     return (_step if call.kind == "step" else _tool_call)(call, arrived)
 
 
@@ -163,7 +172,7 @@ def _decide_again(
     asked = call.full_record(
         "intent", key=call.key, policy=call.policy, attempt=0, made=made.key, made_at=made.seq
     )
-    gave = made.gave(call.preview()) if effects == "reuse" else None
+    gave = made.gave(call.digests) if effects == "reuse" else None
     if gave is not None:
         outcome = call.record("outcome", by="reuse", **gave)
         yield Record((asked, outcome), sync=True)

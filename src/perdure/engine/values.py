@@ -1,4 +1,4 @@
-"""Arguments and results on their way into the journal: digests, previews, and typed round trips."""
+"""Arguments and results on their way into the journal: previews, and typed round trips."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from itertools import count
 from types import FunctionType
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from perdure.core import codec, envelope
+from perdure.core.hints import hints_of
+from perdure.core.identity import AS_IT_IS, declared_key
 from perdure.core.schema import EphemeralMark, Schema, take_at
-from perdure.core.values import Plain, take
+from perdure.core.values import SCALARS, Plain, take
 from perdure.errors import PerdureError, Unstorable
+from perdure.model import MISSING
 
 T = TypeVar("T")
 _numbers = count()
 
 PREVIEW_MAX = 200
-DIGEST_SIZE = 8
-
-AS_IT_IS = frozenset({str, int, float, bool, bytes})
-"""Types whose values are plain, and valid wherever exactly that type is declared."""
 
 
 def per_function(make: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
@@ -194,7 +192,7 @@ class Binding:
         self._required = 1
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by parameter name; defaults, `self` and ephemeral ones left out.
+        """Arguments by parameter name; defaults and ephemeral ones left out.
 
         Raises:
             TypeError: they do not fit the function.
@@ -221,45 +219,17 @@ class Binding:
             if all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters):
                 self._plain = [one.name for one in parameters]
                 self._required = sum(one.default is one.empty for one in parameters)
-        return {"self"} | {
-            name for name, hint in _hints(self._function).items()
+        return {
+            name
+            for name, hint in hints_of(self._function).items()
             if any(isinstance(mark, EphemeralMark) for mark in getattr(hint, "__metadata__", ()))
-        }  # fmt: skip
+        }
 
 
 # Of agent functions, whose first parameter is the run.
 results_of = per_function(Results)
 parameters_of = per_function(lambda function: Parameters(function, skip=1))
 binding_of = per_function(lambda function: Binding(function, skip=1))
-
-
-def digests(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """A short digest of each argument; "" for what cannot be stored (clients and the like)."""
-    found: dict[str, str] = {}
-    for name, value in arguments.items():
-        found[name] = _digest(value)
-    return found
-
-
-def _digest(value: Any) -> str:
-    try:
-        plain = value if type(value) in AS_IT_IS else _take_any(value)
-    except Unstorable:
-        return ""
-    return sha256(codec.canonical(plain)).digest()[:DIGEST_SIZE].hex()
-
-
-def _take_any(value: Any) -> Plain:
-    kind = type(value)
-    try:
-        return take(value)
-    except Unstorable:
-        if get_origin(kind) is not None or kind in (list, dict, tuple, set, frozenset):
-            raise
-        try:
-            return Schema(kind, id=kind.__name__).take(value, (), aliases_refused=False)
-        except (PerdureError, TypeError) as error:
-            raise Unstorable(str(error)) from error
 
 
 def preview(arguments: Mapping[str, Any]) -> str:
@@ -270,7 +240,8 @@ def preview(arguments: Mapping[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     try:
-        text = repr(value)
+        key = MISSING if type(value) in SCALARS else declared_key(value)
+        text = repr(value if key is MISSING else key)
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:59] + "…"

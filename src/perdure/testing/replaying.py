@@ -17,12 +17,13 @@ from perdure.engine.effects import Arrive, Arrived
 from perdure.engine.execution import Execution
 from perdure.engine.failures import words
 from perdure.engine.functions import spec_of
+from perdure.engine.identity import digests
 from perdure.engine.journal import Entry, describe
 from perdure.engine.orders import Order, args_digest
 from perdure.engine.replay import Call
 from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again
-from perdure.engine.values import binding_of, digests, label, parameters_of, preview
+from perdure.engine.values import binding_of, label, parameters_of, preview
 from perdure.engine.writing import Item, RunWriter
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
 from perdure.model import MISSING, Commit, RunInfo

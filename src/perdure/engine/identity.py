@@ -1,0 +1,210 @@
+"""What tells one call from another: its function's name, its arguments, and what that is bound to.
+
+On replay a call is given what the call with the same identity gave; set back, a run takes over what
+such a call did to the world. So what would be the same for two different calls is refused before it
+is recorded: a tool call always, a step where two calls of it are not told apart by anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from types import MethodType, ModuleType
+from typing import Any, get_origin
+
+from msgspec import Struct
+
+from perdure.core import codec
+from perdure.core.identity import (
+    AS_IT_IS,
+    DIGEST_SIZE,
+    UNKNOWN,
+    class_label,
+    digest,
+    is_function,
+    shorten,
+)
+from perdure.core.schema import Schema
+from perdure.core.values import take
+from perdure.errors import NeedsAttention, PerdureError, Unstorable
+
+SELF = "self"
+"""What stands for the object whose method is called, as in most signatures."""
+
+BOUND = "(bound)"
+"""What stands for the arguments that a `functools.partial` adds."""
+
+DECLARED = "(identity)"
+"""What stands for all arguments where the decorator's `identity=` says what tells calls apart."""
+
+ADDED = (SELF, BOUND, DECLARED)
+"""Names in a call's digests that older versions did not write."""
+
+FORM = 2
+"""Of the digests: what the record says with which a run, or a turn, begins. Without it, an older
+version may have recorded any of the run's calls; see `differing`."""
+
+
+def digests(arguments: Mapping[str, Any], unknown: list[Any] | None = None) -> dict[str, str]:
+    """A short digest of each argument; see `core.identity`.
+
+    Args:
+        unknown: gets the objects in them that say nothing of themselves.
+    """
+    found: dict[str, str] = {}
+    for name, value in arguments.items():  # of each live call: what is plain has no call more
+        if type(value) in AS_IT_IS:
+            found[name] = sha256(codec.canonical(value)).digest()[:DIGEST_SIZE].hex()
+        else:
+            found[name] = digest(value, unknown)
+    return found
+
+
+def bound_to(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a callable adds to each of its calls: an object, or the arguments of partials."""
+    found: dict[str, Any] = {}
+    if isinstance(function, functools.partial):
+        found[BOUND] = [list(function.args), function.keywords]
+        function = function.func
+    if isinstance(function, MethodType):
+        found[SELF] = function.__self__
+    elif not isinstance(function, type) and get_origin(function) is None:
+        owner = getattr(function, "__self__", None) if is_function(function) else function
+        if owner is not None and not isinstance(owner, ModuleType):
+            found[SELF] = owner
+    return found
+
+
+# -- calls that nothing tells apart --------------------------------------------------------------
+
+
+class Unsaid(Struct):
+    """That a call has objects in its arguments, or is bound to one, which say nothing of
+    themselves.
+
+    Attributes:
+        met: of the run's execution: the objects of such calls, by what is known of the calls; None
+            where an older version began the run, and may have recorded steps like that.
+    """
+
+    name: str
+    kind: str
+    digests: Mapping[str, str]
+    objects: Sequence[Any]
+    met: dict[int, Any] | None
+
+    def check(self, target: str, *, recorded: bool) -> None:
+        """Whether the call can be made.
+
+        Args:
+            recorded: something is recorded at its place.
+
+        Raises:
+            NeedsAttention: it could be taken for another one. Nothing is recorded of it.
+        """
+        if self.kind == "tool":
+            if not recorded:
+                raise self._refused(target, f"nothing tells {self._words()} from another one")
+            return
+        data = [one for one in self.objects if not is_function(one)]
+        if not data or self.met is None:
+            return  # the variables that a function closes over are no arguments
+        key = hash((self.name, *sorted(self.digests.items())))
+        if not _same(self.met.setdefault(key, _held(data)), data):
+            raise self._refused(
+                target, f"it was called before with the same arguments, but for {self._words()}, "
+                "and nothing tells the two from each other",
+            )  # fmt: skip
+
+    def _words(self) -> str:
+        return " and ".join(dict.fromkeys(f"this {class_label(type(o))}" for o in self.objects))
+
+    def _refused(self, target: str, problem: str) -> NeedsAttention:
+        names = [name for name, found in self.digests.items() if found.startswith(UNKNOWN)]
+        return NeedsAttention(
+            f"{problem}: after a crash one call could be given what the other one did",
+            target=target, hint=hint_for(self.objects, names),
+        )  # fmt: skip
+
+
+def hint_for(objects: Sequence[Any], names: Sequence[str]) -> str:
+    """The lines that put it right."""
+    cls = class_label(type(objects[0]))
+    name = names[0] if names else SELF
+    parameter = f"{name}: perdure.Ephemeral[{cls}]"
+    return (
+        f"say in class {cls} what one is known by: "
+        "`__perdure_key__ = property(lambda self: self.…)`; "
+        f"or, where it makes no difference which one it is, annotate the parameter: `{parameter}`; "
+        "or give the decorator identity=, a function of the same arguments; then run it again"
+    )
+
+
+def _held(objects: Sequence[Any]) -> list[Callable[[], Any]]:
+    return [_reference(one) for one in objects]
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)  # it may be large, and is nobody's business when it is gone
+    except TypeError:
+        return lambda: value
+
+
+def _same(before: Sequence[Callable[[], Any]], now: Sequence[Any]) -> bool:
+    return len(before) == len(now) and all(a() is b for a, b in zip(before, now, strict=True))
+
+
+# -- what older versions recorded ----------------------------------------------------------------
+
+
+def differing(
+    recorded: Mapping[str, str], now: Mapping[str, str],
+    before: Callable[[], Mapping[str, str]] | None = None,
+) -> list[str]:  # fmt: skip
+    """The arguments in which a recorded call is another than the one that is made now.
+
+    Args:
+        before: the digests as older versions made them, where one of those may have recorded the
+            call. They left `self` out, did not see the class of a value, and had an empty digest
+            for most values with types inside others: what they did not write is not compared.
+    """
+    names = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
+    if not names or before is None:
+        return names
+    then = before()
+    return [
+        name for name in names
+        if recorded.get(name) != "" and recorded.get(name) != then.get(name)
+        and not (name in ADDED and name not in recorded)
+    ]  # fmt: skip
+
+
+def same_as_before(found: Mapping[str, str]) -> bool:
+    """Whether older versions made the same digests of these arguments."""
+    return all(len(one) == 2 * DIGEST_SIZE for one in found.values()) and found.keys().isdisjoint(
+        ADDED
+    )
+
+
+def digests_before(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """As versions wrote them that had no FORM: empty for what they could not store."""
+    return {name: _digest_before(one) for name, one in arguments.items() if name not in ADDED}
+
+
+def _digest_before(value: Any) -> str:
+    try:
+        return shorten(take(value))
+    except Unstorable:
+        pass
+    except PerdureError:
+        return ""
+    kind = type(value)
+    if get_origin(kind) is not None or kind in (list, dict, tuple, set, frozenset):
+        return ""
+    try:
+        return shorten(Schema(kind, id=kind.__name__).take(value, (), aliases_refused=False))
+    except (PerdureError, TypeError):
+        return ""
