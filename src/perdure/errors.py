@@ -66,7 +66,24 @@ class CallFailed(PerdureError):
 
 
 class Corrupt(PerdureError):
-    """Stored bytes are not what was written (I11), or the files were changed under the store."""
+    """Stored bytes are not what was written (I11), or the files were changed under the store.
+
+    What was committed before that can be had: the hint has the commands.
+
+    Attributes:
+        seq: the commit that cannot be read, or does not fit; 0: it is not about one commit.
+        before: the last commit before it whose state can be read: `rollback` goes back to it,
+            `fork` works from it. 0: there is none, or it is not about one commit.
+        damages: of `verify`, all that does not hold, one by one.
+    """
+
+    def __init__(
+        self, problem: str, *, target: str = "", hint: str = "", seq: int = 0, before: int = 0
+    ) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.seq = seq
+        self.before = before
+        self.damages: tuple[str, ...] = ()
 
 
 class NotAStore(PerdureError):

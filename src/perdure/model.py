@@ -92,6 +92,10 @@ class Commit(Struct, frozen=True, gc=False):
         size: bytes of header and payload as stored.
         trimmed: retention removed the payload; what it was, no one can tell: `delta` and `records`
             are empty.
+        damaged: why it cannot be read as it was written, where one asked for such commits, too;
+            what cannot be had of it is empty then. Empty: it is whole.
+        foldable: whether its parents and delta are there: they are what was written, also where
+            something else of a commit is damaged.
     """
 
     agent: str
@@ -111,6 +115,8 @@ class Commit(Struct, frozen=True, gc=False):
     records: tuple[Mapping[str, Any], ...]
     size: int
     trimmed: bool = False
+    damaged: str = ""
+    foldable: bool = True
 
     @property
     def parent(self) -> int:

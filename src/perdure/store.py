@@ -234,7 +234,7 @@ class Store:
         if info is None or info.deleted:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
         reader, branch = LogReader(self._context.backend, info), self._any_branch(info)
-        head = reader.commit(reader.ref(branch).seq)
+        head = reader.peek(reader.ref(branch).seq)
         runs = self._context.backend.runs(agent=name, unfinished=True)
         cancelled = [
             replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
@@ -260,7 +260,7 @@ class Store:
         """What tells those that started these runs, and those that they started."""
         sends = [message for run in (*cancelled, *asked) for message in to_parents(run)]
         for run in cancelled:
-            sends += to_children(reader.commits(run.started), run.id)
+            sends += to_children(reader.commits(run.started, damaged_too=True), run.id)
         return sends
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
@@ -272,7 +272,7 @@ class Store:
         """A branch with its state as it was written, of whatever schema."""
         reader = LogReader(self._context.backend, info)
         ref = self._context.backend.ref(info.no, branch)
-        head = reader.commit(ref.seq if ref is not None else reader.last_seq())
+        head = reader.peek(ref.seq if ref is not None else reader.last_seq())
         schema: Schema[Any] = Schema(Any)
         schema.id, schema.version = head.schema_id, head.schema_version  # as they are, even odd
         return WorkingCopy(self._context, info.name, schema, branch, incarnation=info.incarnation)
@@ -283,14 +283,19 @@ class Store:
         names = [ref.name for ref in refs if ref.kind == "branch" and not ref.deleted]
         return MAIN if MAIN in names or not names else names[0]
 
-    def export_log(self, info: AgentInfo) -> Iterator[LogEntry]:
+    def export_log(self, info: AgentInfo, *, until: int | None = None) -> Iterator[LogEntry]:
         """The whole log of one incarnation of an agent as exact bytes, oldest first; commits that
         are made meanwhile are not in it.
 
+        Args:
+            until: the last commit that is wanted, of whatever branch: what a log was before a
+                commit that cannot be read.
+
         Raises:
-            Corrupt: naming the commit.
+            Corrupt: naming the commit, and the way back. NotFound: there is no commit `until`.
         """
-        return export_log(self._context.backend, LogReader(self._context.backend, _known(info)))
+        reader = LogReader(self._context.backend, _known(info))
+        return export_log(self._context.backend, reader, until)
 
     def import_log(
         self, entries: Iterable[LogEntry], *, root: str | None = None,

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 import perdure
 from perdure.cli.app import COMMANDS, app
+from perdure.state.heading import commit_move
 from tests.cli.operator import Operator, failing
 
 
@@ -133,7 +134,7 @@ def test_digits_are_a_seq_and_dates_need_a_zone(operator: Operator) -> None:
     with perdure.open(operator.path) as store:
         store.agent("ticket-42").checkpoint("2026-01-01")
         older = store.agent("ticket-42")._working  # as an older program could
-        older.commit_move(older.seq, perdure.Cause("fork", "3"), branch="3")
+        commit_move(older, older.seq, older.seq, perdure.Cause("fork", "3"), branch="3")
     assert operator.json("state", "ticket-42", "--at", "3")["seq"] == 3
     assert operator.json("state", "ticket-42", "--at", "2026-01-01")["seq"] > 3
     for words in ("2026-01-02", "2026-01-02T10:00:00", "2026-01-02 10:00"):

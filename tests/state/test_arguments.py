@@ -15,6 +15,7 @@ import perdure
 from perdure import SnapshotPolicy
 from perdure.errors import Conflict
 from perdure.model import id_text
+from perdure.state.heading import commit_move
 
 
 @dataclass
@@ -154,7 +155,7 @@ def test_a_deletion_may_still_name_what_was_made_before(store: perdure.Store) ->
     agent = store.agent("a", initial={})
     agent.update(lambda draft: draft.update(n=1))
     working = agent._working
-    working.commit_move(1, perdure.Cause("fork", "5"), branch="5")
+    commit_move(working, working.seq, 1, perdure.Cause("fork", "5"), branch="5")
     assert agent.branch("5").seq == 3 and agent.at("5").seq == 3
     agent.delete_branch("5")
 

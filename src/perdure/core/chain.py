@@ -67,6 +67,16 @@ class _Header(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, 
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
 
+def read_cause(wire: Any) -> Cause:
+    """A cause of a header whose other fields may be anything.
+
+    Raises:
+        msgspec.ValidationError: it is none.
+    """
+    kind, said = msgspec.convert(wire, tuple[str, _Said])
+    return Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x)
+
+
 class Tail(Struct, frozen=True, gc=False):
     """The end of an agent's log: what the next commit links to.
 

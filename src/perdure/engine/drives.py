@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ from perdure.engine.waiting import Suspended
 from perdure.engine.wakeups import Wakeups
 from perdure.errors import (
     Conflict,
+    Corrupt,
     NeedsAttention,
     PerdureError,
     RunFailed,
@@ -46,8 +48,7 @@ from perdure.storage.refusals import UnreadError
 
 
 class FinishedMeanwhileError(Exception):
-    """Another executor finished the run, or did what was to do, while this one waited for the
-    lease."""
+    """Another executor finished the run, or did what was to do, before this one had the lease."""
 
 
 class Command(Struct, frozen=True):
@@ -208,9 +209,21 @@ class Drive:
         row = self._begin_at_once()
         self._row = row if row is not None else self._begin_under_lease()
         self._choose_function(self._row)
-        execution = self._next_execution()
+        try:
+            execution = self._next_execution()
+        except Corrupt as error:
+            self._stop_unread(error)
+            raise
         self.look.forget()
         return execution
+
+    def _stop_unread(self, error: Corrupt) -> None:
+        """I8: a run whose journal cannot be read needs a person, and says why."""
+        problem = row_text(f"what it recorded cannot be read: {error}")
+        row = replace(self._row, status="needs_attention", problem=problem)
+        with suppress(PerdureError):  # whoever called hears of the damage, in any case
+            record = {"t": "run-stopped", "run": self.id, "problem": problem}
+            self._commit(None, record["t"], record, row, sync=True, release=True)
 
     def _begin_at_once(self) -> RunInfo | None:
         """Where it was seen that nothing stands in its way, record that the run begins, or goes on,
@@ -438,7 +451,7 @@ class Drive:
         row = replace(
             self._row, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
         )
-        commits = self.working.reader.commits(self._row.started)
+        commits = self.working.reader.commits(self._row.started, damaged_too=True)
         self._commit(
             execution, "run-cancelled", record, row, sync=True, release=True,
             sends=to_children(commits, self.id), consumed=[message.no for message in inbox],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,7 +25,7 @@ from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
 from perdure.engine.values import results_of
 from perdure.engine.waiting import check_signal
 from perdure.engine.wakeups import POLL_S, Wakeups
-from perdure.errors import Conflict, NeedsAttention, NotFound, RunFailed, TimedOut
+from perdure.errors import Conflict, Corrupt, NeedsAttention, NotFound, RunFailed, TimedOut
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.family import to_children, to_parents
@@ -227,7 +228,10 @@ class RunHandle(Generic[R]):
         """All that is known of it: its timeline, where it is, what it waits for and asks."""
         from perdure.engine.report import report
 
-        return report(self._context.backend, self.info, self.questions())
+        asked: list[Question] = []
+        with suppress(Corrupt):  # its `why` says what cannot be read
+            asked = self.questions()
+        return report(self._context.backend, self.info, asked)
 
     # -- tool calls --------------------------------------------------------------------------
 
@@ -399,7 +403,7 @@ class RunHandle(Generic[R]):
         reader = self._reader()
         while True:
             branch = self.info.branch
-            head = reader.commit(reader.ref(branch).seq)
+            head = reader.peek(reader.ref(branch).seq)  # a run's end needs no more
             row = replace(row_after(self.info), wake_at=0, waits="")  # as of this head
             extras = Extras(records=[record], runs=[row], sync=True)
             if row.status == "cancelled":
@@ -417,7 +421,7 @@ class RunHandle(Generic[R]):
         """Those that started it, or that it started, hear of it in the same commit."""
         asked = self._context.backend.inbox(self._id, kind="cancel")
         unused = Unused.read(self._context.backend, self._id)
-        children = to_children(reader.commits(row.started), self._id)
+        children = to_children(reader.commits(row.started, damaged_too=True), self._id)
         return replace(
             extras, sends=to_parents(row, unused.asked) + children,
             consumed=[message.no for message in (*asked, *unused.asked)],

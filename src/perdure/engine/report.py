@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from msgspec import Struct
 from perdure.engine.lookup import find_run
 from perdure.engine.recorded import Event, Note, Recorded, reader_of, recorded_run
 from perdure.engine.why import Explanation, explain
-from perdure.errors import NotFound
+from perdure.errors import Corrupt, NotFound
 from perdure.model import Message, RunInfo
 from perdure.storage.port import Backend
 
@@ -45,7 +46,9 @@ class RunReport(Struct, frozen=True):
 def report(backend: Backend, info: RunInfo, questions: Sequence[Question]) -> RunReport:
     """Read it all; while the run is executed, one thing may be a moment older than another."""
     reader = reader_of(backend, info)
-    recorded = recorded_run(reader, info) if reader is not None else Recorded()
+    recorded = Recorded()
+    with suppress(Corrupt):  # `why` says what cannot be read
+        recorded = recorded_run(reader, info) if reader is not None else recorded
     return RunReport(
         info, explain(backend, info), recorded.events, recorded.last, questions, recorded.notes,
         [message for message in backend.inbox(info.id) if message.kind != "start"],

@@ -24,6 +24,7 @@ from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.family import CHILD
+from perdure.state.heading import commit_move, find_head
 from perdure.state.remaining import base_key, renewed, signals_left
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
@@ -56,10 +57,10 @@ def fork_run(
     )  # fmt: skip
     working = _working(context, reader, info.branch)
     with working.lock:
-        working.refresh()
+        head = find_head(working)
         cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(back.at,))
         extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(new))
-        working.commit_move(back.at, cause, extras, branch=branch)
+        commit_move(working, head, back.at, cause, extras, branch=branch)
     return row
 
 
@@ -74,7 +75,7 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
     reader = _reader(context, info)
     working = _working(context, reader, info.branch)
     with working.lock:
-        working.refresh()
+        head = find_head(working)
         back = _Back(context, reader, info, step, effects)
         record = {"t": "run-retried", "run": info.id, "from": step, "again": back.record}
         row = replace(
@@ -82,7 +83,7 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
         )
         extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(info.id))
         cause = Cause("rollback", f"retry from {step}", run=info.id, refers=(back.at,))
-        working.commit_move(back.at, cause, extras)
+        commit_move(working, head, back.at, cause, extras)
 
 
 class _Back:
@@ -208,6 +209,6 @@ def _reader(context: Context, info: RunInfo) -> LogReader:
 
 
 def _working(context: Context, reader: LogReader, branch: str) -> WorkingCopy[Any]:
-    head = reader.commit(reader.ref(branch).seq)
+    head = reader.peek(reader.ref(branch).seq)
     schema: Schema[Any] = Schema(dict, id=head.schema_id, version=head.schema_version)
     return WorkingCopy(context, reader.name, schema, branch, incarnation=reader.incarnation)

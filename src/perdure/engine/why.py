@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
+from perdure.errors import Corrupt
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
 from perdure.state.family import CHILD
 from perdure.storage.answers import ExecutorRow
@@ -85,9 +86,12 @@ class _Look:
         self._ref: Ref | None = None
         if self._reader is not None:
             self._ref = backend.ref(self._reader.no, info.branch)
-        self._recorded = Recorded()
+        self._recorded, self._unread = Recorded(), cast("Corrupt | None", None)
         if info.started and reader is not None and info.status not in FINISHED:
-            self._recorded = recorded_turn(reader, info)
+            try:
+                self._recorded = recorded_turn(reader, info)
+            except Corrupt as error:
+                self._unread = error
         self._executors = backend.executors()
         self._needs_caller = self._were_arguments_left_out(reader)
 
@@ -98,6 +102,8 @@ class _Look:
     def explanation(self) -> Explanation:
         run = self._run
         match run.status:
+            case _ if self._unread is not None and not self._holder:
+                made = self._unreadable(self._unread)
             case "running":
                 made = self._executing() if self._holder else self._abandoned()
             case "waiting":
@@ -161,7 +167,7 @@ class _Look:
         run = self._run
         if reader is None or not run.started or run.status in FINISHED:
             return False
-        began = reader.commit(run.started).records
+        began = reader.peek(run.started).records
         return any(
             record["t"] == "run-started" and record.get("run") == run.id and "input" not in record
             for record in began
@@ -407,8 +413,7 @@ class _Look:
             Way("ask the same of that one", ("why", ahead.id)),
             Way("or end that one", ("cancel", ahead.id)), self._cancel(),
         ]  # fmt: skip
-        made = self._made("queued", before + words, run.changed_at, ways)
-        return replace(made, behind=ahead.id)
+        return replace(self._made("queued", before + words, run.changed_at, ways), behind=ahead.id)
 
     def _settle(self) -> list[Way]:
         """What a person can say of calls in doubt."""
@@ -438,6 +443,10 @@ class _Look:
             ways.append(Way("once that is put right, let it be tried again", ("resume", run.id)))
         return self._made("stopped", problem, run.changed_at, [*ways, self._cancel()])
 
+    def _unreadable(self, error: Corrupt) -> Explanation:
+        why, ways = f"its record cannot be read: {error}", [Way(error.hint), self._cancel()]
+        return self._made("stopped", why.partition("\n")[0], self._run.changed_at, ways)
+
     def _finished(self) -> Explanation:
         run = self._run
         show = Way("see what it did", ("run", "show", run.id))
@@ -445,8 +454,8 @@ class _Look:
         if run.status == "done":
             return self._made("finished", "it is done", run.changed_at, [again, show])
         words = "failed" if run.status == "failed" else "was cancelled"
-        why = f"it {words}: {run.problem or 'nobody said why'}"
-        return self._made("finished", why, run.changed_at, [again, show])
+        words = f"it {words}: {run.problem or 'nobody said why'}"
+        return self._made("finished", words, run.changed_at, [again, show])
 
 
 def _status(run: RunInfo) -> str:

@@ -22,10 +22,10 @@ def newer_commits(
         way was written under another schema.
     """
     newer: list[Commit] = []
-    for commit in reader.ancestors(head):
+    for commit in reader.ancestors(head, damaged="foldable"):
         if commit.seq <= seq:
             return newer[::-1] if commit.seq == seq else None
-        if commit.trimmed or len(newer) == FOLLOW_MAX:
+        if commit.trimmed or commit.damaged or len(newer) == FOLLOW_MAX:
             return None
         if (commit.schema_id, commit.schema_version) != schema:
             return None

@@ -14,6 +14,7 @@ from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit, RunInfo
 from perdure.state.family import to_parents
 from perdure.state.flow import Flow
+from perdure.state.heading import committing_move, find_head
 from perdure.state.projections import MOVED
 from perdure.state.remaining import Unused
 from perdure.state.working import WorkingCopy
@@ -29,7 +30,8 @@ class Moved(Struct, frozen=True):
         commit: the commit that it made.
         tool_calls: intents of commits that are no longer in the state: what they did to the world,
             this did not take back there.
-        untold: whether retention removed some of those commits: nobody knows of their calls.
+        untold: whether some of those commits are damaged, or were removed by retention: nobody
+            knows of their calls.
     """
 
     commit: Commit
@@ -43,25 +45,25 @@ def moving(
 ) -> Flow[Moved]:  # fmt: skip
     """Make the state of `target` the branch's, as a new commit."""
 
-    def plan() -> tuple[int, Extras, list[Commit]]:
+    def plan() -> tuple[int, int, Extras, list[Commit]]:
         seq = target()
-        working.refresh()
+        head = find_head(working)  # not its state: this is the way back from one that is damaged
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
         left = [
-            commit for commit in _left_behind(reader, working.seq, seq)
-            if commit.trimmed or commit.records
+            commit for commit in _left_behind(reader, head, seq)
+            if commit.trimmed or commit.damaged or commit.records
         ]  # fmt: skip
-        return seq, _extras(working, cancelled), left
+        return head, seq, _extras(working, cancelled), left
 
     while True:
-        seq, extras, left = yield plan
+        head, seq, extras, left = yield plan
         try:
-            made = yield from working.committing_move(seq, cause(seq), extras)
+            made = yield from committing_move(working, head, seq, cause(seq), extras)
         except UnreadError:
             continue
         _tell(working, extras)
-        untold = any(commit.trimmed for commit in left)
+        untold = any(commit.trimmed or commit.damaged for commit in left)
         return Moved(made.read(), _tool_calls(left), untold)
 
 
@@ -132,10 +134,11 @@ def _kept(reader: LogReader, path: Iterable[Commit]) -> Iterator[Commit]:
 
 def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:
     """The commits behind one state and not behind another, newest first. Reads what is between:
-    two paths that meet are one from there on."""
-    kept = reader.ancestors(target)
+    two paths that meet are one from there on. Of a path that a damaged commit cuts off, what is
+    in front of that, and it."""
+    kept = reader.ancestors(target, damaged="all")
     other = next(kept, None)
-    for commit in reader.ancestors(head):
+    for commit in reader.ancestors(head, damaged="all"):
         while other is not None and other.seq > commit.seq:
             other = next(kept, None)
         if other is not None and other.seq == commit.seq:

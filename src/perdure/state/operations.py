@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from perdure.model import Cause, Checkpoint, Commit, RunInfo
 from perdure.state import checkpoints
 from perdure.state.edit import key_extras, used_key
 from perdure.state.flow import Flow
+from perdure.state.heading import committing_move, find_head
 from perdure.state.moves import unfinished_runs
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
@@ -86,16 +88,19 @@ def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) 
     """A new branch at a commit; None: at this branch's head."""
     name = check_label(name)
 
-    def prepare() -> int | None:
-        working.refresh()
+    def prepare() -> tuple[int, int | None]:
         _check_new(working, name)
-        return None if at is None else at()
+        if working.reader_if_created() is None:
+            return 0, None if at is None else at()
+        return find_head(working), None if at is None else at()
 
-    target: int | None = yield prepare
-    yield from working.creating()
-    target = working.seq if target is None else target
-    yield from working.committing_move(
-        target, Cause("fork", name, refers=(target,)), branch=name
+    head, target = yield prepare
+    if not head:
+        yield from working.creating()
+        head = yield partial(find_head, working)
+    target = head if target is None else target
+    yield from committing_move(
+        working, head, target, Cause("fork", name, refers=(target,)), branch=name
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from perdure.errors import Conflict, Corrupt
 from perdure.model import MAIN, Cause, Commit, Verified, id_text
 from perdure.state.context import Context
 from perdure.state.line import Line
+from perdure.state.places import resolve
 from perdure.storage import snapshots
 from perdure.storage.port import Append, Backend, Shipment
 from perdure.storage.proposals import Proposal
@@ -58,9 +59,17 @@ class LogEntry(Struct, frozen=True):
 HINT = "the file was damaged on its way: export again"
 
 
-def export_log(backend: Backend, reader: LogReader) -> Iterator[LogEntry]:
-    """The log as it is now, oldest first, each link checked; later commits are not in it."""
+def export_log(
+    backend: Backend, reader: LogReader, until: int | None = None
+) -> Iterator[LogEntry]:  # fmt: skip
+    """The log as it is now, oldest first, each link checked; later commits are not in it.
+
+    Args:
+        until: the last commit that is wanted; None: all that there are.
+    """
     last = reader.last_seq()
+    if until is not None:
+        last = resolve(reader, MAIN, until)
     if last and not backend.read(reader.no, 1, 1):
         reader.refuse_purged(1)
     before: Commit | None = None
@@ -68,8 +77,7 @@ def export_log(backend: Backend, reader: LogReader) -> Iterator[LogEntry]:
     while first <= last:
         rows = backend.read(reader.no, first, last, limit=CHUNK_MAX)
         for row in rows:
-            commit = chain.read_commit(reader.name, row.seq, row.header, row.payload)
-            chain.check_link(commit, before)
+            commit = reader.check(row, before)
             key = commit.cause.key
             found = backend.key(reader.no, index_key(key)) if key is not None else None
             held = found[1] if found is not None and found[0] == row.seq else None

@@ -14,6 +14,7 @@ from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound
 from perdure.model import MISSING, Commit, RunInfo, Verified, id_text
 from perdure.state.checkpoints import state_hash
+from perdure.state.findings import Findings
 from perdure.state.projections import RunRows
 from perdure.state.purging import verify_grave
 from perdure.storage import snapshots
@@ -40,7 +41,8 @@ def verify_log(
             shows that an owner of the file cut off the log's end and rebuilt it.
 
     Raises:
-        Corrupt: the first thing that does not hold, by agent and commit.
+        Corrupt: the first thing that does not hold, by agent and commit; its `damages` are all that
+            do not, and its hint says which states cannot be read because of them.
         ValueError: the anchor is no root: that is a typing error, not a log that was cut off.
     """
     if anchor is not None and not ROOT.fullmatch(str(anchor)):
@@ -61,70 +63,146 @@ def verify_log(
             f"its log goes to commit {behind}, its branches only to {total}",
             target=reader.target(), hint=chain.HINT,
         )  # fmt: skip
-    snapshotted = {seq for seq in reader.snapshot_seqs() if seq <= total}
-    walk = _Walk(backend, reader, reader.trim())
+    findings = Findings(reader)
+    snapshotted: set[int] = set()
+    walk = _Walk(backend, reader, findings)
     before: Commit | None = None
     anchored = anchor is None
-    for commit in reader.commits(1, total):
-        chain.check_link(commit, before)
-        if commit.incarnation != reader.incarnation:
+    with findings.noting():  # what cannot be read at all ends the walk, what is damaged does not
+        snapshotted = {seq for seq in reader.snapshot_seqs() if seq <= total}
+        for commit in reader.commits(1, total, damaged_too=True):
+            _check_place(reader, commit, before, findings)
+            walk.step(commit, check_snapshot=commit.seq in snapshotted)
+            with findings.noting():
+                _check_key(backend, reader, commit)
+            anchored = anchored or id_text(commit.id) == anchor
+            before = commit
+            if progress is not None:
+                progress(commit.seq, total)
+    with findings.noting():
+        _check_end(reader, before, total)
+        if not anchored:
             raise Corrupt(
-                "belongs to another incarnation", target=reader.target(commit.seq), hint=chain.HINT
+                f"the anchor {anchor} is not in its log: the log was cut off or rebuilt",
+                target=reader.target(),
+                hint="compare with a copy from the time of the anchor",
             )
-        walk.step(commit, check_snapshot=commit.seq in snapshotted)
-        _check_key(backend, reader, commit)
-        anchored = anchored or id_text(commit.id) == anchor
-        before = commit
-        if progress is not None:
-            progress(commit.seq, total)
-    if before is None:
-        raise Corrupt("its log is empty", target=reader.target(), hint=chain.HINT)
-    if before.seq != total:
-        raise Corrupt(
-            f"its log ends at commit {before.seq}, a branch is at {total}",
-            target=reader.target(), hint=chain.HINT,
-        )  # fmt: skip
-    if not anchored:
-        raise Corrupt(
-            f"the anchor {anchor} is not in its log: the log was cut off or rebuilt",
-            target=reader.target(),
-            hint="compare with a copy from the time of the anchor",
-        )
-    _compare_refs(reader, walk, refs)
-    _compare_runs(reader, walk, runs)
+        if not walk.blind:
+            _compare_refs(reader, walk, refs)
+            _compare_runs(reader, walk, runs)
+    findings.conclude()
+    assert before is not None
     return Verified(
         reader.name, before.seq, len(snapshotted), before.id, trimmed=walk.trimmed
     )  # fmt: skip
 
 
-class _Walk:
-    """Folds every branch forward at once, and rebuilds the names from the log."""
+def _check_place(
+    reader: LogReader, commit: Commit, before: Commit | None, findings: Findings
+) -> None:
+    """A commit by itself, and that it follows the one before it."""
+    if commit.damaged:
+        findings.note(
+            Corrupt(commit.damaged, target=reader.target(commit.seq), hint=chain.HINT,
+                    seq=commit.seq)
+        )  # fmt: skip
+    if commit.damaged and not commit.prev:
+        return  # its header cannot be read; the next one links to its bytes
+    if before is not None and commit.seq != before.seq + 1:
+        reader.refuse_purged(before.seq + 1)
+    try:
+        chain.check_link(commit, before)
+    except Corrupt as error:  # one of the two is not what it was
+        error.seq = before.seq if before is not None else commit.seq
+        findings.note(error)
+    if commit.incarnation != reader.incarnation:
+        findings.note(
+            Corrupt(
+                "belongs to another incarnation", target=reader.target(commit.seq), hint=chain.HINT
+            )
+        )
 
-    def __init__(self, backend: Backend, reader: LogReader, trim: Trim | None) -> None:
+
+def _check_end(reader: LogReader, last: Commit | None, total: int) -> None:
+    if last is None:
+        raise Corrupt("its log is empty", target=reader.target(), hint=chain.HINT)
+    if last.seq != total:
+        raise Corrupt(
+            f"its log ends at commit {last.seq}, a branch is at {total}",
+            target=reader.target(), hint=chain.HINT,
+        )  # fmt: skip
+
+
+class _Walk:
+    """Folds every branch forward at once, and rebuilds the names from the log.
+
+    Attributes:
+        blind: whether a commit was damaged: what it said of names and runs is not known.
+    """
+
+    def __init__(self, backend: Backend, reader: LogReader, findings: Findings) -> None:
         self._backend = backend
         self._reader = reader
-        self._trim = trim
+        self._findings = findings
+        self._trim: Trim | None = None
+        with findings.noting():
+            self._trim = reader.trim()
         self.trimmed = 0
+        self.blind = False
         self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
         self.refs: dict[str, tuple[str, int, bool]] = {}
         self.runs = RunRows()
 
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
-        if commit.trimmed:
-            self._check_said(commit)
-        state = self._state_if_kept(commit)
+        self.blind = self.blind or bool(commit.damaged)
+        try:
+            if commit.trimmed:
+                self._check_said(commit)
+            state = self._state_or_lost(commit)
+        except Corrupt as error:
+            self._findings.note(error)
+            self._findings.lost.add(commit.seq)
+            state = MISSING
+        if state is MISSING and check_snapshot and commit.seq in self._findings.lost:
+            state = self._from_snapshot(commit)
+        elif state is not MISSING and check_snapshot:
+            with self._findings.noting():
+                self._check_snapshot(commit, state)
         if state is not MISSING:
             self._heads[commit.branch] = commit.seq, state
             while len(self._heads) > HEADS_MAX:
                 del self._heads[next(iter(self._heads))]
-            if check_snapshot:
-                self._check_snapshot(commit, state)
         else:  # what it was made of is gone, or about to be
             self._heads.pop(commit.branch, None)
         self.refs[commit.branch] = ("branch", commit.seq, False)
         self.runs.after(commit)
         for record in commit.records:
             self._note(record, commit)
+
+    def _state_or_lost(self, commit: Commit) -> Plain:
+        """MISSING, too, where the log does not give it, which is noted once: for the commit that is
+        the reason, not for those that build on it."""
+        lost = self._findings.lost
+        if commit.damaged and not commit.foldable:
+            lost.add(commit.seq)
+            return MISSING
+        try:
+            if commit.parent not in lost:
+                return self._state_if_kept(commit)
+        except Corrupt as error:
+            if error.seq in (0, commit.seq) and not commit.damaged:
+                self._findings.note(error)
+        lost.add(commit.seq)
+        return MISSING
+
+    def _from_snapshot(self, commit: Commit) -> Plain:
+        """The state behind what is lost: nothing proves it, and it is good to go on with."""
+        try:
+            state = self._reader.fold(commit.seq).state
+        except (Corrupt, NotFound):
+            return MISSING
+        self._findings.lost.discard(commit.seq)
+        return state
 
     def _state_if_kept(self, commit: Commit) -> Plain:
         """MISSING, where retention removed what it was made of, or is about to."""
@@ -169,7 +247,8 @@ class _Walk:
         for at, other in self._heads.values():
             if at == commit.parent:
                 return copy(other)
-        return self._reader.fold(commit.parent, snapshots_too=False).state
+        anew = not self._findings.lost  # else a snapshot may be all that there is
+        return self._reader.fold(commit.parent, snapshots_too=not anew).state
 
     def _note(self, record: Any, commit: Commit) -> None:
         match record:

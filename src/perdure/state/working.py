@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from msgspec.structs import replace
-
 from perdure.core import chain, ops
 from perdure.core.diff import diff
 from perdure.core.draft import Recording, view
@@ -162,6 +160,12 @@ class WorkingCopy(Generic[T]):
             self.advance(commit, in_place=True)
         return newer
 
+    def no_branch(self) -> NotFound:
+        return NotFound(
+            f"{self.branch!r} is a checkpoint, not a branch", target=f"agent {self.name!r}",
+            hint="agent.at(name) shows its state, agent.fork(new, at=name) works from it",
+        )  # fmt: skip
+
     def _newer(self, head: int) -> list[Commit] | None:
         own = (self.schema.id, self.schema.version)
         return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
@@ -210,10 +214,7 @@ class WorkingCopy(Generic[T]):
             return
         ref = reader.ref(self.branch)
         if ref.kind != "branch":
-            raise NotFound(
-                f"{self.branch!r} is a checkpoint, not a branch", target=f"agent {self.name!r}",
-                hint="agent.at(name) shows its state, agent.fork(new, at=name) works from it",
-            )  # fmt: skip
+            raise self.no_branch()
         self._adopt(reader.fold(ref.seq))
 
     def _start_from_initial(self) -> None:
@@ -418,31 +419,6 @@ class WorkingCopy(Generic[T]):
         created, cause = [ops.Set((), self._plain)], Cause("create")
         return (yield from self._submitting(created, cause, NOTHING, along=along))
 
-    def commit_move(
-        self, target: int, cause: Cause, extras: Extras = NOTHING, *, branch: str | None = None
-    ) -> Committed:
-        """A commit without delta whose state is that of `target`: rollback, fork, adoption."""
-        return drive(self.context, self.committing_move(target, cause, extras, branch=branch))
-
-    def committing_move(
-        self, target: int, cause: Cause, extras: Extras = NOTHING, *, branch: str | None = None
-    ) -> Flow[Committed]:
-        """The operation behind `commit_move`."""
-        self.refuse_inside_edit()
-        check_cause(cause)
-        reader = self.reader
-        parent: Commit = yield partial(reader.commit, target)
-        extras = replace(extras, trims=(yield partial(reader.kept, target)))
-        draft = chain.Draft(
-            self.name, reader.incarnation, branch or self.branch, (target,), parent.schema_id,
-            parent.schema_version, self.context.executor, self.epoch or 0, cause,
-            chain.pack_payload((), extras.records),
-        )  # fmt: skip
-        committed: Committed = yield self._proposal(draft, None if branch else self.seq, extras)
-        if branch is None:
-            self.forget()
-        return committed
-
     def _submitting(
         self, delta: Sequence[Op], cause: Cause, extras: Extras, *, snapshot: bool = True,
         along: Proposal | None = None,
@@ -458,7 +434,7 @@ class WorkingCopy(Generic[T]):
             schema_id, version, self.context.executor, self.epoch or 0, cause, payload,
         )  # fmt: skip
         self._since.note(delta, len(payload.data))
-        proposal = self._proposal(draft, None if first else self._seq, extras)
+        proposal = self.propose(draft, None if first else self._seq, extras)
         if first:
             proposal.no = None  # created meanwhile, or not: the store says so
             proposal.then = along
@@ -494,6 +470,6 @@ class WorkingCopy(Generic[T]):
         reader = self.reader_if_created()
         return reader.incarnation if reader is not None else self._incarnation.to_create()
 
-    def _proposal(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
+    def propose(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
         no = self._reader.no if self._reader else None
         return Proposal(draft, extras, no=no, expected=expected, epoch=self.epoch)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from perdure.core import chain
 from perdure.core.chain import START, Tail
-from perdure.errors import StoreUnavailable
+from perdure.errors import Corrupt, StoreUnavailable
 from perdure.storage.port import Append, Appended, Backend, Outcome, Refused
 from perdure.storage.proposals import Committed, Proposal
 
@@ -223,9 +223,22 @@ class Committer:
             return START
         last = self._backend.read(proposal.no, 0, 2**40, newest_first=True, limit=1)
         target = f"agent {proposal.draft.agent!r}"
-        tail = chain.tail_of(last[0].header, target) if last else START
+        try:
+            tail = chain.tail_of(last[0].header, target) if last else START
+        except Corrupt:  # its bytes are what the next one links to, whatever they say
+            tail = Tail(last[0].seq, chain.commit_id(last[0].header), self._last_time(proposal.no))
         self._remember(proposal.log, tail)
         return tail
+
+    def _last_time(self, no: int) -> int:
+        """That of the last commit whose header says it; 0: none does."""
+        last = 2**40
+        while rows := self._backend.read(no, 0, last, newest_first=True, limit=32):
+            for row in rows:
+                with contextlib.suppress(Corrupt):
+                    return chain.tail_of(row.header, "").at
+            last = rows[-1].seq - 1
+        return 0
 
     def _remember(self, log: tuple[str, int], tail: Tail) -> None:
         if len(self._tails) >= TAILS_KEPT and log not in self._tails:

@@ -15,15 +15,16 @@ from perdure.core import chain, ops, remains
 from perdure.core.ops import Op, OpError
 from perdure.core.values import Plain, copy
 from perdure.errors import Corrupt, NotFound
-from perdure.model import AgentInfo, Commit, to_micros
+from perdure.model import Commit, to_micros
 from perdure.storage import snapshots
-from perdure.storage.looks import Reads
+from perdure.storage.commits import CHUNK_MAX as CHUNK_MAX
+from perdure.storage.commits import SEQ_END as SEQ_END
+from perdure.storage.commits import CommitReader
 from perdure.storage.port import Ref, StoredCommit
 from perdure.storage.retention import RETENTION, Trim, trim_of
 from perdure.storage.snapshots import Leaves
+from perdure.storage.way_back import with_way_back
 
-CHUNK_FIRST = 32
-CHUNK_MAX = 2048
 COMMIT_WEIGHT = 200
 """What replaying a commit costs beside its bytes, in bytes."""
 
@@ -36,7 +37,6 @@ def weight(delta: Sequence[Op], size: int) -> int:
     return size + (COMMIT_WEIGHT if delta else JOURNAL_WEIGHT)
 
 
-SEQ_END = 1 << 36
 FOLDS = 5
 """Times that a state is folded while retention is at work beside that."""
 
@@ -64,48 +64,10 @@ class Folded(Struct):
     snapshot_size: int
 
 
-class LogReader:
+class LogReader(CommitReader):
     """Reads the log of one incarnation of one agent."""
 
-    def __init__(self, backend: Reads, info: AgentInfo) -> None:
-        self._backend = backend
-        self.name = info.name
-        self.no = info.no
-        self.incarnation = info.incarnation
-
-    def target(self, seq: int | None = None) -> str:
-        return f"agent {self.name!r}" + (f", commit {seq}" if seq is not None else "")
-
-    # -- commits ---------------------------------------------------------------------------
-
-    def commit(self, seq: int) -> Commit:
-        """One commit.
-
-        Raises:
-            NotFound: the log has no such seq.
-        """
-        stored = self._backend.read(self.no, seq, seq) if seq > 0 else []
-        if not stored:
-            self.refuse_purged(seq)
-            raise NotFound(
-                "there is no such commit", target=self.target(seq),
-                hint=f"its log goes from 1 to {self.last_seq()}",
-            )  # fmt: skip
-        return self._decode(stored[0])
-
-    def refuse_purged(self, seq: int) -> None:
-        """Of a commit that is not there: say so if it was purged.
-
-        Raises:
-            NotFound: it was.
-        """
-        info = self._backend.agent(self.name, self.incarnation)
-        if info is not None and info.purged and 0 < seq <= info.seq:
-            raise NotFound(
-                "is gone: the agent was deleted, and its log purged", target=self.target(seq),
-                hint=f"only commit {info.seq}, the deletion, is left; what was exported, or copied "
-                "to another store, before that is still there",
-            )  # fmt: skip
+    # -- what is gone ----------------------------------------------------------------------
 
     def trim(self) -> Trim | None:
         """What retention has removed of the log, or is about to: the last word on it that stands.
@@ -146,50 +108,6 @@ class LogReader:
             "its state was removed by retention", target=self.target(seq), hint=hint
         )  # fmt: skip
 
-    def commits(
-        self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False
-    ) -> Iterator[Commit]:
-        """Commits of all branches in order, each checked against its neighbour."""
-        chunk = CHUNK_FIRST
-        before: Commit | None = None
-        while first <= last:
-            rows = self._backend.read(self.no, first, last, newest_first=newest_first, limit=chunk)
-            for row in rows:
-                commit = self._decode(row)
-                if before is None and not newest_first and commit.seq > first:
-                    self.refuse_purged(first)
-                self._check_neighbour(before, commit, newest_first=newest_first)
-                yield commit
-                before = commit
-            if len(rows) < chunk:
-                if newest_first and before is not None and before.seq > max(first, 1):
-                    self.refuse_purged(before.seq - 1)
-                return
-            if newest_first:
-                last = rows[-1].seq - 1
-            else:
-                first = rows[-1].seq + 1
-            chunk = min(chunk * 4, CHUNK_MAX)
-
-    def _check_neighbour(
-        self, before: Commit | None, commit: Commit, *, newest_first: bool
-    ) -> None:
-        if before is None:
-            return
-        if abs(commit.seq - before.seq) != 1:
-            self.refuse_purged(min(commit.seq, before.seq) + 1)
-        if newest_first:
-            chain.check_link(before, commit)
-        else:
-            chain.check_link(commit, before)
-
-    def _decode(self, row: StoredCommit) -> Commit:
-        return chain.read_commit(self.name, row.seq, row.header, row.payload)
-
-    def last_seq(self) -> int:
-        rows = self._backend.read(self.no, 0, SEQ_END, newest_first=True, limit=1)
-        return rows[0].seq if rows else 0
-
     # -- names -----------------------------------------------------------------------------
 
     def ref(self, name: str) -> Ref:
@@ -224,13 +142,14 @@ class LogReader:
         low = self.last_at(moment)
         name, last = branch, low
         while last:
-            for commit in self.commits(1, last, newest_first=True):
+            for commit in self.commits(1, last, newest_first=True, damaged_too=True):
                 if commit.branch == name:
                     return commit.seq
-            forked = next((one for one in self.commits(last + 1) if one.branch == name), None)
+            later = self.commits(last + 1, damaged_too=True)
+            forked = next((one for one in later if one.branch == name), None)
             if forked is None or not forked.parent:
                 break
-            name, last = self.commit(forked.parent).branch, min(forked.parent, low)
+            name, last = self.peek(forked.parent).branch, min(forked.parent, low)
         raise NotFound(
             f"branch {branch!r} did not exist at {moment.isoformat()}, nor what it was forked from",
             target=self.target(),
@@ -251,24 +170,39 @@ class LogReader:
         low, high = 0, self.last_seq()
         while low < high:  # times grow along the log
             middle = (low + high + 1) // 2
-            row = self._backend.read(self.no, middle, middle)[0]
-            if chain.tail_of(row.header, self.target(middle)).at <= micros:
+            known = middle
+            while not (at := self._at(known)) and known > low + 1:
+                known -= 1  # of one whose header cannot be read: it was later than this
+            if at <= micros:
                 low = middle
             else:
-                high = middle - 1
+                high = known - 1
         return low
 
-    def history(self, head: int, branch: str) -> Iterator[Commit]:
+    def _at(self, seq: int) -> int:
+        """Micros of a commit; 0: its header cannot be read."""
+        header = self._backend.read(self.no, seq, seq)[0].header
+        try:
+            return chain.tail_of(header, self.target(seq)).at
+        except Corrupt:
+            return self.peek(seq).at_micros
+
+    def history(
+        self, head: int, branch: str, *, damaged_too: bool = False
+    ) -> Iterator[Commit]:  # fmt: skip
         """What happened to a branch up to a commit, newest first.
 
         Its own commits, those rolled back from included, then, from where it was forked, those of
         the branch it came from.
+
+        Args:
+            damaged_too: as `commits`; one whose branch cannot be read is on any.
         """
         name, last = branch, head
         while last >= 1:
             origin = 0
-            for commit in self.commits(1, last, newest_first=True):
-                if commit.branch != name:
+            for commit in self.commits(1, last, newest_first=True, damaged_too=damaged_too):
+                if commit.branch != name and (commit.branch or not commit.damaged):
                     continue
                 yield commit
                 if commit.cause.kind in ("fork", "create"):
@@ -276,35 +210,7 @@ class LogReader:
                     break
             if origin == 0:
                 return
-            name, last = self.commit(origin).branch, origin
-
-    def ancestors(self, seq: int) -> Iterator[Commit]:
-        """The commits whose deltas make up the state at a commit, newest first."""
-        for commit, _ in self._ancestor_rows(seq):
-            yield commit
-
-    def _ancestor_rows(self, seq: int) -> Iterator[tuple[Commit, StoredCommit]]:
-        """Follows first parents, reading neighbours in growing chunks."""
-        chunk = CHUNK_FIRST
-        rows: dict[int, StoredCommit] = {}
-        child: Commit | None = None
-        while seq > 0:
-            row = rows.get(seq)
-            if row is None:
-                found = self._backend.read(self.no, max(1, seq - chunk + 1), seq, newest_first=True)
-                rows = {row.seq: row for row in found}
-                chunk = min(chunk * 2, CHUNK_MAX)
-                if seq not in rows:
-                    self.refuse_purged(seq)
-                    raise Corrupt(
-                        "is missing from the log", target=self.target(seq), hint=chain.HINT
-                    )
-                row = rows[seq]
-            commit = self._decode(row)
-            if child is not None and child.seq == seq + 1:
-                chain.check_link(child, commit)
-            yield commit, row
-            child, seq = commit, commit.parent
+            name, last = self.peek(origin).branch, origin
 
     # -- states ----------------------------------------------------------------------------
 
@@ -316,9 +222,15 @@ class LogReader:
 
         Raises:
             NotFound: there is no such commit, or retention removed what its state was made of.
+            Corrupt: a commit on its path cannot be read, or does not fit; with the way back.
         """
         for _ in range(FOLDS):
-            folded = self._fold(seq, snapshots_too, known)
+            try:
+                folded = self._fold(seq, snapshots_too, known)
+            except Corrupt as error:
+                if not error.seq:
+                    raise
+                raise with_way_back(self, error, error.seq, self._branch(seq)) from error
             if folded is not None:
                 return folded
             trim = self.trim()
@@ -328,6 +240,19 @@ class LogReader:
             "what its state is made of is not all there", target=self.target(seq), hint=chain.HINT
         )
 
+    def _branch(self, seq: int) -> str:
+        try:
+            return self.peek(seq).branch
+        except (NotFound, Corrupt):
+            return ""
+
+    def can_fold(self, seq: int) -> int:
+        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        try:
+            return 0 if self._fold(seq, True, None) is not None else seq
+        except Corrupt as error:
+            return error.seq or seq
+
     def _fold(self, seq: int, snapshots_too: bool, known: Folded | None) -> Folded | None:
         """As `fold`; None where something on the way is gone: retention may be at work just now,
         and have put a state elsewhere meanwhile."""
@@ -336,22 +261,29 @@ class LogReader:
         leaves = Leaves()
         snapshot_at = size = 0
         newest: Commit | None = None
-        for commit, row in self._ancestor_rows(seq):
+        broken: Corrupt | None = None
+        for commit, row in self._ancestor_rows(seq, "foldable"):
             newest = newest or commit
             if known is not None and commit.seq == known.seq:
                 state, snapshot_at = copy(known.state), commit.at_micros
                 break
             if row.snapshotted and snapshots_too:
-                stored = self._read_snapshot(commit)
-                if stored is None:
-                    return None
-                state, leaves, size = stored
-                snapshot_at = commit.at_micros
-                break
+                try:
+                    stored = self._read_snapshot(commit)
+                except Corrupt as error:  # a cache: what it was made of is in front of it
+                    broken = error
+                else:
+                    if stored is None:
+                        return None
+                    state, leaves, size = stored
+                    snapshot_at = commit.at_micros
+                    break
             if commit.trimmed:
+                if broken is not None:  # and nothing is left of that
+                    raise broken
                 return None
             if row.payload.startswith(remains.MAGIC):
-                state, size = remains.state_of(row.payload, self.target(commit.seq)), commit.size
+                state, size = self._kept_state(row), commit.size
                 snapshot_at = commit.at_micros
                 break
             pending.append(commit)
@@ -369,6 +301,13 @@ class LogReader:
             snapshot_at, size,
         )  # fmt: skip
 
+    def _kept_state(self, row: StoredCommit) -> Plain:
+        try:
+            return remains.state_of(row.payload, self.target(row.seq))
+        except Corrupt as error:
+            error.seq = row.seq
+            raise
+
     def apply(self, state: Plain, commit: Commit) -> Plain:
         """Fold one commit's delta into a state, in place.
 
@@ -380,7 +319,9 @@ class LogReader:
         try:
             return ops.fold(state, commit.delta)
         except OpError as error:
-            raise Corrupt(str(error), target=self.target(commit.seq), hint=chain.HINT) from error
+            raise Corrupt(
+                str(error), target=self.target(commit.seq), hint=chain.HINT, seq=commit.seq
+            ) from error
 
     def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves, int] | None:
         """A snapshot's state, its leaves, and the bytes of all; None: it is gone."""

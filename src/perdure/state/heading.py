@@ -1,0 +1,68 @@
+"""Commits whose state is that of another commit: rollback, fork, adoption.
+
+None of it needs the state of the branch's head: it is the way back from one that cannot be read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.core import chain
+from perdure.core.names import check_cause
+from perdure.model import Cause, Commit
+from perdure.state.flow import Flow, drive
+from perdure.state.working import WorkingCopy
+from perdure.storage.proposals import NOTHING, Committed, Extras
+
+
+def find_head(working: WorkingCopy[Any]) -> int:
+    """Where the branch's head is now.
+
+    Raises:
+        NotFound: the agent has no commit yet, or there is no such branch.
+        Conflict: inside an open edit.
+    """
+    working.refuse_inside_edit()
+    ref = working.reader.ref(working.branch)
+    if ref.kind != "branch":
+        raise working.no_branch()
+    return ref.seq
+
+
+def commit_move(
+    working: WorkingCopy[Any], head: int, target: int, cause: Cause, extras: Extras = NOTHING, *,
+    branch: str | None = None,
+) -> Committed:  # fmt: skip
+    """A commit without delta whose state is that of `target`.
+
+    Args:
+        head: the branch's, as `find_head` gave it.
+        branch: another one, which begins with this commit.
+    """
+    moving = committing_move(working, head, target, cause, extras, branch=branch)
+    return drive(working.context, moving)
+
+
+def committing_move(
+    working: WorkingCopy[Any], head: int, target: int, cause: Cause, extras: Extras = NOTHING, *,
+    branch: str | None = None,
+) -> Flow[Committed]:  # fmt: skip
+    """The operation behind `commit_move`."""
+    working.refuse_inside_edit()
+    check_cause(cause)
+    reader = working.reader
+    parent: Commit = yield partial(reader.peek, target)
+    extras = replace(extras, trims=(yield partial(reader.kept, target)))
+    draft = chain.Draft(
+        working.name, reader.incarnation, branch or working.branch, (target,), parent.schema_id,
+        parent.schema_version, working.context.executor, working.epoch or 0, cause,
+        chain.pack_payload((), extras.records),
+    )  # fmt: skip
+    expected = None if branch else head
+    committed: Committed = yield working.propose(draft, expected, extras)
+    if branch is None:
+        working.forget()
+    return committed

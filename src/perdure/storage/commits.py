@@ -1,0 +1,255 @@
+"""The commits of one agent's log, each checked before it is used (I11): its payload against its
+header, its header against the link to its neighbour.
+
+Of a commit that cannot be read the error names the way back; for those who do not go by what it
+says, there is what can be had of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec.structs import replace
+
+from perdure.core import chain
+from perdure.core.salvage import salvage
+from perdure.errors import Corrupt, NotFound
+from perdure.model import AgentInfo, Commit
+from perdure.storage.looks import Reads
+from perdure.storage.port import StoredCommit
+from perdure.storage.way_back import with_way_back
+
+CHUNK_FIRST = 32
+CHUNK_MAX = 2048
+SEQ_END = 1 << 36
+
+Damaged = Literal["refused", "foldable", "all"]
+"""Which damaged commits are given: none; those of which all is there that a state is made of."""
+
+
+class CommitReader:
+    """Reads the commits of one incarnation of one agent."""
+
+    def __init__(self, backend: Reads, info: AgentInfo) -> None:
+        self._backend = backend
+        self.name = info.name
+        self.no = info.no
+        self.incarnation = info.incarnation
+
+    def target(self, seq: int | None = None) -> str:
+        return f"agent {self.name!r}" + (f", commit {seq}" if seq is not None else "")
+
+    # -- commits ---------------------------------------------------------------------------
+
+    def commit(self, seq: int) -> Commit:
+        """One commit.
+
+        Raises:
+            NotFound: the log has no such seq. Corrupt: it cannot be read; with the way back.
+        """
+        try:
+            return self._decode(self._row(seq))
+        except Corrupt as error:
+            raise with_way_back(self, error, seq) from error
+
+    def peek(self, seq: int) -> Commit:
+        """One commit, or what can be had of it where it is damaged: at least the branch and the
+        schema, if need be those of a commit before it.
+
+        Raises:
+            NotFound: the log has no such seq.
+        """
+        commit = self._salvaged(self._row(seq))
+        before = seq
+        while commit.damaged and not (commit.schema_id and commit.branch) and before > 1:
+            before -= 1
+            other = self._salvaged(self._row(before))
+            if other.schema_id and other.branch:
+                commit = replace(
+                    commit, branch=commit.branch or other.branch, schema_id=other.schema_id,
+                    schema_version=other.schema_version,
+                )  # fmt: skip
+        return commit
+
+    def _row(self, seq: int) -> StoredCommit:
+        stored = self._backend.read(self.no, seq, seq) if seq > 0 else []
+        if stored:
+            return stored[0]
+        self.refuse_purged(seq)
+        raise NotFound(
+            "there is no such commit", target=self.target(seq),
+            hint=f"its log goes from 1 to {self.last_seq()}",
+        )  # fmt: skip
+
+    def refuse_purged(self, seq: int) -> None:
+        """Of a commit that is not there: say so if it was purged.
+
+        Raises:
+            NotFound: it was.
+        """
+        info = self._backend.agent(self.name, self.incarnation)
+        if info is not None and info.purged and 0 < seq <= info.seq:
+            raise NotFound(
+                "is gone: the agent was deleted, and its log purged", target=self.target(seq),
+                hint=f"only commit {info.seq}, the deletion, is left; what was exported, or copied "
+                "to another store, before that is still there",
+            )  # fmt: skip
+
+    def commits(
+        self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False,
+        damaged_too: bool = False,
+    ) -> Iterator[Commit]:  # fmt: skip
+        """Commits of all branches in order, each checked against its neighbour.
+
+        Args:
+            damaged_too: what can be had of those that cannot be read, too, as `Commit.damaged`
+                says; and nothing is compared. For who does not go by what they say.
+
+        Raises:
+            Corrupt: at the first that cannot be read, or does not follow; with the way back.
+        """
+        walk = self._commits(first, last, newest_first, damaged_too)
+        while True:
+            try:
+                commit = next(walk, None)
+            except Corrupt as error:
+                raise (with_way_back(self, error, error.seq) if error.seq else error) from error
+            if commit is None:
+                return
+            yield commit
+
+    def _commits(
+        self, first: int, last: int, newest_first: bool, damaged_too: bool
+    ) -> Iterator[Commit]:
+        chunk = CHUNK_FIRST
+        before: Commit | None = None
+        while first <= last:
+            rows = self._backend.read(self.no, first, last, newest_first=newest_first, limit=chunk)
+            for row in rows:
+                commit = self._salvaged(row) if damaged_too else self._decode(row)
+                if before is None and not newest_first and commit.seq > first:
+                    self.refuse_purged(first)
+                if not damaged_too:
+                    self._check_neighbour(before, commit, newest_first=newest_first)
+                yield commit
+                before = commit
+            if len(rows) < chunk:
+                if newest_first and before is not None and before.seq > max(first, 1):
+                    self.refuse_purged(before.seq - 1)
+                return
+            if newest_first:
+                last = rows[-1].seq - 1
+            else:
+                first = rows[-1].seq + 1
+            chunk = min(chunk * 4, CHUNK_MAX)
+
+    def _check_neighbour(
+        self, before: Commit | None, commit: Commit, *, newest_first: bool
+    ) -> None:
+        if before is None:
+            return
+        if abs(commit.seq - before.seq) != 1:
+            self.refuse_purged(min(commit.seq, before.seq) + 1)
+        older, newer = (commit, before) if newest_first else (before, commit)
+        try:
+            chain.check_link(newer, older)
+        except Corrupt as error:  # which of the two it is, another one behind them would say
+            error.seq = older.seq
+            raise
+
+    def _decode(self, row: StoredCommit) -> Commit:
+        try:
+            return chain.read_commit(self.name, row.seq, row.header, row.payload)
+        except Corrupt as error:
+            error.seq = row.seq
+            raise
+
+    def check(self, row: StoredCommit, before: Commit | None) -> Commit:
+        """A commit as it is stored, which follows another one.
+
+        Raises:
+            Corrupt: it does not, or cannot be read; with the way back.
+        """
+        try:
+            commit = self._decode(row)
+            if before is None:
+                chain.check_link(commit, None)
+            else:
+                self._check_neighbour(before, commit, newest_first=False)
+        except Corrupt as error:
+            raise with_way_back(self, error, error.seq or row.seq) from error
+        return commit
+
+    def _salvaged(self, row: StoredCommit) -> Commit:
+        """The commit; or, where it is damaged, what can be had of it."""
+        try:
+            return self._decode(row)
+        except Corrupt as error:
+            return salvage(
+                self.name, self.incarnation, row.seq, row.header, row.payload, error.problem
+            )
+
+    def last_seq(self) -> int:
+        rows = self._backend.read(self.no, 0, SEQ_END, newest_first=True, limit=1)
+        return rows[0].seq if rows else 0
+
+    def ancestors(self, seq: int, *, damaged: Damaged = "refused") -> Iterator[Commit]:
+        """The commits whose deltas make up the state at a commit, newest first.
+
+        Args:
+            damaged: which of those that cannot be read as they were written are given, too. Behind
+                one whose parent cannot be read there is nothing.
+
+        Raises:
+            Corrupt: at the first that is refused; with the way back.
+        """
+        walk = self._ancestor_rows(seq, damaged)
+        while True:
+            try:
+                found = next(walk, None)
+            except Corrupt as error:
+                raise (with_way_back(self, error, error.seq) if error.seq else error) from error
+            if found is None:
+                return
+            yield found[0]
+
+    def _ancestor_rows(
+        self, seq: int, damaged: Damaged
+    ) -> Iterator[tuple[Commit, StoredCommit]]:  # fmt: skip
+        """Follows first parents, reading neighbours in growing chunks."""
+        chunk = CHUNK_FIRST
+        rows: dict[int, StoredCommit] = {}
+        child: Commit | None = None
+        while seq > 0:
+            row = rows.get(seq)
+            if row is None:
+                rows = {row.seq: row for row in self._chunk(seq, chunk)}
+                chunk = min(chunk * 2, CHUNK_MAX)
+                if seq not in rows:
+                    self.refuse_purged(seq)
+                    raise Corrupt(
+                        "is missing from the log", target=self.target(seq), hint=chain.HINT, seq=seq
+                    )
+                row = rows[seq]
+            try:
+                commit = self._decode(row)
+            except Corrupt:
+                commit = self._salvaged(row)
+                if damaged == "refused" or (damaged == "foldable" and not commit.foldable):
+                    raise
+            if child is not None and child.seq == seq + 1 and damaged != "all":
+                self._check_neighbour(commit, child, newest_first=False)
+            yield commit, row
+            child, seq = commit, commit.parent
+
+    def _chunk(self, seq: int, size: int) -> list[StoredCommit]:
+        """A commit and some before it; that one alone, where bytes of the others cannot be read."""
+        try:
+            return self._backend.read(self.no, max(1, seq - size + 1), seq, newest_first=True)
+        except Corrupt:
+            return self._backend.read(self.no, seq, seq)
+
+    def can_fold(self, seq: int) -> int:
+        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        raise NotImplementedError

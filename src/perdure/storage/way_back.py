@@ -1,0 +1,97 @@
+"""The way back from a commit that cannot be read: to the last one before it that can be.
+
+Only who has met such a commit pays for looking: each state that is tried is folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from perdure.core import shell
+from perdure.errors import Corrupt, NotFound, PerdureError
+from perdure.model import MAIN, Commit
+
+TRIED_MAX = 40
+"""States that are tried before giving up; each that cannot be had skips all behind what it met."""
+
+
+class Readable(Protocol):
+    """The part of `LogReader` that is needed here."""
+
+    name: str
+
+    def can_fold(self, seq: int) -> int:
+        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        ...
+
+    def peek(self, seq: int) -> Commit: ...
+    def commits(
+        self, first: int = 1, last: int = ..., *, newest_first: bool = False,
+        damaged_too: bool = False,
+    ) -> Iterator[Commit]: ...  # fmt: skip
+
+
+def with_way_back(reader: Readable, error: Corrupt, seq: int, branch: str = "") -> Corrupt:
+    """The same error, with the way back.
+
+    Args:
+        seq: the commit that cannot be read, or does not fit.
+        branch: which state was wanted; empty: the one of that commit's branch.
+    """
+    try:
+        branch = branch or _branch_of(reader, seq)
+        before = _last_readable(reader, seq, branch)
+    except PerdureError:  # the store itself fails: that is found by whoever goes back
+        return error
+    made = Corrupt(
+        error.problem, target=error.target, hint=hint_for(reader.name, branch, seq, before),
+        seq=seq, before=before,
+    )  # fmt: skip
+    made.__cause__ = error.__cause__
+    return made
+
+
+def hint_for(agent: str, branch: str, seq: int, before: int) -> str:
+    """What to do about a commit that cannot be read: commands to paste."""
+    verify = f"`{shell.perdure('verify', agent)}` says which commits are affected"
+    if not before:
+        return f"no commit before it can be read: restore the agent from a copy; {verify}"
+    place = {} if branch in ("", MAIN) else {"branch": branch}
+    back = shell.perdure("rollback", agent, str(before), **place)
+    fork = shell.perdure("fork", agent, f"before-{seq}", at=before, **place)
+    state = shell.perdure("state", agent, at=before, **place)
+    return (
+        f"go back to commit {before}, the last before it that can be read: `{back}`, or "
+        f"`{fork}`; `{state}` shows it, `{shell.perdure('export', agent, until=before)}` writes "
+        f"out what there was until then; {verify}"
+    )
+
+
+def _branch_of(reader: Readable, seq: int) -> str:
+    """The branch of a commit; where that one cannot be read, of the one before it."""
+    for at in range(seq, max(0, seq - TRIED_MAX), -1):
+        try:
+            if branch := reader.peek(at).branch:
+                return branch
+        except (Corrupt, NotFound):
+            continue
+    return MAIN
+
+
+def _last_readable(reader: Readable, seq: int, branch: str) -> int:
+    """The last commit of a branch, or of what it was forked from, before one, whose state can be
+    had; else of any branch; 0: of none."""
+    for own in (True, False):
+        below, tried = seq, 0
+        for commit in reader.commits(1, seq - 1, newest_first=True, damaged_too=True):
+            elsewhere = commit.branch != branch if own else commit.branch.startswith("@")
+            if commit.seq >= below or commit.damaged or elsewhere:
+                continue
+            met = reader.can_fold(commit.seq)
+            if not met:
+                return commit.seq
+            below, tried = min(below, met), tried + 1
+            if tried == TRIED_MAX:
+                break
+    return 0
