@@ -67,7 +67,7 @@ class Past(Generic[T]):
     @property
     def commit(self) -> Commit:
         if self._commit is None:
-            self._commit = self._reader.commit(self.seq)
+            self._commit = self._reader.peek(self.seq)  # its state could be read
         return self._commit
 
     def read(self) -> None:
@@ -238,27 +238,41 @@ class Agent(Generic[T]):
 
     # -- the log ---------------------------------------------------------------------------
 
-    def log(self, *, newest_first: bool = False, all_branches: bool = False) -> Iterator[Commit]:
+    def log(
+        self, *, newest_first: bool = False, all_branches: bool = False, damaged_too: bool = False
+    ) -> Iterator[Commit]:
         """The commits of this branch, and of those it was forked from up to the fork.
 
         Rolled-back commits are in it: it says what happened. With `all_branches`, every commit
         of the agent in order of seq.
+
+        Args:
+            damaged_too: go on behind a commit that cannot be read, with what can be had of it;
+                see `Commit.damaged`.
+
+        Raises:
+            Corrupt: at such a commit; with the way back.
         """
         reader = self._working.reader_if_created()
         if reader is None:
             return iter(())
         if all_branches:
-            return reader.commits(newest_first=newest_first)
-        found = reader.history(reader.ref(self.branch_name).seq, self.branch_name)
+            return reader.commits(newest_first=newest_first, damaged_too=damaged_too)
+        head, branch = reader.ref(self.branch_name).seq, self.branch_name
+        found = reader.history(head, branch, damaged_too=damaged_too)
         return found if newest_first else reversed(list(found))
 
-    def commit(self, where: Where) -> Commit:
+    def commit(self, where: Where, *, damaged_too: bool = False) -> Commit:
         """One commit of the log.
 
+        Args:
+            damaged_too: of one that cannot be read, what can be had of it.
+
         Raises:
-            NotFound: there is none such.
+            NotFound: there is none such. Corrupt: it cannot be read; with the way back.
         """
-        return self._working.reader.commit(self._resolve(where))
+        reader, seq = self._working.reader, self._resolve(where)
+        return reader.peek(seq) if damaged_too else reader.commit(seq)
 
     def at(
         self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False
@@ -271,7 +285,8 @@ class Agent(Generic[T]):
 
         Raises:
             NotFound: there is none such; naming those that there are.
-            Corrupt: the state is not the one that the checkpoint recorded.
+            Corrupt: the state is not the one that the checkpoint recorded; or a commit that it is
+                made of cannot be read: the error has the way back.
             GuardMismatch: with `strict`, naming each guard.
             ValueError: a naive datetime. TypeError: nothing that names a commit.
         """
@@ -310,7 +325,8 @@ class Agent(Generic[T]):
         """Prove that no byte of the log changed, and that all views of it agree with it.
 
         Raises:
-            Corrupt: the first thing that does not hold.
+            Corrupt: the first thing that does not hold; its `damages` are all that do not, and its
+                hint names the states that cannot be read because of them, and the way back.
             ValueError: the anchor is no root that `verify` could have returned.
         """
         if progress is not None:
@@ -420,6 +436,8 @@ class Agent(Generic[T]):
 
     def rollback(self, to: Where, *, cancel_run: bool = False) -> Moved:
         """Move this branch to an earlier commit, as a new commit; nothing is rewritten (I7).
+
+        Also from a head that cannot be read: what is lost is what was committed since then.
 
         Raises:
             Conflict: the branch has an unfinished run and `cancel_run` is not set.

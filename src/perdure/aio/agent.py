@@ -206,16 +206,18 @@ class AsyncAgent(Generic[T]):
     # -- the log ---------------------------------------------------------------------------
 
     def log(
-        self, *, newest_first: bool = False, all_branches: bool = False
+        self, *, newest_first: bool = False, all_branches: bool = False, damaged_too: bool = False
     ) -> AsyncIterator[Commit]:
         """As `Agent.log`, read in pages."""
         return self._home.pages(
-            lambda: self._agent.log(newest_first=newest_first, all_branches=all_branches)
+            lambda: self._agent.log(
+                newest_first=newest_first, all_branches=all_branches, damaged_too=damaged_too
+            )
         )
 
-    async def commit(self, where: Where) -> Commit:
+    async def commit(self, where: Where, *, damaged_too: bool = False) -> Commit:
         """As `Agent.commit`."""
-        return await self._home.call(self._agent.commit, where)
+        return await self._home.call(self._agent.commit, where, damaged_too=damaged_too)
 
     async def at(
         self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False

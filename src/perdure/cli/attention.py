@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure import Branch, EffectInfo, Explanation, RunInfo, Way
+from perdure import Branch, Corrupt, EffectInfo, Explanation, RunInfo, Way
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.session import Session
@@ -87,15 +87,26 @@ def effect_style(state: str) -> str:
     }.get(state, "yellow")  # fmt: skip
 
 
-def in_doubt(session: Session, runs: Sequence[RunInfo]) -> list[EffectInfo]:
-    """The tool calls of unfinished runs that nobody knows the outcome of."""
-    return [
-        effect
-        for run in runs
-        if run.status in UNFINISHED and executor_of(session, run) is None
-        for effect in session.store.handle(run.id).effects()
-        if effect.open
-    ]
+def in_doubt(
+    session: Session, runs: Sequence[RunInfo], *, damaged_too: bool = False
+) -> list[EffectInfo]:  # fmt: skip
+    """The tool calls of unfinished runs that nobody knows the outcome of.
+
+    Args:
+        damaged_too: leave out those of runs whose record cannot be read: `why` tells of these.
+    """
+    found: list[EffectInfo] = []
+    for run in runs:
+        if run.status not in UNFINISHED or executor_of(session, run) is not None:
+            continue
+        try:
+            effects = session.store.handle(run.id).effects()
+        except Corrupt:
+            if not damaged_too:
+                raise
+            continue
+        found += [effect for effect in effects if effect.open]
+    return found
 
 
 def print_ways_out(console: Console, session: Session, runs: Sequence[RunInfo]) -> None:
@@ -110,7 +121,14 @@ def print_ways_out(console: Console, session: Session, runs: Sequence[RunInfo]) 
                 text("… and more: ", (session.command("why", "RUN"), "bold"), " says it of each")
             )
             return
-        told += _print_way_out(console, session, run)
+        try:
+            told += _print_way_out(console, session, run)
+        except Corrupt as error:  # of what it recorded; the others are told of all the same
+            _print_head(console, run)
+            console.print(text(f"  {clean(error.target)}: {clean(error.problem)}"))
+            ways = [Way(line) for line in error.hint.splitlines()]
+            print_ways(console, session, [*ways, Way("or end the run", ("cancel", run.id))])
+            told += 1
 
 
 def _print_way_out(console: Console, session: Session, run: RunInfo) -> bool:

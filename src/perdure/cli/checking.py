@@ -94,6 +94,7 @@ def _verify(session: Session, info: AgentInfo, anchor: str | None, progress: Bar
         return error
 
 
+MORE = "this does not hold either"
 VERIFY_ADVICE = re.compile(
     r"(; )?run `perdure verify`(, which [^;]*| to see how far the damage goes)?(, and |; |$)"
 )
@@ -107,7 +108,12 @@ def _say(session: Session, words: str) -> str:
 def _parts(session: Session, error: PerdureError) -> tuple[str, list[str]]:
     """What is wrong, and what to do about it."""
     problem, *hints = str(error).split("\n  → ")
+    hints = [hint for hint in hints if not hint.startswith(MORE)]  # they are listed
     return problem, [said for hint in hints if (said := _say(session, hint))]
+
+
+def _damages(error: PerdureError) -> list[str]:
+    return list(error.damages) if isinstance(error, Corrupt) else []
 
 
 def _print(
@@ -131,7 +137,8 @@ def _print(
         else:
             console.print(text(("✗ ", "bold red"), (clean(info.name), "bold")))
             problem, hints = _parts(session, outcome)
-            console.print(text(("  " + clean(problem), "red")))
+            for one in _damages(outcome) or [problem]:
+                console.print(text(("  " + clean(one), "red")))
             advice.update(dict.fromkeys(hints))
     if damaged is not None:
         console.print(text(("✗ ", "bold red"), "the store's pages"))
@@ -168,8 +175,12 @@ def _json(
         else:
             problem, hints = _parts(session, outcome)
             agents.append(
-                {"agent": info.name, "ok": False, "error": problem, "hint": "; ".join(hints)}
-            )
+                {
+                    "agent": info.name, "ok": False, "error": problem, "hint": "; ".join(hints),
+                    "damages": _damages(outcome) or [problem],
+                    "commit": getattr(outcome, "seq", 0), "before": getattr(outcome, "before", 0),
+                }
+            )  # fmt: skip
     whole = damaged is None and all(agent["ok"] for agent in agents)
     said: dict[str, Any] = {"ok": whole, "agents": agents}
     if pages:

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from perdure import Commit
+from perdure import Commit, Corrupt, UnsupportedFormat
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import print_ways_out
-from perdure.cli.overview import heads_of
+from perdure.cli.overview import Unreadable, heads_of, tell_of
 from perdure.cli.session import (
     NUMBER_MAX,
     AgentArgument,
@@ -53,16 +53,20 @@ def log(
     """The commits of a branch, newest first: when, why, and what each changed.
 
     Commits that were rolled back from are in it: it says what happened. The log of a deleted
-    agent is read with --all.
+    agent is read with --all. Of a commit that is damaged it shows what can be had, and the exit
+    code says so.
     """
     with opened(ctx) as session:
         info = session.find(agent, deleted_too=every)
         handle = session.agent(agent, branch, deleted_too=every)
-        found = handle.log(newest_first=not oldest_first, all_branches=every)
+        damage: list[Unreadable] = []
+        read = handle.log(newest_first=not oldest_first, all_branches=every, damaged_too=True)
+        found = _noting(read, handle, damage)
         limit = number if number is not None else (0 if session.json else LIMIT)
         chosen = islice(found, limit) if limit else found
         if session.json:
             plain.put_all(plain.commit_json(commit) for commit in chosen)
+            tell_of(session, damage)
             return
         console = stdout_console()
         printer = _Printer(console, handle, patch=patch, show_branch=every)
@@ -74,6 +78,20 @@ def log(
         if limit and shown == limit and left > 0 and next(found, None) is not None:
             console.print(text((f"\n{count(shown, 'commit')}, and there are more: -n 0", "dim")))
         _print_attention(console, session, agent)
+        tell_of(session, damage)
+
+
+def _noting(
+    commits: Iterable[Commit], agent: Agent[Any], damage: list[Unreadable]
+) -> Iterator[Commit]:  # fmt: skip
+    """The commits as they come; why the first that is damaged cannot be read goes to `damage`."""
+    for commit in commits:
+        if commit.damaged and not damage:
+            try:
+                agent.commit(commit.seq)
+            except (Corrupt, UnsupportedFormat) as error:
+                damage.append(error)
+        yield commit
 
 
 def _told(commits: Iterable[Commit], printer: _Printer, *, reverse: bool) -> Iterator[Commit]:

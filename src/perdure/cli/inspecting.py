@@ -116,7 +116,7 @@ def branches(
         console = stdout_console()
         rows = table("branch", "head", "last change", "", right=("head",))
         for branch in found:
-            last = handle.commit(branch.head)
+            last = handle.commit(branch.head, damaged_too=True)
             style = "dim strike" if branch.deleted else "green"
             rows.add_row(
                 text((clean(branch.name), style)), str(branch.head), moment(last.at),
@@ -127,6 +127,6 @@ def branches(
             console.print()
             rows = table("checkpoint", "commit", "made", right=("commit",))
             for point in points:
-                made = moment(handle.commit(point.seq).at)
+                made = moment(handle.commit(point.seq, damaged_too=True).at)
                 rows.add_row(text((clean(point.name), "green")), str(point.seq), made)
             console.print(rows)

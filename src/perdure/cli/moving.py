@@ -43,8 +43,8 @@ def fork(
     """Make a new branch at any commit. It costs one commit, and copies nothing."""
     with opened(ctx) as session:
         handle = session.agent(agent, branch)
-        made = at_the_head(lambda: handle.fork(name, at=None if at is None else where(handle, at)))
-        commit = handle.commit(made.seq)
+        at_the_head(lambda: handle.fork(name, at=None if at is None else where(handle, at)))
+        commit = handle.commit(name)
         if session.json:
             plain.put({"branch": name, "from": commit.parent, "commit": plain.commit_json(commit)})
             return
@@ -156,7 +156,10 @@ def _say(session: Session, agent: Agent[Any], moved: Moved) -> None:
 
 def _warn_of_calls(console: Console, moved: Moved) -> None:
     if moved.untold:
-        words = "retention removed some of these commits: what they did to the world is not known"
+        words = (
+            "some of these commits are damaged, or were removed by retention: what they did to the "
+            "world is not known"
+        )
         console.print(text(("! ", "bold yellow"), words))
     if not moved.tool_calls:
         return

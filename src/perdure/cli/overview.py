@@ -76,7 +76,7 @@ def ls(
                 _agent_json(info, _last(session, info, damage), _undone(undone, info))
                 for info in chosen
             )
-            _tell_of(session, damage)
+            tell_of(session, damage)
             return
         console = stdout_console()
         rows = table("agent", "commits", "last change", "", "runs not done", right=("commits",))
@@ -97,7 +97,7 @@ def ls(
                 console.print(text((said, "dim")))
         else:
             console.print("no agents" + (f" that begin with {clean(prefix)}" if prefix else ""))
-        _tell_of(session, damage)
+        tell_of(session, damage)
 
 
 def _last(session: Session, info: AgentInfo, damage: list[Unreadable]) -> Commit | Unreadable:
@@ -109,7 +109,7 @@ def _last(session: Session, info: AgentInfo, damage: list[Unreadable]) -> Commit
         return error
 
 
-def _tell_of(session: Session, damage: list[Unreadable]) -> None:
+def tell_of(session: Session, damage: list[Unreadable]) -> None:
     """After the list: what is wrong with the first that is damaged, and its exit code."""
     if damage:
         sys.stdout.flush()
@@ -167,13 +167,14 @@ def show(
     with opened(ctx) as session:
         info = session.find(agent)
         handle = session.agent(agent)
-        newest = list(islice(handle.log(newest_first=True, all_branches=True), LAST_COMMITS))
+        log = handle.log(newest_first=True, all_branches=True, damaged_too=True)
+        newest = list(islice(log, LAST_COMMITS))
         runs = [run for run in session.store.runs(agent) if run.agent_no == info.no]
         if session.json:
             plain.put(_show_json(session, info, handle, newest, runs))
             return
         console = stdout_console()
-        _print_head(console, session, info, newest[0], handle.commit(1))
+        _print_head(console, session, info, newest[0], handle.commit(1, damaged_too=True))
         _print_names(console, session, handle)
         _print_runs(console, session, runs)
         console.print(text(("\nlast commits", "dim")))
@@ -182,6 +183,9 @@ def show(
         for commit in newest:
             console.print(headline(commit, heads=heads, show_branch=several))
             console.print(byline(commit))
+            if commit.damaged:
+                words = ("       damaged: ", "bold red"), clean(commit.damaged)
+                console.print(text(*words))
         print_ways_out(console, session, runs)
 
 
@@ -237,7 +241,7 @@ def _print_names(console: Console, session: Session, agent: Agent[Any]) -> None:
         console.print()
         rows = table("checkpoint", "commit", "made", right=("commit",))
         for point in sorted(points, key=lambda point: point.seq):
-            at = agent.commit(point.seq).at
+            at = agent.commit(point.seq, damaged_too=True).at
             rows.add_row(text((clean(point.name), "green")), str(point.seq), moment(at))
         console.print(rows)
 
@@ -262,13 +266,13 @@ def _show_json(
     last = newest[0]
     return {
         "agent": info.name, "incarnation": info.incarnation, "commits": info.seq,
-        "root": id_text(last.id), "created": plain.time_json(agent.commit(1).at),
+        "root": id_text(last.id), "created": plain.time_json(agent.commit(1, damaged_too=True).at),
         "changed": plain.time_json(last.at),
         "schema": plain.schema_json(last.schema_id, last.schema_version),
         "branches": [branch_json(session, branch) for branch in agent.branches()],
         "checkpoints": [plain.of(point) for point in agent.checkpoints()],
         "runs": [plain.run_json(run) for run in runs],
-        "in_doubt": [plain.of(effect) for effect in in_doubt(session, runs)],
+        "in_doubt": [plain.of(effect) for effect in in_doubt(session, runs, damaged_too=True)],
         "sizes": asdict(session.store.sizes(info.name)),
         "last_commits": [plain.commit_json(commit) for commit in newest],
     }  # fmt: skip
@@ -302,7 +306,7 @@ def stats(
             plain.put(said)
         else:
             _print_stats(rows, asdict(whole) if agent is None else None)
-        _tell_of(session, damage)
+        tell_of(session, damage)
 
 
 def _measure(session: Session, info: AgentInfo, damage: list[Unreadable]) -> dict[str, Any]:

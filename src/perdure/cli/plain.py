@@ -187,6 +187,7 @@ def commit_json(commit: Commit) -> dict[str, Any]:
         "delta": [_op_json(op) for op in commit.delta],
         "records": [to_json(dict(record)) for record in commit.records], "size": commit.size,
         **({"trimmed": True} if commit.trimmed else {}),
+        **({"damaged": commit.damaged} if commit.damaged else {}),
     }  # fmt: skip
 
 

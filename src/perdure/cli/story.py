@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure import NotFound
+from perdure import Corrupt, NotFound
 from perdure.cli.words import REMOVED, ago, clean, count, full, moment, short, text
 from perdure.core import ops
 from perdure.core.values import Plain, format_path, look_up
@@ -281,18 +281,29 @@ class Changes:
         """The commit's changes, a line each."""
         if commit.trimmed:
             return [text((REMOVED, "dim"))]
+        damage = [text(("damaged: ", "bold red"), clean(commit.damaged))] if commit.damaged else []
+        if not commit.foldable:
+            self._seq = 0
+            return damage
         if commit.delta and (commit.parent != self._seq or not self._seq):
             try:
                 self._state = self._state_at(commit.parent) if commit.parent else None
-            except NotFound:
+            except (NotFound, Corrupt) as error:
+                why = "retention removed" if isinstance(error, NotFound) else "cannot be read"
                 what = count(len(commit.delta), "change")
-                return [text((f"{what}, of a state that retention removed", "dim"))]
+                return [*damage, text((f"{what}, of a state that {why}", "dim"))]
             self._seq = commit.parent
         if commit.parent == self._seq:
             self._seq = commit.seq
         made: list[Text] = []
         say: Say = full if self._whole else short
-        for op in commit.delta:
-            made += _op_lines(op, self._state, say, None if self._whole else ITEMS_MAX)
-            self._state = ops.apply(self._state, ops.own(op))
-        return made if self._whole else _first(made)
+        try:
+            for op in commit.delta:
+                made += _op_lines(op, self._state, say, None if self._whole else ITEMS_MAX)
+                self._state = ops.apply(self._state, ops.own(op))
+        except (ops.OpError, TypeError, LookupError) as error:
+            self._seq = 0
+            made.append(
+                text(("damaged: ", "bold red"), f"a change does not fit: {clean(str(error))}")
+            )
+        return [*damage, *(made if self._whole else _first(made))]

@@ -18,6 +18,7 @@ from perdure.cli.failures import UsageError
 from perdure.cli.portable import write_log
 from perdure.cli.progress import bar
 from perdure.cli.session import (
+    NUMBER_MAX,
     WHERE_HELP,
     AgentArgument,
     BranchOption,
@@ -43,6 +44,16 @@ def export(
     at: Annotated[
         str | None, typer.Option("--at", metavar="WHERE", help=f"With --state: {WHERE_HELP}.")
     ] = None,
+    until: Annotated[
+        int | None,
+        typer.Option(
+            "--until",
+            metavar="SEQ",
+            min=1,
+            max=NUMBER_MAX,
+            help="Up to this commit only: as the agent was before one that is damaged.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     branch: BranchOption = "main",
     store: StoreOption = None,
@@ -55,13 +66,15 @@ def export(
     makes the same agent of it, with the same ids.
     """
     if at is not None and not state:
-        raise UsageError("--at goes with --state: a history is exported whole")
+        raise UsageError("--at goes with --state; a history is exported whole, or --until a commit")
+    if until is not None and state:
+        raise UsageError("--until goes with a history; --state has --at")
     with opened(ctx) as session:
         with _sink(output, force=force) as stream:
             if state:
                 said = _write_state(session, agent, branch, at, stream)
             else:
-                said = _write_log(session, agent, stream)
+                said = _write_log(session, agent, stream, until)
         if output is None:
             return
         if session.json:
@@ -105,11 +118,13 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-def _write_log(session: Session, agent: str, stream: BinaryIO) -> dict[str, Any]:
+def _write_log(
+    session: Session, agent: str, stream: BinaryIO, until: int | None
+) -> dict[str, Any]:  # fmt: skip
     info = session.find(agent, deleted_too=True)
     with bar() as progress:
-        progress.begin(f"exporting {agent}", info.seq)
-        entries = session.store.export_log(info)
+        progress.begin(f"exporting {agent}", until or info.seq)
+        entries = session.store.export_log(info, until=until)
         root = write_log(info, entries, stream, progress=progress.at)
     return {"agent": agent, "incarnation": info.incarnation, **root}
 

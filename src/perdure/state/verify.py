@@ -18,6 +18,7 @@ from perdure.state.findings import Findings
 from perdure.state.projections import RunRows
 from perdure.state.purging import verify_grave
 from perdure.storage import snapshots
+from perdure.storage.commits import check_follows
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
 from perdure.storage.retention import Trim
@@ -106,12 +107,10 @@ def _check_place(
             Corrupt(commit.damaged, target=reader.target(commit.seq), hint=chain.HINT,
                     seq=commit.seq)
         )  # fmt: skip
-    if commit.damaged and not commit.prev:
-        return  # its header cannot be read; the next one links to its bytes
     if before is not None and commit.seq != before.seq + 1:
         reader.refuse_purged(before.seq + 1)
     try:
-        chain.check_link(commit, before)
+        check_follows(commit, before)
     except Corrupt as error:  # one of the two is not what it was
         error.seq = before.seq if before is not None else commit.seq
         findings.note(error)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure.core import chain
 from perdure.core.salvage import salvage
 from perdure.errors import Corrupt, NotFound
-from perdure.model import AgentInfo, Commit
+from perdure.model import MICROS_MAX, AgentInfo, Commit
 from perdure.storage.looks import Reads
 from perdure.storage.port import StoredCommit
 from perdure.storage.way_back import with_way_back
@@ -26,6 +26,20 @@ SEQ_END = 1 << 36
 
 Damaged = Literal["refused", "foldable", "all"]
 """Which damaged commits are given: none; those of which all is there that a state is made of."""
+
+
+def check_follows(commit: Commit, before: Commit | None) -> None:
+    """As `chain.check_link`; of one that is damaged, as far as its header can be read.
+
+    Raises:
+        Corrupt: it does not.
+    """
+    if commit.damaged:
+        if not commit.prev:
+            return  # the one behind it links to its bytes, whatever they are
+        if not commit.at_micros:
+            commit = replace(commit, at_micros=MICROS_MAX)
+    chain.check_link(commit, before)
 
 
 class CommitReader:
@@ -153,7 +167,7 @@ class CommitReader:
             self.refuse_purged(min(commit.seq, before.seq) + 1)
         older, newer = (commit, before) if newest_first else (before, commit)
         try:
-            chain.check_link(newer, older)
+            check_follows(newer, older)
         except Corrupt as error:  # which of the two it is, another one behind them would say
             error.seq = older.seq
             raise
@@ -174,7 +188,7 @@ class CommitReader:
         try:
             commit = self._decode(row)
             if before is None:
-                chain.check_link(commit, None)
+                check_follows(commit, None)
             else:
                 self._check_neighbour(before, commit, newest_first=False)
         except Corrupt as error:

@@ -1,0 +1,137 @@
+"""Writes commits that cannot be read straight to a backend, below all that would refuse them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from perdure.core import chain, codec, envelope, ops
+from perdure.core.chain import Tail
+from perdure.model import Cause
+from perdure.storage.port import Append, Appended, Backend
+from perdure.store import Store
+
+Bytes = tuple[bytes, bytes]
+"""A header and its payload."""
+
+
+def _draft(vandal: Vandal, payload: chain.Payload) -> chain.Draft:
+    head = vandal.head
+    return chain.Draft(
+        vandal.agent, vandal.info.incarnation, vandal.branch, (head,), "dict", (1, 0), "x", 0,
+        Cause("edit", "by a vandal"), payload,
+    )  # fmt: skip
+
+
+def _linked(vandal: Vandal, payload: chain.Payload) -> Bytes:
+    header, _ = chain.link(_draft(vandal, payload), vandal.tail, vandal.backend.now())
+    return header, payload.data
+
+
+def _body(vandal: Vandal, body: Any) -> Bytes:
+    data = envelope.seal(codec.encode(body))
+    return _linked(vandal, chain.Payload(data, envelope.digest(data), b"id"))
+
+
+def good(vandal: Vandal, n: int = 1) -> Bytes:
+    return _linked(vandal, chain.pack_payload([ops.Set(("n",), n)], ()))
+
+
+def _with_field(vandal: Vandal, place: int, value: Any) -> Bytes:
+    header, payload = good(vandal, 77)
+    fields = msgspec.msgpack.decode(header)
+    fields[place] = value
+    return msgspec.msgpack.encode(fields), payload
+
+
+def _delta_that_does_not_fit(vandal: Vandal) -> Bytes:
+    return _linked(vandal, chain.pack_payload([ops.Append(("nothing",), [1])], ()))
+
+
+def _record_that_is_refused(vandal: Vandal) -> Bytes:
+    question = {"t": "wait-began", "place": "ask#1", "branches": [], "question": {"text": 1}}
+    return _linked(vandal, chain.pack_payload([ops.Set(("n",), 77)], [question]))
+
+
+def _byte_of_the_payload(vandal: Vandal) -> Bytes:
+    header, payload = good(vandal, 77)
+    return header, payload[:-1] + bytes([payload[-1] ^ 1])
+
+
+def _byte_of_the_header(vandal: Vandal) -> Bytes:
+    header, payload = good(vandal, 77)
+    return b"\xc1" + header[1:], payload
+
+
+def _no_envelope(vandal: Vandal) -> Bytes:
+    data = b"nothing that was ever written"
+    return _linked(vandal, chain.Payload(data, envelope.digest(data), b"id"))
+
+
+KINDS: dict[str, Callable[[Vandal], Bytes]] = {
+    "a delta that does not fit": _delta_that_does_not_fit,
+    "an op of no kind": lambda vandal: _body(vandal, [[["?", ["n"], 1]], []]),
+    "no delta": lambda vandal: _body(vandal, {"delta": 1}),
+    "a record that its type refuses": _record_that_is_refused,
+    "a record that is no map": lambda vandal: _body(
+        vandal, [[ops.to_wire(ops.Set(("n",), 77))], [4711]]
+    ),
+    "a byte of the payload": _byte_of_the_payload,
+    "no payload": lambda vandal: (good(vandal)[0], b""),
+    "no envelope": _no_envelope,
+    "a byte of the header": _byte_of_the_header,
+    "no header": lambda vandal: (b"", good(vandal)[1]),
+    "a tag that is no text": lambda vandal: _with_field(vandal, 11, ["edit", {"l": [None]}]),
+    "an epoch below 0": lambda vandal: _with_field(vandal, 10, -1),
+    "a time after all times": lambda vandal: _with_field(vandal, 8, 2**60),
+    "a branch that is no text": lambda vandal: _with_field(vandal, 5, 4711),
+    "a parent that is itself": lambda vandal: _with_field(vandal, 6, [99]),
+}  # fmt: skip
+
+FOLDABLE = {
+    "a record that its type refuses", "a record that is no map", "a tag that is no text",
+    "an epoch below 0", "a time after all times", "a branch that is no text",
+}  # fmt: skip
+"""Of these all is there that a state is made of: not even their own change is lost."""
+
+
+class Vandal:
+    """Writes to one branch of an agent, behind its head."""
+
+    def __init__(self, store: Store, agent: str, branch: str = "main") -> None:
+        self.backend: Backend = store._context.backend
+        self.agent = agent
+        self.branch = branch
+        info = self.backend.agent(agent)
+        assert info is not None
+        self.info = info
+        (last,) = self.backend.read(info.no, 0, 2**40, newest_first=True, limit=1)
+        self.tail = chain.tail_of(last.header, agent)
+
+    @property
+    def head(self) -> int:
+        ref = self.backend.ref(self.info.no, self.branch)
+        assert ref is not None
+        return ref.seq
+
+    def damage(self, kind: str) -> int:
+        """Write a commit of a kind that cannot be read; its seq."""
+        return self.write(*KINDS[kind](self))
+
+    def write(self, header: bytes, payload: bytes, **more: Any) -> int:
+        seq = self.tail.seq + 1
+        append = Append(
+            self.agent, self.info.no, self.info.incarnation, seq, header, payload, self.branch,
+            self.head, prev=self.tail.id, before=self.tail.header, **more,
+        )  # fmt: skip
+        (outcome,) = self.backend.append([append])
+        assert isinstance(outcome, Appended), outcome
+        self.tail = Tail(seq, chain.commit_id(header), self.backend.now(), header)
+        return seq
+
+    def go_on(self, count: int = 3) -> None:
+        """Commits behind it that are whole, as a handle writes that is out of step."""
+        for n in range(count):
+            self.write(*good(self, n))
