@@ -52,7 +52,7 @@ def _delta_that_does_not_fit(vandal: Vandal) -> Bytes:
 
 def _record_that_is_refused(vandal: Vandal) -> Bytes:
     question = {"t": "wait-began", "place": "ask#1", "branches": [], "question": {"text": 1}}
-    return _linked(vandal, chain.pack_payload([ops.Set(("n",), 77)], [question]))
+    return _body(vandal, [[ops.to_wire(ops.Set(("n",), 77))], [question]])
 
 
 def _byte_of_the_payload(vandal: Vandal) -> Bytes:
