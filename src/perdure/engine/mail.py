@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +17,8 @@ from perdure.storage.port import Backend
 LOOK_AGAIN_S = 30.0
 """How often a run looks whether one has ended that another run started."""
 
-_WAITED_FOR_AS = {"signal": ("signal", "child"), "answer": ("ask",)}
+_COMES_AS = {"signal": "signal", "child": "signal", "ask": "answer"}
+"""By the kind of what is waited for: the kind of the message that brings it."""
 
 
 class Mail:
@@ -30,6 +32,9 @@ class Mail:
         self._run = run
         self._lock = threading.Lock()
         self._unread: dict[int, Message] = {}
+        self._named: dict[tuple[str, str], deque[Message]] = {}
+        """The same, and some that were taken, by kind and name: thousands may wait there that this
+        run does not wait for yet."""
         self._taken: set[int] = set()
         self.seen = 0
         """The highest number of a message that was looked at."""
@@ -42,8 +47,9 @@ class Mail:
     def _look(self) -> None:
         for message in self._backend.inbox(self._run):
             self.seen = max(self.seen, message.no)
-            if message.no not in self._taken:
+            if message.no not in self._taken and message.no not in self._unread:
                 self._unread[message.no] = message
+                self._named.setdefault((message.kind, message.name), deque()).append(message)
 
     def unused(self, *, anew: bool) -> Unused:
         """What was read, now if it is to be `anew`, and nobody took."""
@@ -62,14 +68,11 @@ class Mail:
     def came(self, effect: Await) -> Came | None:
         """What a wait waits for, if it is there; it is taken. What came first comes first, and
         time is up only where nothing came."""
-        by_name: dict[tuple[str, str], Branch] = {}
-        for branch in effect.branches:
-            by_name.setdefault((branch.kind, branch.name), branch)
         with self._lock:
-            found = self._first(by_name)
+            found = self._first(effect.branches)
             if found is None:
                 self._look()
-                found = self._first(by_name)
+                found = self._first(effect.branches)
         if found is not None:
             return found
         for branch in effect.branches:
@@ -97,18 +100,27 @@ class Mail:
         asked: list[Any] = [one.value for one in self._backend.inbox(child, kind="start")]
         return any(order["parent"] == self._run for order in asked)
 
-    def _first(self, by_name: dict[tuple[str, str], Branch]) -> Came | None:
-        for message in self._unread.values():
-            for kind in _WAITED_FOR_AS.get(message.kind, ()):
-                branch = by_name.get((kind, message.name))
-                if branch is not None:
-                    self._taken.add(message.no)
-                    del self._unread[message.no]
-                    return Came(
-                        branch.label, message.value, message.no, message.key, message.who,
-                        message.at,
-                    )  # fmt: skip
-        return None
+    def _first(self, branches: Iterable[Branch]) -> Came | None:
+        found: tuple[Message, Branch] | None = None
+        for branch in branches:
+            message = self._next(_COMES_AS.get(branch.kind, ""), branch.name)
+            if message is not None and (found is None or message.no < found[0].no):
+                found = message, branch
+        if found is None:
+            return None
+        message, branch = found
+        self._taken.add(message.no)
+        del self._unread[message.no]
+        return Came(
+            branch.label, message.value, message.no, message.key, message.who, message.at,
+        )  # fmt: skip
+
+    def _next(self, kind: str, name: str) -> Message | None:
+        """The first of that name which nobody took."""
+        named = self._named.get((kind, name))
+        while named and named[0].no not in self._unread:
+            named.popleft()
+        return named[0] if named else None
 
     def _end(self, name: str) -> dict[str, Plain] | None:
         """How a child ended, by its row: its message may have been taken by an earlier wait."""
