@@ -225,5 +225,5 @@ def restore(source: Url, target: Url, at: datetime) -> Restored:
 
 def moment(at_micros: int) -> datetime:
     """Of microseconds since 1970."""
-    count(at_micros, "at_micros", most=MICROS_MAX)
+    count(at_micros, "at_micros=", most=MICROS_MAX)
     return _EPOCH + timedelta(microseconds=at_micros)

@@ -74,7 +74,7 @@ def count(value: int, of: str, *, least: int = 0, most: int = COUNT_MAX) -> int:
         raise TypeError(f"{of} is a whole number, not {shown(value)}")
     if not least <= value <= most:
         bounds = f"{least} at least" if value < least else f"{most:,} at most"
-        raise ValueError(f"{of} is {bounds}, not {shown(value)}")
+        raise ValueError(f"{of}{shown(value)}: must be {bounds}")
     return int(value)
 
 

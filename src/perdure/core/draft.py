@@ -333,13 +333,17 @@ def increment(holder: Any, field: Any, by: Any = 1) -> None:
         else:
             setattr(holder, field, old + by)
         return
+    try:
+        added = add(old, by)
+    except ArithmeticError as error:
+        raise SchemaError(f"{by} cannot be added to {old}: {error}") from error
     session = place.session
     session.begin(place)
     if isinstance(holder, DraftDict):
         field = holder._key(field)
     elif isinstance(holder, DraftList):
         field = holder._at(field)
-    new = place.take(field, add(old, by))
+    new = place.take(field, added)
     if type(place.plain) is dict and field not in place.plain:
         session.put(place, field, new)  # it had its default: what it becomes is stored
     else:

@@ -83,6 +83,8 @@ class Recorded:
         self._results: Results | None = None
         self._binding = Binding(function)
         self._bound = bound_to(function)
+        if identity is not None:
+            check_function(identity, "identity=")
         self._identity = identity
 
     def call(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.core.bounds import index_key
+from perdure.core.names import shown
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound
 from perdure.model import MISSING, Commit, RunInfo, Verified, id_text
@@ -46,9 +47,9 @@ def verify_log(
             do not, and its hint says which states cannot be read because of them.
         ValueError: the anchor is no root: that is a typing error, not a log that was cut off.
     """
-    if anchor is not None and not ROOT.fullmatch(str(anchor)):
+    if anchor is not None and not (isinstance(anchor, str) and ROOT.fullmatch(anchor)):
         raise ValueError(
-            f"{reader.target()}: the anchor {anchor!r:.100} is no root; verify returned it as "
+            f"{reader.target()}: the anchor {shown(anchor)} is no root; verify returned it as "
             "sha256: and 64 hexadecimal digits"
         )
     info = backend.agent(reader.name, reader.incarnation)
