@@ -47,7 +47,8 @@ def verify_log(
             do not, and its hint says which states cannot be read because of them.
         ValueError: the anchor is no root: that is a typing error, not a log that was cut off.
     """
-    if anchor is not None and not (isinstance(anchor, str) and ROOT.fullmatch(anchor)):
+    given: object = anchor
+    if given is not None and not (isinstance(given, str) and ROOT.fullmatch(given)):
         raise ValueError(
             f"{reader.target()}: the anchor {shown(anchor)} is no root; verify returned it as "
             "sha256: and 64 hexadecimal digits"
