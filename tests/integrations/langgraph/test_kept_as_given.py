@@ -56,7 +56,7 @@ def test_what_cannot_be_read_is_named_by_its_channel(place: Place) -> None:
 
     put(place.open(types={"mine": Mine}), {"@": [Mine(1)]})
     with pytest.raises(SchemaError, match=r"state\['@'\]\[0\]"):
-        values_of(place.open())
+        values_of(place.open(strict=True))
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 # mypy: disable-error-code="arg-type, union-attr"
 
 import asyncio
-import datetime as dt
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
+from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from langgraph.store.base import (
@@ -262,6 +262,15 @@ def test_no_namespace(store):
         store.put(("langgraph", "x"), "k", {})
 
 
+class Color(StrEnum):
+    RED = "red"
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int
+
+
 CYCLE: list = []
 CYCLE.append(CYCLE)
 
@@ -269,12 +278,12 @@ CYCLE.append(CYCLE)
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"a": [{"when": dt.datetime.now(dt.UTC)}]}, ["value.a[0].when", "isoformat"]),
-        ({"a": (1, 2)}, ["value.a", "tuple", "use a list"]),
-        ({"a": {"b": {1, 2}}}, ["value.a.b", "set"]),
-        ({"raw": b"x"}, ["value.raw", "bytes", "base64"]),
+        ({"a": [{"one": Color.RED}]}, ["value.a[0].one", "Color", "value.value"]),
+        ({"a": Pair(1, 2)}, ["value.a", "Pair"]),
+        ({"a": {"b": {object()}}}, ["value.a.b", "object"]),
         ({"o": object()}, ["value.o", "object", "model_dump"]),
-        ({"o": OrderedDict(a=1)}, ["value.o", "OrderedDict"]),
+        ({"o": bytearray(b"x")}, ["value.o", "bytearray"]),
+        ({"m": {Color.RED: "x"}}, ["value.m", "key of type Color"]),
         ({"m": {1: "x"}}, ["value.m[1]", "key of type int"]),
         ({2: "x"}, ["value[2]", "key of type int"]),
         ({"c": CYCLE}, ["value.c", "inside itself"]),

@@ -146,8 +146,12 @@ def test_another_model_is_noticed(base):
 def test_configurations_that_cannot_be(base):
     with pytest.raises(ValueError, match="embed"):
         PerdureStore(base, index={"dims": 8})
-    with pytest.raises(ValueError, match="cosine"):
-        PerdureStore(base, index=config(Embed(), distance_type="l2"))
+    with pytest.raises(ValueError, match="cosine, l2, inner_product"):
+        PerdureStore(base, index=config(Embed(), distance_type="hamming"))
+    with pytest.raises(ValueError, match="'feilds'"):
+        PerdureStore(base, index=config(Embed(), feilds=["text"]))
+    with pytest.raises(ValueError, match="give one"):
+        PerdureStore(base, index=config(Embed(), fields=["a"], text_fields=["b"]))
     with pytest.raises(TypeError, match="paths"):
         PerdureStore(base, index=config(Embed(), fields=[1]))
     store = PerdureStore(base, index=config(Embed()))

@@ -64,7 +64,7 @@ def test_a_type_that_is_not_registered_any_more_raises(place: Place) -> None:
 
     put(place.open(types=[Invoice]), {"bills": [{"one": Invoice(number="R-1")}]})
     with pytest.raises(SchemaError, match=r"state\.bills\[0\]\.one.*Invoice.*not registered"):
-        place.open().get_tuple(config())
+        place.open(strict=True).get_tuple(config())
 
 
 def test_a_second_child_is_a_sibling_that_shows(saver: PerdureSaver) -> None:
@@ -208,17 +208,24 @@ def test_writes_are_durable_before_the_checkpoint_that_depends_on_them(saver: Pe
     assert get(saver, root).pending_writes == [("task", "out", 1)]
 
 
-def test_secrets_and_configurable_are_not_stored(place: Place) -> None:
+def test_secrets_are_not_stored_and_the_rest_of_configurable_is(place: Place) -> None:
     saver = place.open(keep=["user_id"], secrets=["badge"])
     at = config()
-    at["configurable"] |= {"openai_api_key": "sk-1", "user_id": "u-1", "model": "m", "temp": "x9"}
+    at["configurable"] |= {
+        "openai_api_key": "sk-1", "user_id": "u-1", "model": "m", "temp": "x9",
+        "openai": "sk-ant-1", "db": "postgresql://me:pw-1@host/db", "blob": "x" * 1000,
+        "client": object(),
+        "__pregel_x": "internal",
+    }  # fmt: skip
     at["metadata"] = {"tenant": "acme", "temp": "x9", "Auth-Token": "tk-1", "Badge": "b-1"}
     made = {"source": "loop", "step": 1, "parents": {}, "password": "pw-1", "total_tokens": 17}
     saver.put(at, checkpoint({"n": 1}), made, {})  # type: ignore[arg-type]
     assert get(saver).metadata == {
         "source": "loop", "step": 1, "parents": {}, "tenant": "acme", "user_id": "u-1",
-        "total_tokens": 17,
+        "total_tokens": 17, "model": "m", "temp": "x9",
     }  # fmt: skip
+    assert [one.config for one in saver.list(None, filter={"user_id": "u-1"})]
+    assert not list(saver.list(None, filter={"user_id": "u-2"}))
     if place.url.endswith(".db"):
         saver.close()
         stored = b"".join(path.read_bytes() for path in Path(place.url).parent.glob("threads.db*"))

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 from langchain_core import messages as lc
 from langchain_core.documents import Document
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from langgraph.store.base import Item
+from langgraph.store.base import Item, SearchItem
 from pydantic import BaseModel
 
 TAG = "@"
@@ -30,6 +30,9 @@ TAG = "@"
 
 RESERVED = frozenset({"dict", "serde"})
 EMPTY: tuple[Any, ...] = (None, {}, [], "")
+MEMBER = "@member"
+BESIDE = ("@unset", "@private", "@more")
+"""What kinds store beside the fields of a class."""
 
 
 class MisfitError(ValueError):
@@ -95,8 +98,7 @@ class ModelKind(Kind):
                 self._template[name] = field.default
             else:
                 self._made.append((name, _maker(field)))
-            default = field.get_default(call_default_factory=True)
-            if terse and default in EMPTY:
+            if terse and (default := field.get_default(call_default_factory=True)) in EMPTY:
                 self._omit[name] = default
         self._fixed = self._template.get("type") if terse else None
         self._shapes: dict[tuple[str, ...], Callable[[dict[str, Any]], Any]] = {}
@@ -267,8 +269,10 @@ class DataclassKind(Kind):
 
 
 class EnumKind(Kind):
+    """A member of an enum. Marked, so that it is told from other classes where its own is gone."""
+
     def fields(self, value: Any) -> dict[str, Any]:
-        return {"name": value.name, "value": value.value}
+        return {"name": value.name, "value": value.value, MEMBER: True}
 
     def build(self, fields: dict[str, Any]) -> Any:
         try:
@@ -288,6 +292,15 @@ class TupleKind(Kind):
             return self.cls(**fields)
         except TypeError as error:
             raise MisfitError(str(error)) from error
+
+
+def as_data(fields: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
+    """Of the stored fields of an object whose class is not there: its data, and what is stored
+    beside it; None: of an enum's member, whose data is its value."""
+    if MEMBER in fields:
+        return fields.get("value"), None
+    beside = {name: fields[name] for name in BESIDE if name in fields}
+    return {name: item for name, item in fields.items() if name not in beside}, beside
 
 
 def kind_of(tag: str, cls: type) -> Kind:
@@ -419,6 +432,11 @@ def _frameworks() -> list[Kind]:
     found.append(
         PartsKind("Item", Item, lambda v: {n: getattr(v, n) for n in Item.__slots__},
                   lambda **fields: Item(**fields))
+    )  # fmt: skip
+    found.append(
+        PartsKind("SearchItem", SearchItem,
+                  lambda v: {n: getattr(v, n) for n in (*Item.__slots__, "score")},
+                  lambda **fields: SearchItem(**fields))
     )  # fmt: skip
     return found + _langgraph()
 

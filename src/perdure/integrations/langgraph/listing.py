@@ -135,8 +135,19 @@ def _fits(wanted: Wanted, namespace: str, checkpoint_id: str) -> bool:
 
 
 def _matches(metadata: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    """Each key is looked up as it is: it is no path, and no part of a query."""
-    return all(metadata.get(key) == value for key, value in asked.items())
+    """A key with dots is a path where there is none of that very name; never part of a query."""
+    return all(_at(metadata, key) == value for key, value in asked.items())
+
+
+def _at(metadata: Mapping[str, Any], key: str) -> Any:
+    if key in metadata or "." not in key:
+        return metadata.get(key)
+    found: Any = metadata
+    for part in key.split("."):
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(part)
+    return found
 
 
 class Teller:

@@ -1,11 +1,13 @@
 """Which metadata is stored with a checkpoint: what LangGraph hands over, and no secret.
 
-LangChain copies scalars of `configurable` (where people put API keys) into the config's metadata,
-for tracing. They are none of a checkpoint's business.
+As LangGraph's own savers do, texts and numbers of the config's metadata and of `configurable` come
+along, so that checkpoints can be listed by them. People put API keys into `configurable`, too: what
+sounds or looks like a secret stays out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
@@ -15,6 +17,18 @@ from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
 SECRETS = ("api_key", "apikey", "token", "password", "passwd", "secret", "credential",
            "authorization", "private_key")  # fmt: skip
 """A key whose name contains one of these is never stored."""
+
+_OPENS = (*SECRETS, "auth", "jwt", "bearer", "cookie", "session_key", "signature", "dsn", "_url")
+"""Names of `configurable` that are taken for those of secrets, or of what has one in it."""
+
+_LOOKS = re.compile(
+    r"(?:sk|pk|rk|xox[a-z]|gh[a-z]|glpat|github_pat|hf|pat|key)[-_]\w"
+    r"|AKIA|ASIA|AIza|eyJ|ya29\.|-----BEGIN|Bearer |Basic |\w+://[^/\s]*:[^/\s]*@"
+)
+"""How well-known kinds of credentials begin."""
+
+VALUE_MAX = 256
+"""Characters of a value of `configurable` that anybody would list checkpoints by."""
 
 _SCALARS = (str, int, float, bool)
 
@@ -27,25 +41,35 @@ def metadata_to_store(
 
     Args:
         metadata: as LangGraph hands it over.
-        keep: keys of `configurable` that are to be metadata, too.
+        keep: keys of `configurable` that are metadata whatever they look like.
         secrets: what the name of a secret contains, in lower case.
     """
-    stored = {key: value for key, value in metadata.items() if not is_secret(key, value, secrets)}
+    stored = {
+        key: value if type(value) in _SCALARS else as_list(value)
+        for key, value in metadata.items() if not is_secret(key, value, secrets)
+    }  # fmt: skip
     configurable = config.get("configurable") or {}
     for key, value in (config.get("metadata") or {}).items():
         if key not in configurable and _may_add(key, value, stored, secrets):
             stored[key] = value
-    for key in keep:
-        if key in configurable and _may_add(key, configurable[key], stored, secrets):
-            stored[key] = configurable[key]
+    for key, value in configurable.items():
+        if _may_add(key, value, stored, secrets) and (key in keep or not _looks_secret(key, value)):
+            stored[key] = value
     return stored
+
+
+def as_list(value: Any) -> Any:
+    """Metadata as LangGraph's savers give it back: it is JSON for them, which has no tuples."""
+    if type(value) is tuple or type(value) is list:
+        return [as_list(item) for item in value]
+    return {key: as_list(item) for key, item in value.items()} if type(value) is dict else value
 
 
 def _may_add(key: str, value: Any, stored: Mapping[str, Any], secrets: tuple[str, ...]) -> bool:
     return (
-        key not in stored
-        and key not in EXCLUDED_METADATA_KEYS
-        and not key.startswith("__")
+        key not in EXCLUDED_METADATA_KEYS
+        and not str(key).startswith("__")
+        and key not in stored
         and isinstance(value, _SCALARS)
         and not is_secret(key, value, secrets)
     )
@@ -55,6 +79,12 @@ def is_secret(key: str, value: Any, secrets: tuple[str, ...]) -> bool:
     if not _sounds_secret(key, secrets):
         return False
     return not (key.lower().endswith("tokens") and type(value) in (int, float))  # what a model took
+
+
+def _looks_secret(key: str, value: Any) -> bool:
+    if _sounds_secret(key, _OPENS):
+        return True
+    return isinstance(value, str) and (len(value) > VALUE_MAX or _LOOKS.match(value) is not None)
 
 
 @lru_cache(maxsize=1024)

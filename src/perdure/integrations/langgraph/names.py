@@ -7,11 +7,13 @@ import string
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
 from perdure.adapters import THREAD
+from perdure.core.names import check_name
 from perdure.model import MAIN
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ REMOVED = "@removed"
 
 BRANCH_MAX = 180
 
+_TEXT = frozenset({str})
 _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KEY = re.compile("([cw])([0-9]*):([^:]*):([-0-9A-Z_a-z]{22}|=.+)", re.DOTALL)
 _BASE64 = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
@@ -120,7 +123,46 @@ def thread_id_of(config: Mapping[str, Any] | None) -> str:
         raise ValueError(
             'the config names no thread: pass config={"configurable": {"thread_id": "…"}}'
         )
-    return str(found)
+    return checked(str(found))
+
+
+def checked(thread_id: str) -> str:
+    """A thread's id, which is its agent's name.
+
+    Raises:
+        ValueError: no agent can be called that.
+    """
+    try:
+        check_name(thread_id, "a thread")
+    except ValueError as error:
+        raise ValueError(
+            f"no thread_id: {error}. For a longer one, pass its digest: "
+            "hashlib.sha256(thread_id.encode()).hexdigest()"
+        ) from None
+    return thread_id
+
+
+def plainly_named(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A checkpoint whose channels and nodes are called by texts, also where a graph has members of
+    an enum for them."""
+    versions, seen = checkpoint.get("channel_versions") or {}, checkpoint.get("versions_seen") or {}
+    if _TEXT.issuperset(map(type, chain(versions, seen, checkpoint["channel_values"]))):
+        return checkpoint
+    made = dict(checkpoint)
+    for part in ("channel_values", "channel_versions"):
+        made[part] = {plain_name(name): item for name, item in made.get(part, {}).items()}
+    made["versions_seen"] = {
+        plain_name(node): {plain_name(name): item for name, item in found.items()}
+        for node, found in seen.items()
+    }
+    if made.get("updated_channels") is not None:
+        made["updated_channels"] = [plain_name(name) for name in made["updated_channels"]]
+    return made
+
+
+def plain_name(name: Any) -> Any:
+    """A name as the text that it is."""
+    return str.__str__(name) if isinstance(name, str) else name
 
 
 def has_namespace(config: Mapping[str, Any] | None) -> bool:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import builtins
 import copy
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from heapq import merge
 from itertools import islice
-from types import TracebackType
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -23,9 +21,10 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
 )  # fmt: skip
-from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde._msgpack import STRICT_MSGPACK_ENABLED
+from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_methods
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-import perdure
 from perdure.adapters import Trimmed, Where, foreign_logs
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.asked import Asked
@@ -35,6 +34,7 @@ from perdure.integrations.langgraph.copying import copy_thread
 from perdure.integrations.langgraph.deleting import Remover
 from perdure.integrations.langgraph.history import delta_channels, delta_history
 from perdure.integrations.langgraph.kinds import BUILT_IN
+from perdure.integrations.langgraph.lifetime import Lifetime
 from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
 from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store
 from perdure.integrations.langgraph.reading import (
@@ -50,10 +50,9 @@ from perdure.integrations.langgraph.requests import Put
 from perdure.integrations.langgraph.settling import request_of, settle, settle_in_loop
 from perdure.integrations.langgraph.thread import OnRace, Thread
 from perdure.integrations.langgraph.trimming import trim_thread
-from perdure.integrations.langgraph.values import Coder, strict
+from perdure.integrations.langgraph.values import Coder, usable
 from perdure.integrations.langgraph.versions import next_version
 from perdure.integrations.langgraph.view import parent_of
-from perdure.model import Durability
 from perdure.store import Store
 
 THREADS_KEPT = 64
@@ -62,7 +61,7 @@ THREADS_KEPT = 64
 CHUNK = 16
 
 
-class PerdureSaver(BaseCheckpointSaver[Any]):
+class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     """Keeps the threads of LangGraph graphs in a Perdure store: ``compile(checkpointer=saver)``.
 
     A thread is an agent of the thread's name: ``perdure log``, ``diff``, ``fork``, ``verify`` and
@@ -73,20 +72,25 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
 
     Args:
         store: an open store, which stays the caller's to close; see also `from_url`.
-        types: classes besides LangChain's messages and LangGraph's own that values may be of:
-            pydantic models, dataclasses, enums, named tuples. A mapping gives them names for the
-            log (``{"ticket": Ticket}``); give a renamed class under its old name, too.
+        types: names for classes of values: pydantic models, dataclasses, enums, named tuples. A
+            mapping names them for the log (``{"ticket": Ticket}``); give a renamed class under its
+            old name, too. Others are stored under their own name, and are of their class again
+            where that is loaded; else they come back as their data, with a warning.
+        strict: refuse values of classes that are not in `types`, nor declared by the graph where
+            LangGraph says so (it does with ``LANGGRAPH_STRICT_MSGPACK=true``, the default here).
         serde: LangGraph's serializer for values of other types; without one they are refused. What
-            it stores is opaque to `perdure diff`. Its pickle fallback must be off.
+            it stores is opaque to `perdure diff`. Its pickle fallback must be off, and it must not
+            encrypt: it would not be asked about most values.
         on_race: what a second child of one parent is, where its writer did not ask for an older
             checkpoint: ``"branch"``, a sibling that `list` and `perdure branches` show, or
             ``"conflict"``: its writer gets `Conflict`, and nothing is written.
-        keep: keys of `configurable` that are stored as metadata. Others never are.
+        keep: keys of `configurable` that are stored as metadata whatever they look like. Of the
+            others texts and numbers are, unless key or value look like a secret.
         keep_deleted: leave the logs of deleted threads in the store, for `perdure log --all`.
         secrets: more of what the name of a metadata key that is never stored contains.
 
     Raises:
-        ValueError: two types have one name, or the serializer would unpickle.
+        ValueError: two types have one name; the serializer would unpickle, or encrypt.
         TypeError: a type is none that can be taken apart.
     """
 
@@ -96,6 +100,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         *,
         types: Iterable[type] | Mapping[str, type] = (),
         serde: SerializerProtocol | None = None,
+        strict: bool | None = None,
         on_race: OnRace = "branch",
         keep: Collection[str] = (),
         secrets: Collection[str] = (),
@@ -103,13 +108,15 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
     ) -> None:
         if on_race not in ("branch", "conflict"):
             raise ValueError(f'on_race is "branch" or "conflict", not {on_race!r}')
-        exotic = strict(serde)
-        super().__init__(serde=exotic)
-        if exotic is not None:
-            exotic = self.serde
+        self._serde: SerializerProtocol | None = None
+        if serde is not None:
+            self.serde = serde
         self.store = store
         self._owns = False
-        self._coder = Coder(BUILT_IN.with_types(types), exotic)
+        self._coder = Coder(
+            BUILT_IN.with_types(types), self._serde,
+            strict=STRICT_MSGPACK_ENABLED if strict is None else strict,
+        )  # fmt: skip
         self._on_race: OnRace = on_race
         self._keep = tuple(keep)
         self._secrets = (*SECRETS, *(name.lower() for name in secrets))
@@ -119,58 +126,17 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         self._asked = Asked()
         self._mutex = threading.Lock()
 
-    @classmethod
-    def from_url(
-        cls, url: str | os.PathLike[str], *, durability: Durability = "sync", **more: Any
-    ) -> PerdureSaver:
-        """A saver with a store of its own, made if it is not there; close it, or use it in a
-        ``with`` or ``async with``.
+    @property
+    def serde(self) -> Any:
+        """LangGraph's serializer for values of no kind of ours."""
+        return self._serde or BaseCheckpointSaver.serde
 
-        Args:
-            url, durability: as for `perdure.open`.
-            more: as for `PerdureSaver`.
-
-        Raises:
-            As `perdure.open` and `PerdureSaver`.
-        """
-        store = perdure.open(url, durability=durability)
-        try:
-            saver = cls(store, **more)
-        except BaseException:
-            store.close()
-            raise
-        saver._owns = True
-        return saver
-
-    def __enter__(self) -> PerdureSaver:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self.close()
-
-    async def __aenter__(self) -> PerdureSaver:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        await self.aclose()
-
-    def close(self) -> None:
-        """Close the store, if `from_url` opened it. Idempotent."""
-        if self._owns:
-            self.store.close()
-
-    async def aclose(self) -> None:
-        """As `close`; what is under way ends first."""
-        import asyncio
-
-        if self._owns:
-            await asyncio.to_thread(self.store.close)
+    @serde.setter
+    def serde(self, serde: Any) -> None:
+        """Raises: ValueError: as `PerdureSaver`; one that encrypts would not be asked."""
+        self._serde = usable(maybe_add_typed_methods(serde))
+        if hasattr(self, "_coder"):  # given later, as it can be to LangGraph's own
+            self._coder = Coder(self._coder.kinds, self._serde, strict=self._coder.strict)
 
     def _thread(self, thread_id: str) -> Thread:
         with self._mutex:
@@ -210,6 +176,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         thread = self._thread(names.thread_id_of(config))
         thread.queue.alone.update(delta_channels(checkpoint, metadata))
         checkpoint_id = names.text_of(checkpoint["id"] or "", "checkpoint_id")
+        checkpoint = names.plainly_named(checkpoint)
         rest = {name: value for name, value in checkpoint.items() if name not in _STATE}
         rest["ts"] = packed_time(rest.get("ts"))
         stored = metadata_to_store(config, metadata, keep=self._keep, secrets=self._secrets)
@@ -336,7 +303,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             ValueError: no thread can be called that.
             SchemaError: the agent of that name is no thread.
         """
-        self._remover.delete(self._thread(str(thread_id)))
+        self._remover.delete(self._thread(names.checked(str(thread_id))))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints, and their writes, whose metadata names one of these runs.
@@ -357,7 +324,11 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             NotFound: there is no such thread to copy.
             Conflict: the target is there already.
         """
-        copy_thread(self._logs, self._thread(str(source_thread_id)), str(target_thread_id))
+        copy_thread(
+            self._logs,
+            self._thread(names.checked(str(source_thread_id))),
+            names.checked(str(target_thread_id)),
+        )
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Remove checkpoints: ``"keep_latest"`` all but the latest of each namespace, in one commit
@@ -374,7 +345,7 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                keep_latest(self._thread(str(thread_id)))
+                keep_latest(self._thread(names.checked(str(thread_id))))
 
     def trim(
         self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
@@ -399,16 +370,17 @@ class PerdureSaver(BaseCheckpointSaver[Any]):
         return next_version(current)
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> PerdureSaver:
-        """The same saver with more types registered: those of these (module, name) that are loaded.
-
-        Nothing is imported.
+        """This saver, with more types registered: those of these (module, name) that are loaded.
+        A copy that shares all else with it, unless it has all of them. Nothing is imported.
         """
+        exotic = self._serde
+        if isinstance(exotic, JsonPlusSerializer):
+            exotic = exotic.with_msgpack_allowlist(extra_allowlist)
+        coder = self._coder.allowing(extra_allowlist, exotic)
+        if coder is self._coder:
+            return self
         clone = copy.copy(self)
-        if self._coder.exotic is not None:
-            clone.serde = super().with_allowlist(extra_allowlist).serde
-        clone._coder = self._coder.allowing(
-            extra_allowlist, None if self._coder.exotic is None else clone.serde
-        )
+        clone._serde, clone._coder = exotic, coder
         return clone
 
     # -- async -----------------------------------------------------------------------------

@@ -33,7 +33,11 @@ def request_of(
     if not writes:
         return None
     encoded = [
-        (WRITES_IDX_MAP.get(channel, index), channel, coder.encode(value, (channel,), "writes"))
+        (
+            WRITES_IDX_MAP.get(channel, index),
+            names.plain_name(channel),
+            coder.encode(value, (channel,), "writes"),
+        )
         for index, (channel, value) in enumerate(writes)
     ]
     # No checkpoint follows an error or an interrupt, whose indexes are negative.

@@ -20,6 +20,7 @@ from typing import ParamSpec, TypeVar
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
 import perdure
+from perdure.integrations.langgraph.lifetime import Ready
 from perdure.integrations.langgraph.store_batch import Batch, Reading, Rules
 from perdure.integrations.langgraph.store_items import Namespace, agent_name, utc_now
 from perdure.integrations.langgraph.store_shard import Change, Remove, Shard
@@ -56,7 +57,8 @@ class PerdureStore(BaseStore):
     Args:
         store: an open `perdure.Store`; whoever opened it closes it.
         index: as LangGraph's `IndexConfig`: ``{"dims": 1536, "embed": fn, "fields": ["text"]}``.
-            Vectors are stored with their items, and compared by cosine.
+            Vectors are stored with their items, and compared by cosine, or by
+            ``"distance_type"``: ``"l2"``, ``"inner_product"``. ``"text_fields"`` are ``"fields"``.
         ttl: as LangGraph's `TTLConfig`, in minutes: ``default_ttl``, ``refresh_on_read`` (True if
             not said), ``sweep_interval_minutes``, ``omit_expired`` (True if not said: what has
             expired is not shown, swept or not).
@@ -65,7 +67,7 @@ class PerdureStore(BaseStore):
 
     Every method that reads or writes raises:
         InvalidNamespaceError: an empty label, or one with a period or NUL.
-        perdure.Unstorable: a value that is not JSON-like, with the path in it; nothing is written.
+        perdure.Unstorable: a value that is no plain data, with the path in it; nothing is written.
         perdure.SchemaError: an agent of that name is not ours.
         perdure.StoreUnavailable: the store is closed, or storage fails; see its `outcome`.
     """
@@ -89,8 +91,9 @@ class PerdureStore(BaseStore):
         self._clock = clock
         ttl = ttl or {}
         self._rules = Rules(
-            refresh=self.ttl_config is not None, omit_expired=ttl.get("omit_expired", True)
-        )
+            refresh=self.ttl_config is not None, omit_expired=ttl.get("omit_expired", True),
+            distance="cosine" if self._embedding is None else self._embedding.distance,
+        )  # fmt: skip
         self._interval_minutes = ttl.get("sweep_interval_minutes")
         self._shards: OrderedDict[str, Shard] = OrderedDict()
         self._lock = threading.Lock()
@@ -130,6 +133,10 @@ class PerdureStore(BaseStore):
     def store(self) -> Store:
         """The Perdure store that it is kept in."""
         return self._store
+
+    def setup(self) -> Ready:
+        """Does nothing, as `PerdureSaver.setup`."""
+        return Ready()
 
     # -- operations ------------------------------------------------------------------------
 

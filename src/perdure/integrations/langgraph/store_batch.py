@@ -27,7 +27,13 @@ from perdure.core.values import copy
 from perdure.integrations.langgraph.store_filters import Test, compile_filter, matches
 from perdure.integrations.langgraph.store_items import Entry, Namespace, take_value, time_text
 from perdure.integrations.langgraph.store_shard import Change, Put, Refresh, Remove, Shard
-from perdure.integrations.langgraph.store_vectors import NOTHING, Embedded, Embedding, scores
+from perdure.integrations.langgraph.store_vectors import (
+    NOTHING,
+    Distance,
+    Embedded,
+    Embedding,
+    scores,
+)
 
 REFRESH_SHARE = 0.01
 """A read writes a new expiry only where that moves it by this share of the ttl, or more: an item
@@ -35,10 +41,12 @@ that is read all the time is not to fill the log."""
 
 
 class Rules(Struct, frozen=True):
-    """How a store treats time: whether reads let items live on, and whether expired ones show."""
+    """How a store treats time: whether reads let items live on, and whether expired ones show; and
+    how vectors are compared."""
 
     refresh: bool
     omit_expired: bool
+    distance: Distance = "cosine"
 
 
 class Batch(Struct):
@@ -65,7 +73,7 @@ class Batch(Struct):
 
         Raises:
             InvalidNamespaceError: an empty label, one with a period or NUL, or no namespace.
-            Unstorable: a value is not JSON-like; names the path in it.
+            Unstorable: a value is no plain data; names the path in it.
             ValueError, TypeError: as they say.
         """
         batch = Batch(list(ops))
@@ -199,7 +207,7 @@ class Reading:
             newest = heapq.nsmallest(end, candidates, key=_by_time)
             ranked = [(None, entry) for entry in newest]
         else:
-            scored = zip(scores(query, candidates), candidates, strict=True)
+            scored = zip(scores(query, candidates, self._rules.distance), candidates, strict=True)
             ranked = heapq.nsmallest(end, scored, key=_by_score)
         found = ranked[op.offset : end]
         for _, entry in found:

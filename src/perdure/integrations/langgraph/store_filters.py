@@ -20,6 +20,7 @@ OPERATORS = ("$eq", "$ne", *ORDERED)
 def compile_filter(wanted: Any) -> Test:
     """A filter as a function that says whether an item's value meets every condition of it.
 
+    A name with dots is a path (``user.address.city``) where there is no field of that very name.
     A field that is missing counts as None. Numbers are ordered among each other, and so are texts;
     of anything else no order is known, and an ordering condition on it is not met.
 
@@ -31,9 +32,19 @@ def compile_filter(wanted: Any) -> Test:
     tests = [(name, _test(want)) for name, want in wanted.items()]
 
     def accepts(value: Any) -> bool:
-        return all(test(value.get(name)) for name, test in tests)
+        return all(test(_at(value, name)) for name, test in tests)
 
     return accepts
+
+
+def _at(value: Any, name: Any) -> Any:
+    if name in value or not isinstance(name, str) or "." not in name:
+        return value.get(name)
+    for part in name.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part)
+    return value
 
 
 def _test(wanted: Any) -> Test:
@@ -46,7 +57,7 @@ def _test(wanted: Any) -> Test:
     if isinstance(wanted, list | tuple):
         items = [_test(item) for item in wanted]
         return lambda value: (
-            isinstance(value, list)
+            isinstance(value, list | tuple)
             and len(value) == len(items)
             and all(test(item) for test, item in zip(items, value, strict=True))
         )

@@ -8,16 +8,19 @@ readable in the log, and there are thousands of them to be read when a store is 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 from perdure.core.bounds import NAME_MAX
 from perdure.core.names import is_text
-from perdure.core.values import format_path
+from perdure.core.values import SCALARS, format_path, take
 from perdure.errors import SchemaError, Unstorable
+from perdure.integrations.langgraph.plain import NOT_PLAIN, plain_of
 
 Namespace = tuple[str, ...]
 Order = tuple[float, Namespace, str]
@@ -26,15 +29,7 @@ DEPTH_MAX = 90
 """Containers within containers in one value: fewer than a state may have, for it lies in one."""
 
 EMPTY: Mapping[str, bytes] = {}
-HINTS = {
-    "tuple": "use a list: a tuple would come back as one",
-    "set": "use a list",
-    "bytes": "encode them as text, e.g. base64.b64encode(value).decode()",
-    "datetime": "store value.isoformat()",
-    "date": "store value.isoformat()",
-    "Decimal": "store str(value)",
-    "UUID": "store str(value)",
-}
+_TEXT = frozenset({str})
 
 
 def space_text(namespace: Namespace) -> str:
@@ -106,10 +101,11 @@ class Entry:
 
 
 def take_value(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of an item's value.
+    """A copy of an item's value: plain data, as it was. What is of a subclass of a plain type is of
+    that type.
 
     Raises:
-        Unstorable: something in it is not JSON-like, or too deep; names its path.
+        Unstorable: something in it is no plain data, or too deep; names its path.
     """
     if not isinstance(value, Mapping):
         raise _refused(value, ())
@@ -120,23 +116,34 @@ def _take(value: Any, at: tuple[Any, ...]) -> Any:
     kind = type(value)
     if value is None or kind in (str, int, float, bool):
         return value
-    if len(at) >= DEPTH_MAX and kind in (list, dict):
+    if len(at) >= DEPTH_MAX and kind not in SCALARS:
         raise Unstorable(
             f"nested more than {DEPTH_MAX} levels deep, or inside itself",
             target=format_path(at[:8], "value") + "…",
             hint="flatten it, or store it as text",
         )
-    if kind is list:
-        return [_take(item, (*at, index)) for index, item in enumerate(value)]
+    if kind is list or kind is tuple:
+        return kind(_take(item, (*at, index)) for index, item in enumerate(value))
     if kind is dict:
-        for key in value:
-            if type(key) is not str:
-                raise Unstorable(
-                    f"a key of type {type(key).__qualname__}",
-                    target=format_path((*at, key), "value"), hint="keys are str",
-                )  # fmt: skip
-        return {key: _take(item, (*at, key)) for key, item in value.items()}
-    raise _refused(value, at)
+        named = value if _TEXT.issuperset(map(type, value)) else _named(value, at)
+        return {key: _take(item, (*at, key)) for key, item in named.items()}
+    if kind in SCALARS or kind is set or kind is frozenset:
+        return take(value, at, root="value")
+    plain = plain_of(value)
+    if plain is NOT_PLAIN or type(plain) in (bytearray, deque):
+        raise _refused(value, at)
+    return _take(plain, at)
+
+
+def _named(value: dict[Any, Any], at: tuple[Any, ...]) -> dict[str, Any]:
+    """A dict with its keys as texts of exactly that type."""
+    for key in value:
+        if not isinstance(key, str) or isinstance(key, Enum):
+            raise Unstorable(
+                f"a key of type {type(key).__qualname__}",
+                target=format_path((*at, key), "value"), hint="keys are str",
+            )  # fmt: skip
+    return {str.__str__(key): item for key, item in value.items()}
 
 
 def _refused(value: Any, at: tuple[Any, ...]) -> Unstorable:
@@ -144,12 +151,24 @@ def _refused(value: Any, at: tuple[Any, ...]) -> Unstorable:
     return Unstorable(
         f"a {kind.__module__}.{kind.__qualname__} cannot be in an item",
         target=format_path(at, "value"),
-        hint=HINTS.get(
-            kind.__name__,
-            "an item is a dict of str, int, float, bool, None, lists and dicts; "
-            "of a model, store value.model_dump(mode='json')",
-        ),
+        hint="an item is a dict of plain data (str, int, float, bool, None, lists, dicts, tuples, "
+        "sets, bytes, datetimes, Decimal, UUID); of a model, store value.model_dump(), of an "
+        "enum's member, value.value",
     )
+
+
+def as_json(value: Any) -> Any:
+    """A value as text is taken out of it for an embedding: with texts for what JSON has not."""
+    kind = type(value)
+    if value is None or kind in (str, int, float, bool):
+        return value
+    if kind is dict:
+        return {key: as_json(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [as_json(item) for item in value]
+    if kind is set or kind is frozenset:
+        return sorted((as_json(item) for item in value), key=repr)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def utc_now() -> datetime:

@@ -10,25 +10,46 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
 from typing import Any, Literal
 
-from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path
+from langgraph.store.base import ensure_embeddings, get_text_at_path
 
 from perdure.errors import SchemaError
-from perdure.integrations.langgraph.store_items import Entry
+from perdure.integrations.langgraph.store_items import Entry, as_json
 
 Vector = Sequence[float]
 
 FLOAT_BYTES = 4
 
+Distance = Literal["cosine", "l2", "inner_product"]
+DISTANCES: tuple[Distance, ...] = ("cosine", "l2", "inner_product")
+KNOWN = (
+    "dims", "embed", "fields", "text_fields", "distance_type", "ann_index_config",
+    "__tokenized_fields", "__estimated_num_vectors",
+)  # fmt: skip
+"""What LangGraph's stores have in an index; `text_fields` is what `SqliteStore` calls `fields`."""
+
 
 class Embedding:
     """The user's embedding function, and which fields of an item it is given."""
 
-    def __init__(self, index: IndexConfig) -> None:
+    def __init__(self, index: Mapping[str, Any]) -> None:
+        unknown = sorted(index.keys() - KNOWN)
+        if unknown:
+            raise ValueError(
+                f"index[{unknown[0]!r}] is nothing that an index has: there are {', '.join(KNOWN)}"
+            )
         distance = index.get("distance_type", "cosine")
-        if distance != "cosine":
-            raise ValueError(f"vectors are compared by cosine here, not by {distance!r:.60}")
-        fields: Any = index.get("fields") or ["$"]
-        self.fields = _paths([fields] if isinstance(fields, str) else fields)
+        if distance not in DISTANCES:
+            raise ValueError(
+                f"index['distance_type'] is one of {', '.join(DISTANCES)}, not {distance!r:.60}"
+            )
+        self.distance: Distance = distance
+        fields, text_fields = index.get("fields"), index.get("text_fields")
+        if fields and text_fields and fields != text_fields:
+            raise ValueError(
+                "index['fields'] and index['text_fields'] name the same thing: give one"
+            )
+        found: Any = fields or text_fields or ["$"]
+        self.fields = _paths([found] if isinstance(found, str) else found)
         self.dims = index.get("dims")
         self._model = ensure_embeddings(index.get("embed"))
 
@@ -39,6 +60,7 @@ class Embedding:
         if index is False:
             return {}
         found: dict[str, str] = {}
+        value = as_json(value)
         for path in self.fields if index is None else _paths(index):
             texts = get_text_at_path(value, path)
             for number, text in enumerate(texts):
@@ -103,8 +125,11 @@ def _paths(fields: Any) -> list[str]:
     return list(fields)
 
 
-def scores(query: Vector, entries: Sequence[Entry]) -> list[float | None]:
-    """Of each entry how alike it is, −1 to 1: the best of its vectors; None where it has none.
+def scores(
+    query: Vector, entries: Sequence[Entry], distance: Distance = "cosine"
+) -> list[float | None]:
+    """Of each entry how alike it is, the more the higher: the best of its vectors; None where it
+    has none. By cosine −1 to 1; by "inner_product" the product; by "l2" the distance, negated.
 
     Raises:
         SchemaError: an entry's vectors are of another length than the query's.
@@ -121,36 +146,44 @@ def scores(query: Vector, entries: Sequence[Entry]) -> list[float | None]:
                 )
     length = math.sqrt(math.fsum(number * number for number in query))
     if numpy is not None:
-        return _scores_numpy(numpy, query, length, entries)
-    return [_best(query, length, entry) for entry in entries]
+        return _scores_numpy(numpy, query, length, entries, distance)
+    return [_best(query, length, entry, distance) for entry in entries]
 
 
-def _best(query: Vector, length: float, entry: Entry) -> float | None:
-    norms = entry.norms
+def _best(query: Vector, length: float, entry: Entry, distance: Distance) -> float | None:
     unpacked = {
         path: struct.unpack(f"<{len(query)}f", blob) for path, blob in entry.vectors.items()
     }
+    if distance == "l2":
+        return max((-math.dist(query, vector) for vector in unpacked.values()), default=None)
+    dots = {path: sum(map(mul, query, vector)) for path, vector in unpacked.items()}
+    if distance == "inner_product":
+        return max(dots.values(), default=None)
+    norms = entry.norms
     if norms is None:
         norms = entry.norms = {
             path: math.sqrt(sum(map(mul, vector, vector))) for path, vector in unpacked.items()
         }
     return max(
-        (
-            sum(map(mul, query, vector)) / product if (product := length * norms[path]) else 0.0
-            for path, vector in unpacked.items()
-        ),
+        (dot / product if (product := length * norms[path]) else 0.0 for path, dot in dots.items()),
         default=None,
     )
 
 
 def _scores_numpy(
-    numpy: Any, query: Vector, length: float, entries: Sequence[Entry]
+    numpy: Any, query: Vector, length: float, entries: Sequence[Entry], distance: Distance
 ) -> list[float | None]:
     blobs = [blob for entry in entries for blob in entry.vectors.values()]
     rows = numpy.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), len(query))
-    product = length * numpy.linalg.norm(rows, axis=1)
-    dots = rows @ numpy.asarray(query, dtype="<f4")
-    found = iter(numpy.divide(dots, product, out=numpy.zeros_like(dots), where=product > 0))
+    asked = numpy.asarray(query, dtype="<f4")
+    if distance == "l2":
+        alike = -numpy.linalg.norm(rows - asked, axis=1)
+    else:
+        alike = rows @ asked
+    if distance == "cosine":
+        product = length * numpy.linalg.norm(rows, axis=1)
+        alike = numpy.divide(alike, product, out=numpy.zeros_like(alike), where=product > 0)
+    found = iter(alike)
     return [
         max((float(next(found)) for _ in entry.vectors), default=None) for entry in entries
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Rich values as plain ones and back: a message as a map of its fields, with its kind's name.
 
 ``HumanMessage(content="Hi", id="1")`` is stored as ``{"@": "HumanMessage", "content": "Hi",
-"id": "1"}``. What is of no known kind is refused by its path, on the way in and on the way out.
+"id": "1"}``. What is no data is refused by its path, before anything is written.
 """
 
 from __future__ import annotations
@@ -16,21 +16,34 @@ from typing import Any
 from uuid import UUID
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from perdure.core.values import DEPTH_MAX, SCALARS, Path, Plain, check_zone, format_path
 from perdure.errors import SchemaError, Unstorable
+from perdure.integrations.langgraph.arrays import ARRAY, ARRAYS, is_array
 from perdure.integrations.langgraph.kinds import (
     TAG,
+    Kind,
     Kinds,
     MisfitError,
     may_register,
     own_name,
 )  # fmt: skip
+from perdure.integrations.langgraph.names import plain_name
+from perdure.integrations.langgraph.plain import NOT_PLAIN, plain_key, plain_of
+from perdure.integrations.langgraph.unnamed import (
+    MET,
+    Data,
+    data_of,
+    say_absent,
+    say_misfit,
+)  # fmt: skip
 
 _AS_IS = frozenset({type(None), bool, int, float, str, bytes})
 _TEXT = frozenset({str})
+PROBE = "readable"
 _KEYS = (str, int, float, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
 """Dict keys that are stored as they are; others make the dict a list of pairs."""
 
@@ -40,22 +53,29 @@ class Coder:
 
     Args:
         exotic: LangGraph's serializer for what is of no known kind; None: it is refused.
+        strict: refuse classes that are not registered, also where their fields could be kept.
     """
 
-    def __init__(self, kinds: Kinds, exotic: SerializerProtocol | None = None) -> None:
+    def __init__(
+        self, kinds: Kinds, exotic: SerializerProtocol | None = None, *, strict: bool = True
+    ) -> None:
         self.kinds = kinds
         self.exotic = exotic
+        self.strict = strict
 
     def allowing(
         self, names: Collection[tuple[str, ...]], exotic: SerializerProtocol | None
     ) -> Coder:
-        """The same with more types: those of these (module, name) that are loaded and can be."""
+        """The same with more types: those of these (module, name) that are loaded and can be.
+        This one, where it knows all of them."""
         found = []
         for module, name, *_ in names:
-            cls = getattr(sys.modules.get(module), name, None)
+            cls = vars(sys.modules.get(module, object)).get(name)
             if isinstance(cls, type) and cls not in self.kinds.by_type and may_register(cls):
                 found.append(cls)
-        return Coder(self.kinds.with_types(found), exotic)
+        if not found and exotic is self.exotic:
+            return self
+        return Coder(self.kinds.with_types(found), exotic, strict=self.strict)
 
     def encode(self, value: Any, at: Path = (), root: str = "state") -> Plain:
         """A plain copy of a value.
@@ -91,6 +111,9 @@ class Coder:
             return value
         if known is None:
             return self._encode_stranger(value, at, root)
+        return self._encode_known(known, value, at, root)
+
+    def _encode_known(self, known: Kind, value: Any, at: Path, root: str) -> Plain:
         fields = {
             name: item if type(item) in _AS_IS else self.encode(item, (*at, name), root)
             for name, item in known.fields(value).items()
@@ -110,6 +133,9 @@ class Coder:
         """
         for key in value:
             if type(key) is not str:
+                if isinstance(key, str):  # a name, be it that of an enum's member
+                    named = {plain_name(name): item for name, item in value.items()}
+                    return self.encode_items(named, at, root)
                 _check_zone(key, (*at, key), root)
         return {
             key: item if type(item) in _AS_IS else self.encode(item, (*at, key), root)
@@ -120,25 +146,32 @@ class Coder:
         usual = _TEXT.issuperset(map(type, value))
         if TAG not in value and (usual or all(type(key) in _KEYS and key == key for key in value)):
             return self.encode_items(value, at, root)
+        keys = {plain_key(key): item for key, item in value.items()} if not usual else value
+        if not usual and _TEXT.issuperset(map(type, keys)):
+            return self._encode_dict(keys, at, root)
         pairs = [
             [self.encode(key, (*at, key), root), self.encode(item, (*at, key), root)]
-            for key, item in value.items()
+            for key, item in keys.items()
         ]
         return {TAG: "dict", "items": pairs}
 
     def _encode_stranger(self, value: Any, at: Path, root: str) -> Plain:
         if isinstance(value, BaseException):
             return repr(value)  # as LangGraph stores the error of a task: as words
+        if type(value) is Data and hasattr(value, "tag"):
+            return {TAG: value.tag, **self.encode_items({**value, **value.beside}, at, root)}
+        plain = plain_of(value)
+        if plain is not NOT_PLAIN:
+            return self.encode(plain, at, root)
+        if is_array(value):
+            return self._encode_known(ARRAYS, value, at, root)
+        if not self.strict:
+            known = MET.kind_of(type(value))
+            if known is not None and known.tag not in self.kinds.by_tag:
+                return self._encode_known(known, value, at, root)
         if self.exotic is not None:
             return self._encode_exotic(value, at, root)
-        name = own_name(type(value))
-        raise Unstorable(
-            f"a {name} cannot be stored: its type is not registered",
-            target=format_path(at, root),
-            hint=f"PerdureSaver(…, types=[{type(value).__qualname__}]) registers a pydantic model, "
-            "dataclass, enum or named tuple; for other types give a serializer: "
-            "PerdureSaver(…, serde=JsonPlusSerializer())",
-        )
+        raise refused(value, format_path(at, root))
 
     def _encode_exotic(self, value: Any, at: Path, root: str) -> Plain:
         assert self.exotic is not None
@@ -149,15 +182,13 @@ class Coder:
             raise Unstorable(
                 f"a {own_name(type(value))} cannot be stored: {error}",
                 target=format_path(at, root),
-                hint="register its type, or allow it in the serializer: "
-                "JsonPlusSerializer(allowed_msgpack_modules=[…])",
+                hint=way_in(type(value)),
             ) from error
         if type(back) is not type(value):
             raise Unstorable(
                 f"a {own_name(type(value))} would come back as a {own_name(type(back))}",
-                target=format_path(at, root),
-                hint="allow it in the serializer: JsonPlusSerializer(allowed_msgpack_modules=[…])",
-            )
+                target=format_path(at, root), hint=way_in(type(value)),
+            )  # fmt: skip
         return {TAG: "serde", "of": own_name(type(value)), "type": kind, "data": bytes(data)}
 
     def decode(self, plain: Plain, root: str = "state", built: Built | None = None) -> Any:
@@ -263,11 +294,7 @@ class Coder:
         if known is None and tag == "serde":
             return self._decode_exotic(plain)
         if known is None:
-            raise _UnreadableError(
-                f"a {tag} cannot be read: its type is not registered",
-                f"PerdureSaver(…, types=[{tag.rpartition('.')[2]}]) registers it; where the class "
-                f"was renamed or moved: types={{{tag!r}: NewName}}",
-            )
+            return self._build_unnamed(tag, plain, built)
         fields = self._decode_items(plain, built)
         del fields[TAG]
         try:
@@ -277,6 +304,28 @@ class Coder:
                 f"a stored {tag} does not fit its class: {error}",
                 "give the field a default, or bring the class back under its old name",
             ) from error
+
+    def _build_unnamed(self, tag: str, plain: dict[str, Any], built: Built | None) -> Any:
+        """An object of a class that is not registered; its data, where it cannot be built."""
+        if tag == ARRAY:
+            return ARRAYS.build(plain)
+        if self.strict:
+            raise _UnreadableError(
+                f"a {tag} cannot be read: its type is not registered",
+                f"PerdureSaver(…, types=[{tag.rpartition('.')[2]}]) registers it; where the class "
+                f"was renamed or moved: types={{{tag!r}: NewName}}",
+            )
+        fields = self._decode_items(plain, built)
+        del fields[TAG]
+        known = MET.kind_named(tag)
+        if known is None:
+            say_absent(tag)
+            return data_of(tag, fields)
+        try:
+            return known.build(dict(fields))
+        except MisfitError as error:
+            say_misfit(tag, error)
+            return data_of(tag, fields)
 
     def _decode_exotic(self, plain: dict[Any, Any]) -> Any:
         if self.exotic is None:
@@ -294,6 +343,28 @@ class Coder:
                 f"LangGraph's serializer cannot read it: {error}",
                 "allow its type: JsonPlusSerializer(allowed_msgpack_modules=[…])",
             ) from error
+
+
+def refused(value: Any, target: str) -> Unstorable:
+    """For a value that cannot be stored."""
+    cls = type(value)
+    return Unstorable(
+        f"a {own_name(cls)} cannot be stored: "
+        + ("its type is not registered" if may_register(cls) else "it is no data"),
+        target=target, hint=way_in(cls),
+    )  # fmt: skip
+
+
+def way_in(cls: type) -> str:
+    """How values of a class can be stored."""
+    if may_register(cls):
+        return f"PerdureSaver(…, types=[{cls.__qualname__}]) registers it"
+    if hasattr(cls, "get_secret_value"):
+        return "as plain text everybody could read it: keep it outside of the graph's state"
+    return (
+        "keep it outside of the graph's state, or store what it is made of: a dict, a dataclass, a "
+        "pydantic model"
+    )
 
 
 def _check_zone(value: Any, at: Path, root: str) -> None:
@@ -344,6 +415,14 @@ class _UnreadableError(Exception):
         self.path: list[Any] = []
 
 
+def _hides(serde: SerializerProtocol) -> bool:
+    """Whether it writes a text so that it cannot be read in the bytes."""
+    try:
+        return PROBE.encode() not in bytes(serde.dumps_typed(PROBE)[1])
+    except Exception:
+        return False
+
+
 def _loads(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
     """As `loads_typed`, but what it would quietly give as raw data is an error."""
     blocked: list[str] = []
@@ -363,12 +442,19 @@ def _loads(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
     return value
 
 
-def strict(serde: SerializerProtocol | None) -> SerializerProtocol | None:
+def usable(serde: SerializerProtocol | None) -> SerializerProtocol | None:
     """A serializer that may be used for exotic values.
 
     Raises:
-        ValueError: it would unpickle what it reads.
+        ValueError: it would unpickle what it reads; or it hides what it writes.
     """
+    if serde is not None and (isinstance(serde, EncryptedSerializer) or _hides(serde)):
+        raise ValueError(
+            "a serializer that encrypts would leave the store in plain text: PerdureSaver keeps "
+            "values by their fields, and hands only a few of them to `serde`. Perdure cannot seal "
+            "a store yet: put it on an encrypted disk or database, encrypt the secret fields "
+            "before they come into the state, or stay with LangGraph's own saver"
+        )
     if getattr(serde, "pickle_fallback", False):
         raise ValueError(
             "a serializer with pickle_fallback=True runs code that it reads from the database; "

@@ -1,0 +1,84 @@
+"""How a saver gets its store, and leaves it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Self
+
+import perdure
+from perdure.model import Durability
+from perdure.store import Store
+
+
+class Ready:
+    """What `setup` returns: done, also for those who await it."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+class Lifetime:
+    """Opening and closing."""
+
+    store: Store
+    _owns: bool
+
+    @classmethod
+    def from_url(
+        cls, url: str | os.PathLike[str], *, durability: Durability = "sync", **more: Any
+    ) -> Self:
+        """A saver with a store of its own, made if it is not there; close it, or use it in a
+        ``with`` or ``async with``.
+
+        Args:
+            url, durability: as for `perdure.open`.
+            more: as for `PerdureSaver`.
+
+        Raises:
+            As `perdure.open` and `PerdureSaver`.
+        """
+        store = perdure.open(url, durability=durability)
+        try:
+            saver = cls(store, **more)  # type: ignore[call-arg]
+        except BaseException:
+            store.close()
+            raise
+        saver._owns = True
+        return saver
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        await self.aclose()
+
+    def close(self) -> None:
+        """Close the store, if `from_url` opened it. Idempotent."""
+        if self._owns:
+            self.store.close()
+
+    async def aclose(self) -> None:
+        """As `close`; what is under way ends first."""
+        if self._owns:
+            await asyncio.to_thread(self.store.close)
+
+    def setup(self) -> Ready:
+        """Does nothing: a Perdure store is set up when it is opened. LangGraph's own savers have
+        it, and their users call it: ``saver.setup()``, ``await saver.setup()``."""
+        return Ready()
