@@ -14,6 +14,7 @@ import perdure
 from perdure.cli.app import COMMANDS, app
 from perdure.state.heading import commit_move
 from tests.cli.operator import Operator, failing
+from tests.damaging import Vandal
 
 
 def test_ls_says_which_agent_stands_still(operator: Operator) -> None:
@@ -326,15 +327,10 @@ def test_verify_does_not_say_to_run_verify(operator: Operator) -> None:
 
 @pytest.fixture
 def one_damaged(operator: Operator) -> Operator:
-    """With an agent, between two others, whose header no reader understands: an older program
-    wrote a version of one number."""
-    odd = perdure.Schema(dict, id="dict")
-    odd.version = (1,)  # type: ignore[assignment]
+    """With an agent, between two others, whose last header no reader understands."""
     with perdure.open(operator.path) as store:
-        agent = store.agent("ticket-42b", odd)
-        with pytest.raises(perdure.Corrupt):
-            agent.update(lambda draft: draft.update(n=1))
-            agent.commit(1)
+        store.agent("ticket-42b").save({"n": 1})
+        Vandal(store, "ticket-42b").damage("an epoch below 0")
     return operator
 
 

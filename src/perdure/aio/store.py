@@ -149,9 +149,9 @@ class AsyncStore:
         await made.look()
         return made
 
-    def export_log(self, info: AgentInfo) -> AsyncIterator[LogEntry]:
+    def export_log(self, info: AgentInfo, *, until: int | None = None) -> AsyncIterator[LogEntry]:
         """As `Store.export_log`, read in pages."""
-        return self._home.pages(lambda: self._store.export_log(info))
+        return self._home.pages(lambda: self._store.export_log(info, until=until))
 
     async def import_log(
         self, entries: Iterable[LogEntry], *, root: str | None = None,

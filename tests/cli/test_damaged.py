@@ -1,0 +1,80 @@
+"""An agent with a commit that cannot be read, from the shell: the way out can be pasted."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from tests.cli.operator import Operator
+from tests.damaging import KINDS, Vandal
+from tests.engine.waits import go
+
+NAME = "an agent's"
+
+
+@perdure.agent(dict)
+def waiting(run: perdure.Run[dict[str, Any]]) -> Any:
+    return run.wait_for("go")
+
+
+def fill(path: Path, kind: str) -> tuple[str, int]:
+    """An agent whose run waits, and behind that the damage; its run, and the last good commit."""
+    with perdure.open(path, durability="os") as store:
+        store.agent(NAME, initial={"n": 0}).save({"n": 1})
+        assert go(store, waiting, NAME) is None
+        (run,) = store.runs(NAME)
+        assert run.status == "waiting"
+        last = store.agent(NAME).seq
+        Vandal(store, NAME).damage(kind)
+    return run.id, last
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_command_that_leads_out_works(tmp_path: Path, kind: str) -> None:
+    """Story: state, rollback, fork, export, verify and cancel alike said Corrupt, for good, and the
+    run on that branch could neither go on nor be ended."""
+    operator = Operator(tmp_path / "agents.db")
+    run, last = fill(operator.path, kind)
+    for words in (["show", NAME], ["runs"], ["branches", NAME], ["why", run], ["run", "show", run]):
+        assert operator.see(*words)
+    assert operator.type("log", NAME).exit_code in (0, 5)
+    assert operator.json("state", NAME, "--at", str(last))["state"] == {"n": 1}
+    found = operator.type("verify", NAME, "--json")
+    assert found.exit_code == 5 and f'"commit": {last + 1}' in found.stdout
+    file = str(tmp_path / "until")
+    assert operator.json("export", NAME, "--until", str(last), "-o", file)["commits"] == last
+    other = Operator(tmp_path / "other.db")
+    assert other.json("import", "--create", file)["commits"] == last
+    assert operator.see("fork", NAME, "way-out", "--at", str(last))
+    assert operator.json("cancel", run)["status"] == "cancelled"
+    assert operator.see("rollback", NAME, str(last))
+    assert operator.json("state", NAME)["state"] == {"n": 1}
+
+
+def test_the_commands_that_an_error_names_can_be_pasted(tmp_path: Path) -> None:
+    """Each of them, by a real shell, from one error; of an agent whose name wants quoting."""
+    operator = Operator(tmp_path / "agents.db")
+    run, last = fill(operator.path, "a byte of the payload")
+    operator.see("cancel", run)
+    code, said = operator.refused("state", NAME)
+    assert code == 5
+    commands = re.findall(r"`(perdure [^`]+)`", said)
+    assert [command.split()[3] for command in commands] == [
+        "rollback", "fork", "state", "export", "verify"
+    ]  # fmt: skip
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for command in reversed(commands):
+        done = subprocess.run(
+            command, shell=True, executable="/bin/bash", capture_output=True, text=True,
+            env={**os.environ, "PATH": path},
+        )  # fmt: skip
+        assert done.returncode == (5 if " verify " in command else 0), done.stderr
+    assert operator.json("state", NAME)["state"] == {"n": 1}
+    assert operator.json("state", NAME, "--branch", f"before-{last + 1}")["state"] == {"n": 1}
