@@ -3,6 +3,7 @@ whatever came in whatever order, it becomes the same store, and works once it is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -89,7 +90,7 @@ def move(open_: Open, source_url: str, target_url: str, seed: int) -> list[str]:
 def _look(source: Store, target: Store, random: Random, house: House) -> None:
     """A follower's time, from its begin to its end, or its being killed."""
     mortal: Any = Mortal(backend_of(target), random)
-    follower = Follower(_Busy(backend_of(source), house, random), mortal)  # type: ignore[arg-type]
+    follower = Follower(_Busy(backend_of(source), house, random), mortal)
     try:
         follower.begin()
         for _ in range(random.randint(1, 4)):
@@ -137,9 +138,12 @@ def compare(source: Store, target: Store, *, arrived: bool = False) -> None:
     for name in here.keys() | there.keys():
         assert same(here.get(name), there.get(name)), name
     if arrived:
-        ours, theirs = [sorted(map(_what, mail)) for mail in (ours, theirs)]
+        ours, theirs = ([message_as_sent(one) for one in mail] for mail in (ours, theirs))
+        ours, theirs = sorted(ours), sorted(theirs)
     assert ours == theirs
-    assert _known(source) == _known(target)
+    ours, theirs = _known(source), _known(target)
+    different = Counter(ours) - Counter(theirs), Counter(theirs) - Counter(ours)
+    assert ours == theirs, f"only one of them knows: {different}"
     for info in logs(backend_of(target)):
         verify_log(backend_of(target), LogReader(backend_of(target), info))
 
@@ -153,7 +157,7 @@ def same(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
-def _what(message: Any) -> tuple[Any, ...]:
+def message_as_sent(message: Any) -> tuple[Any, ...]:
     return message.run, message.kind, message.name, message.key, repr(message.value)
 
 
@@ -161,7 +165,7 @@ def _known(store: Store) -> list[tuple[Any, ...]]:
     """All messages that are there or were taken out: none of them is put in a second time."""
     found, cursor = [], ""
     while (part := backend_of(store).mail(cursor)).messages:
-        found += [_what(message) for message in part.messages]
+        found += [message_as_sent(message) for message in part.messages]
         cursor = part.cursor
     return sorted(found)
 
@@ -170,6 +174,7 @@ def works(store: Store, house: House) -> None:
     """What was at the source goes on here, to its end."""
     house.store = store
     house.go_on(30)
+    left = []
     for _ in range(300):
         house.serve("")
         left = store.runs(unfinished=True)

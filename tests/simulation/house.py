@@ -24,6 +24,8 @@ REFUSED = (perdure.Conflict, perdure.NotFound, perdure.NeedsAttention, perdure.R
 """What a deed that cannot be done now is refused with; it leaves no trace then."""
 
 LOOKS_MAX = 50
+PLACES = ("look", "look", "wait_for:word#1", "wait_for:word#1", "wait_for:word#2", "ask#1", "act")
+"""Where runs are set back to."""
 
 
 @perdure.step
@@ -248,7 +250,7 @@ class House:
         """Set a run back, and sometimes let it have a signal at once."""
         for run in self._runs(name, lambda run: run.status in (*FINISHED, "needs_attention"))[:1]:
             handle = self.store.handle(run.id)
-            handle.retry(self.random.choice(["look", "word", "ask", "again", "act"]), effects="live")
+            handle.retry(self.random.choice(PLACES), effects="live")
             if self.random.random() < 0.7:
                 handle.signal("word", f"word {self.count}", key=f"r{self.count}")
             if self.random.random() < 0.7:

@@ -1,4 +1,4 @@
-"""Messages on their way into a follower: which it has afterwards, in whatever order things happened.
+"""Messages on their way into a follower: which it has then, in whatever order things happened.
 
 A message is in no log until a commit takes it out, so it has no place among the commits. What holds
 in any order: one that the source still has, read after these commits were there, is had; one that a

@@ -42,9 +42,7 @@ class IncompleteError(Conflict):
 
     retry = False
 
-    def __init__(
-        self, problem: str, *, target: str, hint: str, found: tuple[Aside, ...]
-    ) -> None:
+    def __init__(self, problem: str, *, target: str, hint: str, found: tuple[Aside, ...]) -> None:
         super().__init__(problem, target=target, hint=hint)
         self.found = found
 
@@ -214,7 +212,8 @@ class Follower:
                 self._read_again()
 
     def _step(self, limit: int) -> Step:
-        retried, before = self._retry(), self.aside
+        before = self.aside
+        retried = self._retry()
         shipped, entries, cursor = 0, [], self.why.feed
         try:
             feed = self.source.feed(cursor, limit=limit)
@@ -371,9 +370,7 @@ class Promoted(Struct, frozen=True):
     incomplete: tuple[Aside, ...] = ()
 
 
-def promote(
-    target: Backend, source: Backend | None, *, take_incomplete: bool = False
-) -> Promoted:
+def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = False) -> Promoted:
     """Make a follower a store of its own, whose fencing tokens are above all that the source gave.
 
     Args:

@@ -17,7 +17,7 @@ from perdure.core.bounds import index_key
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, AgentInfo, Commit, Message, RunInfo
 from perdure.state.arriving import Arriving, all_mail
-from perdure.state.divergence import Divergence, DivergedError, diverged, first_difference
+from perdure.state.divergence import DivergedError, Divergence, diverged, first_difference
 from perdure.state.line import Line
 from perdure.state.purging import sweep
 from perdure.state.trimming import carry_out
@@ -80,7 +80,7 @@ class Shipper:
     """See the module. Not safe between threads.
 
     An agent whose commits cannot be taken, for whatever reason that is its own, is set aside: what
-    others have goes on coming. It is tried again by `retry`, from where the target's log of it ends.
+    others have goes on coming. It is tried again by `retry`, from where its log ends here.
 
     Args:
         until: commits and messages later than this, in microseconds since 1970, are left out;
@@ -137,7 +137,8 @@ class Shipper:
                 except (StoreUnavailable, DivergedError):
                     raise
                 except Exception as error:
-                    self._set_aside(fed.agent, error)
+                    loaded = [one.seq for one in load.appends if one.agent == fed.agent]
+                    self._set_aside(fed.agent, error, have=max(loaded, default=0))
                 if load.size >= SHIPMENT_BYTES:
                     shipped += self._send(load, messages)
                     load, messages = Load(), ()
@@ -160,16 +161,19 @@ class Shipper:
 
     # -- who is set aside ------------------------------------------------------------------------
 
-    def _set_aside(self, agent: str, error: Exception, *, mail: bool = False) -> None:
+    def _set_aside(
+        self, agent: str, error: Exception, *, mail: bool = False, have: int = 0
+    ) -> None:
+        """`have`: what is about to be there; 0: nothing more than is."""
         for key in [key for key in self._lines if key[0] == agent]:
             del self._lines[key]
         before = self.aside.get(agent)
         there = self.target.agent(agent) if agent else None
-        incarnation, seq = (there.incarnation, there.seq + 1) if there is not None else (1, 1)
+        incarnation, seq = (there.incarnation, there.seq) if there is not None else (1, 0)
         problem = f"{type(error).__name__}: {error}".splitlines()[0][:PROBLEM_MAX]
         since = before.since if before is not None else self.source.now()
         mail = mail or (before is not None and before.mail)
-        self.aside[agent] = Aside(agent, incarnation, seq, problem, since, mail)
+        self.aside[agent] = Aside(agent, incarnation, (have or seq) + 1, problem, since, mail)
         _log.warning("agent %r is set aside in %s: %s", agent, self.target.url, problem)
 
     def set_feed_aside(self, error: Exception) -> None:
