@@ -57,9 +57,11 @@ def isolate(value: Plain) -> Plain:
     """A deep copy that shares no mutable container, not even one inside a tuple."""
     kind = type(value)
     if kind is dict:
-        return {key: isolate(item) for key, item in value.items()}
+        return {
+            key: item if type(item) is str else isolate(item) for key, item in value.items()
+        }  # fmt: skip
     if kind is list:
-        return [isolate(item) for item in value]
+        return [item if type(item) is str else isolate(item) for item in value]
     if kind is set:
         return set(value)
     if kind is tuple:
@@ -171,8 +173,6 @@ class LeafNode(Node):
         self.literals: list[Any] | None = None
         self.as_is = kinds is not None
         self.exact = _exact_kinds(annotation, config)
-        declared = unwrap(annotation).type
-        self.enum = declared if isinstance(declared, type) and issubclass(declared, Enum) else None
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         kind = type(value)
@@ -181,13 +181,8 @@ class LeafNode(Node):
                 value = _fixed_zone(value)
                 check_zone(value, at, walker.root)
             return value
-        if kind is self.enum:
-            return walker.take(value.value, at)
         if isinstance(value, Enum) and not hasattr(kind, "__perdure_place__"):
-            if value == value.value:
-                return walker.take(value.value, at)
-            if self.as_is:  # its value alone would come back, which is not equal to it
-                raise walker.lost(f"a {kind.__qualname__} would not come back", at, _LEAF_HINT)
+            return walker.take(value.value, at)
         if self.as_is or hasattr(kind, "__perdure_place__"):
             return walker.take(value, at)
         return self._dump(value, at, walker)

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from agents import TResponseInputItem
 
-from perdure.core.values import take
+from perdure.core.types import isolate
+from perdure.core.values import Plain, take
 from perdure.errors import Unstorable
 
 NAMED_MAX = 3
@@ -68,9 +69,24 @@ def plain_items(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
 
 def newest(draft: Conversation, limit: int | None) -> list[TResponseInputItem]:
     """Copies of the last `limit` items, or of all, oldest first."""
-    start = 0 if limit is None else max(0, len(draft.items) - limit)
-    found = draft.items if start == 0 else draft.items[start:]
+    found = last(draft.items, limit)
     return cast("list[TResponseInputItem]", deepcopy(found))
+
+
+def newest_plain(state: Plain, limit: int | None) -> list[TResponseInputItem]:
+    """As `newest`, of a conversation's plain state: items are plain data, so that copying them is
+    all there is to do. To build thousands as typed values took longer than to read them."""
+    found: Any = isolate(last(state.get("items", []), limit))
+    return cast("list[TResponseInputItem]", found)
+
+
+def last(items: Sequence[Any], limit: int | None) -> Sequence[Any]:
+    start = 0 if limit is None else max(0, len(items) - limit)
+    return items if start == 0 else items[start:]
+
+
+def _copy(item: dict[str, Any]) -> TResponseInputItem:
+    return cast(TResponseInputItem, deepcopy(item))
 
 
 def pop(draft: Conversation) -> TResponseInputItem | None:
@@ -84,16 +100,25 @@ def replace_all(items: list[dict[str, Any]]) -> Callable[[Conversation], None]:
     return replace
 
 
+Judge = Callable[[TResponseInputItem], bool]
+
+
 def replace_tail(
-    expected: list[TResponseInputItem], items: list[dict[str, Any]]
+    expected: list[TResponseInputItem], items: list[dict[str, Any]], expired: Judge | None = None
 ) -> Callable[[Conversation], bool]:
-    """What puts `items` in the place of the last ones, if these still are the `expected` ones."""
+    """What puts `items` in the place of the last ones, if these still are the `expected` ones; and
+    removes from the oldest on, before those, as many as are `expired`."""
 
     def replace(draft: Conversation) -> bool:
         start = len(draft.items) - len(expected)
         if start < 0 or newest(draft, len(expected)) != expected:
             return False
+        gone = 0
+        while expired is not None and gone < start and expired(_copy(draft.items[gone])):
+            gone += 1
         draft.items[start:] = items
+        if gone:
+            del draft.items[:gone]
         return True
 
     return replace

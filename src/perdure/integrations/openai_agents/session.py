@@ -16,7 +16,7 @@ from perdure.agents import Where
 from perdure.aio import AsyncAgent
 from perdure.core.names import check_name
 from perdure.integrations.openai_agents import conversation
-from perdure.integrations.openai_agents.conversation import Conversation, plain_items
+from perdure.integrations.openai_agents.conversation import Conversation, Judge, plain_items
 from perdure.integrations.openai_agents.stores import AnyStore, Source
 from perdure.model import MAIN, Branch
 
@@ -70,8 +70,8 @@ class Items(ABC):
         """Whether there is a conversation yet: looking at one does not make it."""
 
     @abstractmethod
-    async def _read(self, fn: Callable[[Conversation], R]) -> R:
-        """What `fn` finds in the conversation as it is now."""
+    async def _newest(self, limit: int | None) -> list[TResponseInputItem]:
+        """Copies of the last items of the conversation as it is now; none where there is none."""
 
     @abstractmethod
     async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
@@ -90,9 +90,7 @@ class Items(ABC):
             limit = self.session_settings.limit
         if limit is not None and limit < 0:
             raise ValueError(f"limit={limit}: None stands for all items, 0 for none")
-        if not await self._is_there():
-            return []
-        return await self._read(lambda draft: conversation.newest(draft, limit))
+        return await self._newest(limit)
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Append items, all at once and in their order; durable on return.
@@ -136,8 +134,15 @@ class Items(ABC):
         await self._change(conversation.replace_all(taken), what)
         return True
 
-    async def _get_compaction_snapshot(self, limit: int, **_: Any) -> Tail | None:
-        """The newest items, and a way to replace them only if nobody added or took any."""
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Judge | None = None, **_: Any
+    ) -> Tail | None:
+        """The newest items, and a way to replace them only if nobody added or took any.
+
+        Args:
+            prune_prefix: says which items have expired; of the oldest ones, these are removed in
+                the same commit.
+        """
         if self._transforms():
             return None
         found = await self.get_items(limit + 1)
@@ -148,7 +153,9 @@ class Items(ABC):
             if not expected:
                 return False
             what = f"compact {len(expected)} items to {conversation.described(taken) or 'nothing'}"
-            return await self._change(conversation.replace_tail(expected, taken), what)
+            return await self._change(
+                conversation.replace_tail(expected, taken, prune_prefix), what
+            )
 
         return Tail(items, complete=len(found) <= limit, replace_suffix=replace_suffix)
 
@@ -232,7 +239,9 @@ class PerdureSession(Items):
             StoreUnavailable: the session is closed, or its store cannot be opened.
         """
         async with (place := self._place()).turn:
-            return await self._agent(place)
+            agent = await self._agent(place)
+            await agent.look()
+            return agent
 
     def _place(self) -> Place:
         self._source.check_open()
@@ -247,7 +256,7 @@ class PerdureSession(Items):
     async def _agent(self, place: Place) -> AsyncAgent[Conversation]:
         if place.agent is None:
             store = await self._source.store()
-            place.agent = await store.agent(self.session_id, Conversation, branch=self.branch)
+            place.agent = await store.unread(self.session_id, Conversation, branch=self.branch)
         return place.agent
 
     async def fork(self, name: str, *, at: Where | None = None) -> PerdureSession:
@@ -278,14 +287,10 @@ class PerdureSession(Items):
                 await agent.refresh()
             return agent.exists
 
-    async def _read(self, fn: Callable[[Conversation], R]) -> R:
-        # A block that changes nothing commits nothing: it is a look at the head that costs what
-        # was added since the last one, where `refresh` checks the whole state.
-        async with (
-            (place := self._place()).turn,
-            (await self._agent(place)).edit() as draft,
-        ):
-            return fn(draft)
+    async def _newest(self, limit: int | None) -> list[TResponseInputItem]:
+        async with (place := self._place()).turn:
+            agent = await self._agent(place)
+            return await agent.peek(lambda state: conversation.newest_plain(state, limit))
 
     async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
         results: list[R] = []
@@ -324,8 +329,8 @@ class RunSession(Items):
     async def _is_there(self) -> bool:
         return True
 
-    async def _read(self, fn: Callable[[Conversation], R]) -> R:
-        return fn(self._run.state)
+    async def _newest(self, limit: int | None) -> list[TResponseInputItem]:
+        return conversation.newest(self._run.state, limit)
 
     async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
         async with self._run.edit(what) as draft:

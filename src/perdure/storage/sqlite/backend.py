@@ -77,7 +77,7 @@ class SqliteBackend:
         self._writer = Writer(
             self.path, durability, vfs, create=create, checked=checked, clock=clock
         )
-        self._readers = Readers(self._writer.connect)
+        self._readers = Readers(self._writer.connect, self._writer.lend())
         self._feeder = Feeder(self.url)
         _quiet_at_forks(self)
 
@@ -341,6 +341,7 @@ class SqliteBackend:
         """Write every page anew, with its checksum; for `perdure.repair`."""
         with self._writer.lock:
             self._readers.close()
+            self._readers.close()
             self._writer.rewrite()
 
     def _check_pages(self) -> None:
@@ -368,8 +369,9 @@ class SqliteBackend:
     def close(self) -> None:
         self._sockets.close()
         self._locks.close()
+        spare = self._readers.spare()
         self._readers.close()
-        self._writer.close()
+        self._writer.close(spare)
 
     # SQLite's locks do not cross a fork, and what it knows of them in memory does: connections of a
     # child, even new ones, would take for their own what only the parent holds.

@@ -32,6 +32,7 @@ VERSION_MIN = (3, 51, 3)
 BUSY_MS = 10_000
 MADE_MEANWHILE_S = 0.005
 CHECKSUM_SIZE = 8
+LOCAL_MAX = 1000
 _log = logging.getLogger("perdure.sqlite")
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
@@ -273,23 +274,44 @@ def refuse_network_file_system(path: str) -> None:
     if sys.platform != "linux":
         return
     folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
-    kind, best = "", ""
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return
-    for line in mounts:
-        before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")
-        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            kind, best = after.split()[0], point
+    kind = _file_system(folder)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreUnavailable(
             f"is on a network file system ({kind}), where SQLite's locks are not safe",
             target=f"store {path}",
             hint="put the store on a local disk",
         )
+
+
+_local: dict[str, int] = {}
+"""Folders that were found on a local disk, and their devices: each connection asks, and to read all
+mounts takes as long as half of the rest."""
+
+
+def _file_system(folder: str) -> str:
+    """What is mounted there; "" where it was local when we last looked, or nobody says."""
+    kind, best = "", ""
+    try:
+        device = os.stat(folder).st_dev
+    except OSError:
+        device = -1
+    if device >= 0 and _local.get(folder) == device:
+        return ""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in mounts:
+        before, _, after = line.partition(" - ")
+        point = before.split()[4].encode().decode("unicode_escape")
+        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            kind, best = after.split()[0], point
+    if kind not in NETWORK_FILE_SYSTEMS and device >= 0:
+        if len(_local) >= LOCAL_MAX:
+            _local.clear()
+        _local[folder] = device
+    return kind
 
 
 UNSYNCED = "unsynced"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import apsw
 
@@ -15,9 +15,11 @@ connection a hundred times as long."""
 class Readers:
     """A pool that can be stopped: no connection may be open when the process forks."""
 
-    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+    def __init__(
+        self, connect: Callable[[], apsw.Connection], idle: Sequence[apsw.Connection] = ()
+    ) -> None:
         self._connect = connect
-        self._idle: list[apsw.Connection] = []
+        self._idle = list(idle)
         self.renew()
 
     def renew(self) -> None:
@@ -67,6 +69,11 @@ class Readers:
         with self._turn:
             self._stopped = False
             self._turn.notify_all()
+
+    def spare(self) -> apsw.Connection | None:
+        """One that nobody uses, which is the caller's from now on."""
+        with self._turn:
+            return self._idle.pop() if self._idle else None
 
     def close(self) -> None:
         """Close those that nobody uses."""

@@ -75,6 +75,7 @@ class Writer:
             self._connection.close()
             raise translate(error, path) from error
         self._adopt(self._connection)
+        self._lent = False
 
     def connect(self, *, create: bool = False) -> apsw.Connection:
         """Another connection to the same file."""
@@ -86,6 +87,14 @@ class Writer:
             vfs=self._vfs,
             checked=self._checked,
         )
+
+    def lend(self) -> list[apsw.Connection]:
+        """The connection of the opening, to read with: who writes opens one. Most of what opens a
+        store and reads a little does not write, and a second one takes as long as all of that."""
+        connection, self._connection, self._lent = self._connection, None, True
+        assert connection is not None
+        connection.set_wal_hook(None)
+        return [connection]
 
     def _connect_to_checkpoint(self) -> apsw.Connection:
         self._files.check()
@@ -117,7 +126,10 @@ class Writer:
         if self._suspect:
             self._reopen_durably()
         if self._connection is None:
-            self._adopt(self.connect())
+            if self._lent:  # I1: the files that were checked at the opening, or no others
+                self._files.check()
+            connection = self.connect()
+            self._adopt(connection)
         assert self._connection is not None
         return self._connection
 
@@ -403,8 +415,12 @@ class Writer:
         self.lock = threading.RLock()
         self._housekeeper.renew()
 
-    def close(self) -> None:
-        """Close; as the last one it tidies the WAL away, if that is still ours."""
+    def close(self, spare: apsw.Connection | None = None) -> None:
+        """Close; as the last one it tidies the WAL away, if that is still ours.
+
+        Args:
+            spare: the last connection that read, for who never wrote.
+        """
         self._housekeeper.close()  # it may be waiting for the lock
         with self.lock:
             if self._suspect and self._final is None:
@@ -413,9 +429,11 @@ class Writer:
             self._final = self._final or StoreUnavailable(
                 "the store is closed", target=f"store {self._path}", hint="open it again"
             )
-            if self._connection is not None:
-                self._let_go(self._connection)
-            self._connection = None
+            connection, self._connection = self._connection or spare, None
+            if spare is not None and spare is not connection:
+                spare.close(True)  # only the last connection to a file tidies the WAL away
+            if connection is not None:
+                self._let_go(connection)
 
     def _let_go(self, connection: apsw.Connection) -> None:
         with suppress(ReplacedError, OSError):
