@@ -29,6 +29,7 @@ from perdure.state.divergence import Divergence as Divergence
 from perdure.state.migration import Migration as Migration
 from perdure.state.migration import Moved as Moved
 from perdure.state.replication import Follower as Follower
+from perdure.state.replication import IncompleteError as IncompleteError
 from perdure.state.replication import Lag as Lag
 from perdure.state.replication import Promoted as Promoted
 from perdure.state.replication import Step as Step
@@ -36,6 +37,7 @@ from perdure.state.replication import promote as _promote
 from perdure.state.restoring import restore as _restore
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
+from perdure.storage.standing import Aside as Aside
 from perdure.storage.standing import ClosedError as ClosedError
 from perdure.storage.standing import read_why
 
@@ -100,13 +102,14 @@ def follow(
     this goes on trying.
 
     Args:
-        on_step: called after each look at the source that brought something.
+        on_step: called after each look at the source that brought something, or after which other
+            agents are set aside.
         on_trouble: called with what is the matter, and in how many seconds it is tried again.
 
     Raises:
         DivergedError, Corrupt, Conflict: as `Follower.step`.
     """
-    back_s = 0.0
+    back_s, aside = 0.0, follower.aside
     while not stop.is_set():
         began = time.monotonic()
         try:
@@ -120,13 +123,17 @@ def follow(
             stop.wait(back_s)
             continue
         back_s = 0.0
-        if step.commits or step.messages:
+        if step.commits or step.messages or step.aside != aside:
+            aside = step.aside
             on_step(step)
         if not step.more:
             stop.wait(max(POLL_S, (time.monotonic() - began) / BUSY_MAX))
 
 
-def promote(target: Url, source: Url | None = None, *, source_is_lost: bool = False) -> Promoted:
+def promote(
+    target: Url, source: Url | None = None, *, source_is_lost: bool = False,
+    take_incomplete: bool = False,
+) -> Promoted:  # fmt: skip
     """Make a follower a store of its own.
 
     The source, where it can be reached, is closed first, so that its writers are told where it
@@ -137,8 +144,11 @@ def promote(target: Url, source: Url | None = None, *, source_is_lost: bool = Fa
         source_is_lost: do without it. What it acknowledged and the follower does not have yet is
             lost; should it come back, nobody keeps its old writers from it, and it is found to
             have diverged when it is replicated.
+        take_incomplete: go on although some agents are set aside (`Follower.aside`): each goes on
+            from the last commit of it that is here.
 
     Raises:
+        IncompleteError: agents are set aside: it names them, and why.
         StoreUnavailable: the source cannot be reached, and nobody said that it is lost; or it
             failed on the way: make the call again.
         Conflict: the target follows nobody, or another source.
@@ -147,13 +157,13 @@ def promote(target: Url, source: Url | None = None, *, source_is_lost: bool = Fa
     other = locate(target, create=False)
     try:
         if source_is_lost:
-            return _promote(other, None)
+            return _promote(other, None, take_incomplete=take_incomplete)
         why = read_why(other.standing())
         if why is None or why.kind != "follows":
             return _promote(other, None)  # which says what it is instead
         one = _reach(source or why.url, why.at)
         try:
-            return _promote(other, one)
+            return _promote(other, one, take_incomplete=take_incomplete)
         finally:
             one.close()
     finally:
@@ -179,7 +189,7 @@ def _unreachable(url: Url, at: int, error: Exception) -> StoreUnavailable:
 
 def migrate(
     source: Url, target: Url, on_moved: Callable[[Moved], None] = lambda moved: None,
-    on_step: Callable[[int], None] = lambda commits: None,
+    on_step: Callable[[int], None] = lambda commits: None, *, take_incomplete: bool = False,
 ) -> list[Moved]:  # fmt: skip
     """Move all agents of a store to another one while they run.
 
@@ -190,18 +200,22 @@ def migrate(
         target: made if it is not there; it must have no agents.
         on_moved: called after each agent.
         on_step: called with each number of commits that was copied meanwhile.
+        take_incomplete: move also agents of which the target cannot take all, as far as it can.
 
     Returns:
         The agents that this call moved.
 
     Raises:
+        IncompleteError: it names the agents that could not be moved whole. The others have moved;
+            these go on at the source, which stays open. Call it again once they are mended.
         Conflict: the target has agents of its own; or the source is not where they are.
         StoreUnavailable: make the call again.
     """
     callable_(on_moved, "on_moved=")
     callable_(on_step, "on_step=")
     with _opened(source, target) as (one, other):
-        return Migration(one, other).run(on_moved, on_step)
+        migration = Migration(one, other, take_incomplete=take_incomplete)
+        return migration.run(on_moved, on_step)
 
 
 def restore(source: Url, target: Url, at: datetime) -> Restored:

@@ -13,7 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import perdure
+from perdure import Corrupt
 from perdure.cli.app import app
+from perdure.model import Commit
+from perdure.state.line import Line
 from tests.cli.operator import Operator
 
 
@@ -171,3 +174,32 @@ def test_it_follows_until_it_is_told_to_end(source: str, target: str) -> None:
             process.stdout.close()
     with perdure.open(target) as copy:
         assert copy.agent("ticket-43").state == {"value": 2}
+
+
+def test_an_agent_that_cannot_be_copied_is_named(
+    source: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are copied; the exit code tells, and promotion needs an explicit word."""
+    real = Line.append
+
+    def refuses(line: Line, commit: Commit, *rest: Any) -> Any:
+        if (commit.agent, commit.seq) == ("ticket-43", 2):
+            raise Corrupt("its bytes are damaged", target="agent 'ticket-43', commit 2", hint="")
+        return real(line, commit, *rest)
+
+    write(source, 1)
+    monkeypatch.setattr(Line, "append", refuses)
+    result = type_in("replicate", source, target)
+    assert result.exit_code == 5
+    assert "set aside ticket-43 from commit 2 on: Corrupt" in " ".join(result.stderr.split())
+    result = type_in("replicate", source, target, "--json")
+    (aside,) = json.loads(result.stdout)["set_aside"]
+    assert (aside["agent"], aside["from_seq"]) == ("ticket-43", 2)
+    code, said = refused("promote", target)
+    assert (code, said["target"]) == (4, "agent 'ticket-43'")
+    assert "--take-incomplete" in said["hint"]
+    code, said = refused("migrate", source, target + ".moved")
+    assert (code, said["target"]) == (4, "agent 'ticket-43'")
+    said = see_json("promote", target, "--take-incomplete", "--source-is-lost")
+    assert [one["agent"] for one in said["incomplete"]] == ["ticket-43"]
+    write(target, "on")

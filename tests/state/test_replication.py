@@ -16,11 +16,12 @@ import pytest
 from msgspec.structs import replace
 
 import perdure
-from perdure import Conflict, Corrupt, Store
+from perdure import Conflict, Corrupt, Store, StoreUnavailable
 from perdure.model import Lease
 from perdure.replication import (
     ClosedError,
     DivergedError,
+    IncompleteError,
     Migration,
     following,
     migrate,
@@ -28,8 +29,9 @@ from perdure.replication import (
     restore,
 )
 from perdure.state.replication import Follower
+from perdure.state.replication import promote as promote_backends
 from perdure.storage.locate import _named_memories
-from perdure.storage.port import Fed, Feed
+from perdure.storage.port import Feed, Shipment, StoredCommit
 from perdure.storage.standing import Why, read_why
 from tests.postgres.server import shared
 from tests.state.copies import (
@@ -240,7 +242,8 @@ def test_a_store_does_not_follow_itself(pair: Pair) -> None:
 
 
 def test_a_broken_chain_is_not_shipped(pair: Pair) -> None:
-    """I11: what does not verify does not get in, and is named."""
+    """I11: what does not verify does not get in, and is named. Others are shipped on, and it is
+    itself once it is mended."""
     source, target = pair.both()
     for n in range(3):
         put(source, "a", n=n)
@@ -253,25 +256,194 @@ def test_a_broken_chain_is_not_shipped(pair: Pair) -> None:
 
         def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
             part = real.feed(cursor, limit=limit)
-            return Feed([self.changed(fed) for fed in part.entries], part.cursor)
+            entries = [replace(fed, commit=self.changed(fed.commit)) for fed in part.entries]
+            return Feed(entries, part.cursor)
 
-        def changed(self, fed: Fed) -> Fed:
-            if fed.commit.seq != 3:
-                return fed
-            payload = fed.commit.payload[:-1] + bytes([fed.commit.payload[-1] ^ 1])
-            return replace(fed, commit=replace(fed.commit, payload=payload))
+        def read(self, *where: Any, **how: Any) -> list[StoredCommit]:
+            return [self.changed(row) for row in real.read(*where, **how)]
 
-    follower.source = follower.shipper.source = Liar()
-    with pytest.raises(Corrupt, match=r"'a', commit 3"):
-        follower.drain()
-    assert _info_or_none(target) is None
-    follower.source = follower.shipper.source = real
+        def changed(self, row: StoredCommit) -> StoredCommit:
+            if row.seq != 3:
+                return row
+            payload = row.payload[:-1] + bytes([row.payload[-1] ^ 1])
+            return replace(row, payload=payload)
+
+    liar: Any = Liar()
+    follower.source = follower.shipper.source = liar
+    put(source, "b", n=1)
     follower.drain()
+    (aside,) = follower.aside
+    assert (aside.agent, aside.seq) == ("a", 3)
+    assert "Corrupt" in aside.problem and "'a', commit 3" in aside.problem
+    assert target.agent("b").state == {"n": 1}
+    follower = follower_of(source, target)
+    assert follower.aside == (aside,)  # who goes on knows of it
+    follower.drain()
+    assert not follower.aside
     assert same(source, target)
 
 
-def _info_or_none(store: Store) -> perdure.AgentInfo | None:
-    return store.find("a")
+class Refusing:
+    """A store that does not take the commits of one agent from a seq on, say for a key that its
+    database cannot index."""
+
+    def __init__(self, backend: Any, agent: str, seq: int) -> None:
+        self._backend, self._agent, self._seq = backend, agent, seq
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def ship(self, shipment: Shipment) -> None:
+        for item in shipment.appends:
+            if item.agent == self._agent and item.seq >= self._seq:
+                raise StoreUnavailable("index row size 2720 exceeds maximum 2704")
+        self._backend.ship(shipment)
+
+
+def test_an_agent_that_the_target_refuses_is_set_aside(pair: Pair) -> None:
+    """One agent's commit that the target refused ended the copying of all agents, for good."""
+    source, target = pair.both()
+    for n in range(4):
+        put(source, "a", n=n)
+        put(source, "b", n=n)
+    real: Any = backend_of(target)
+    refusing: Any = Refusing(real, "a", 4)
+    follower = Follower(backend_of(source), refusing)
+    follower.begin()
+    follower.drain()
+    (aside,) = follower.aside
+    assert (aside.agent, aside.seq) == ("a", 4) and "index row size" in aside.problem
+    assert target.agent("a").seq == 3  # as far as it can be taken
+    assert target.agent("b").state == {"n": 3}
+    assert follower.lag().commits == 2
+    put(source, "b", n=9)
+    follower.drain()
+    assert target.agent("b").state == {"n": 9}
+    for lost in (None, backend_of(source)):
+        with pytest.raises(IncompleteError, match=r"'a': is incomplete, from commit 4 on") as told:
+            promote_backends(refusing, lost)
+        assert told.value.found == (aside,)
+        put(source, "b", n=10)  # the source is as open as it was
+    with pytest.raises(ClosedError):
+        put(target, "b", n=9)
+    follower_of(source, target).drain()  # mended
+    assert same(source, target)
+    assert not promote(pair.target, pair.source).incomplete
+
+
+def test_who_says_so_goes_on_without_what_is_missing(pair: Pair) -> None:
+    source, target = pair.both()
+    for n in range(4):
+        put(source, "a", n=n)
+        put(source, "b", n=n)
+    refusing: Any = Refusing(backend_of(target), "a", 4)
+    follower = Follower(backend_of(source), refusing)
+    follower.begin()
+    follower.drain()
+    done = promote_backends(refusing, backend_of(source), take_incomplete=True)
+    assert [one.agent for one in done.incomplete] == ["a"]
+    put(target, "a", on=True)
+    assert target.agent("a").state == {"n": 1, "on": True}
+    assert target.agent("b").state == {"n": 3}
+    verify_all(backend_of(target))
+
+
+def test_an_agent_that_cannot_be_moved_stays_where_it_is(pair: Pair) -> None:
+    source, target = pair.both()
+    for n in range(4):
+        put(source, "a", n=n)
+        put(source, "b", n=n)
+    refusing: Any = Refusing(backend_of(target), "a", 4)
+    with pytest.raises(IncompleteError, match="'a'"):
+        Migration(backend_of(source), refusing).run()
+    put(source, "a", n=5)
+    with pytest.raises(ClosedError):
+        put(source, "b", n=5)
+    put(target, "b", n=6)
+    with pytest.raises(ClosedError):
+        put(target, "a", n=6)
+    moved = migrate(pair.source, pair.target)
+    assert [one.agent for one in moved] == ["a"]
+    assert target.agent("a").state == {"n": 5}
+    put(target, "a", n=7)
+    verify_all(backend_of(target))
+
+
+def test_a_feed_that_cannot_be_read_holds_up_nobody(pair: Pair) -> None:
+    """A damaged page made the feed of all agents `Corrupt`. Each log is then read by itself."""
+    source, target = pair.both()
+    for name in ("a", "b"):
+        put(source, name, n=1)
+    real: Any = backend_of(source)
+
+    class Damaged:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+            raise Corrupt("a page is damaged", target="the file", hint="")
+
+        def read(self, no: int, *where: Any, **how: Any) -> Any:
+            if no == _info(source, "a").no:
+                raise Corrupt("a page is damaged", target="agent 'a'", hint="")
+            return real.read(no, *where, **how)
+
+    follower = follower_of(source, target)
+    damaged: Any = Damaged()
+    follower.source = follower.shipper.source = damaged
+    follower.step()
+    assert [one.agent for one in follower.aside] == ["", "a"]
+    assert target.agent("b").state == {"n": 1}
+    put(source, "b", n=2)
+    follower.step()
+    assert target.agent("b").state == {"n": 2}
+    follower = follower_of(source, target)
+    follower.drain()
+    assert not follower.aside and same(source, target)
+
+
+def test_a_signal_to_a_run_that_was_set_back_while_its_follower_was_away(pair: Pair) -> None:
+    """The follower had a signal in its inbox that came while a run was set back, and not yet the
+    commits around it. Then they came all at once: the run's end emptied its inbox, and the commit
+    that took the signal was refused, for it was gone. So `replicate`, `promote` and `migrate`
+    failed at that commit, for all agents, for good."""
+    source, target = pair.both()
+    follower = follower_of(source, target)
+    source.start(waits, "a", 1)
+    serve(source, waiting_for(source, "a/waits/main", "word"))
+    source.handle("a/waits/main").signal("word", "first", key="1")
+    serve(source, waiting_for(source, "a/waits/main", "Go on?"))
+    follower.drain()
+    real = follower.source
+
+    class Away:
+        """Between the look at the feed and the look at the mail, the run lives on."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def mail(self, cursor: str = "", *, limit: int = 1000) -> Any:
+            handle = source.handle("a/waits/main")
+            if handle.status == "waiting":
+                handle.cancel()
+                serve(source, lambda: handle.status == "cancelled")
+                handle.retry("wait_for:word#1", effects="live")
+                handle.signal("word", "second", key="2")
+            return real.mail(cursor, limit=limit)
+
+    away: Any = Away()
+    follower.source = away
+    follower.step()
+    follower.source = real
+    source.handle("a/waits/main").signal("other", "third", key="3")
+    serve(source, waiting_for(source, "a/waits/main", "Go on?"))
+    put(source, "b", n=1)
+    follower.drain()
+    assert not follower.aside and same(source, target)
+    promote(pair.target)
+    target.handle("a/waits/main").answer(True)
+    serve(target, all_done(target, "a", 1))
+    verify_all(backend_of(target))
 
 
 # -- promotion -----------------------------------------------------------------------------------

@@ -6,7 +6,13 @@ import typer
 
 from perdure.cli import plain
 from perdure.cli.progress import bar
-from perdure.cli.replicas import SourceArgument, TargetArgument, urls_understood, wants_json
+from perdure.cli.replicas import (
+    IncompleteOption,
+    SourceArgument,
+    TargetArgument,
+    urls_understood,
+    wants_json,
+)  # fmt: skip
 from perdure.cli.session import JsonOption
 from perdure.cli.words import clean, count, stdout_console, text
 from perdure.replication import Moved
@@ -17,6 +23,7 @@ def migrate(
     ctx: typer.Context,
     source: SourceArgument,
     target: TargetArgument,
+    take_incomplete: IncompleteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Move all agents of SRC to DST, with every commit id as it was, while they run.
@@ -27,7 +34,8 @@ def migrate(
     it is told where it went. Start workers on DST when you start this; end those on SRC when it
     is through. A tool call that was under way on SRC is in doubt on DST, as after a crash.
 
-    It may be killed at any moment: run it again, and it goes on where it was.
+    It may be killed at any moment: run it again, and it goes on where it was. An agent that DST
+    cannot take whole stays at SRC, and is named; --take-incomplete moves it as far as it goes.
     """
     copied = 0
     arrived: list[Moved] = []
@@ -43,7 +51,7 @@ def migrate(
             arrived.append(moved)
             progress.begin(f"moved {moved.agent}")
 
-        migrate_store(source, target, on_moved, on_step)
+        migrate_store(source, target, on_moved, on_step, take_incomplete=take_incomplete)
     longest_s = max((moved.pause_s for moved in arrived), default=0.0)
     if wants_json(ctx):
         plain.put({

@@ -6,20 +6,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from perdure import StoreUnavailable
 from perdure.cli import plain
-from perdure.cli.failures import UsageError
+from perdure.cli.failures import CORRUPT, UsageError
 from perdure.cli.progress import bar
 from perdure.cli.session import JsonOption, Settings
 from perdure.cli.words import clean, count, stderr_console, stdout_console, text
 from perdure.replication import (
+    Aside,
     Follower,
     Lag,
     Step,
@@ -37,6 +39,12 @@ SourceArgument = Annotated[
 TargetArgument = Annotated[
     str, typer.Argument(metavar="DST", help="Where to; it is made if it is not there.")
 ]
+
+IncompleteOption = Annotated[
+    bool,
+    typer.Option("--take-incomplete", help="Go on without what cannot be taken of some agents: "
+                 "each goes on from its last commit that came."),
+]  # fmt: skip
 
 
 @contextmanager
@@ -74,6 +82,9 @@ def replicate(
 
     With --follow it prints a line for what came, and how far DST is behind: in commits, and in
     seconds since the first commit that it lacks.
+
+    An agent whose commits are damaged at SRC, or that DST refuses, is set aside and named; the
+    others go on, and it is tried again. While one is set aside, the command ends with code 5.
     """
     json = wants_json(ctx)
     with urls_understood(), following(source, target, resync=resync) as follower:
@@ -81,6 +92,8 @@ def replicate(
         _say(follower, commits, messages, json=json, lines=keep_on)
         if keep_on:
             _keep_on(follower, json=json)
+        if follower.aside:
+            raise typer.Exit(CORRUPT)
 
 
 def _catch_up(follower: Follower, *, quiet: bool) -> tuple[int, int]:
@@ -124,7 +137,10 @@ def _keep_on(follower: Follower, *, json: bool) -> None:
 
 def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: bool) -> None:
     lag = follower.lag()
-    said = {"commits": commits, "messages": messages, "lag": _lag_json(lag)}
+    said = {
+        "commits": commits, "messages": messages, "lag": _lag_json(lag),
+        "set_aside": aside_json(follower.aside),
+    }  # fmt: skip
     if json and lines:
         _line("shipped", **said)
     elif json:
@@ -138,6 +154,25 @@ def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: 
         time_said = datetime.now().astimezone().strftime("%H:%M:%S ")
         stdout_console().print(text((time_said, "dim"), words))
         sys.stdout.flush()
+        for one in follower.aside:
+            stderr_console().print(_aside_words(one))
+
+
+def aside_json(found: Sequence[Aside]) -> list[dict[str, Any]]:
+    """The agents that a store lacks a part of."""
+    return [
+        {"agent": one.agent or None, "incarnation": one.incarnation, "from_seq": one.seq,
+         "problem": one.problem, "since": plain.time_json(moment(one.since))}
+        for one in found
+    ]  # fmt: skip
+
+
+def _aside_words(one: Aside) -> Text:
+    whose = clean(one.agent) if one.agent else "the feed of SRC"
+    return text(
+        ("set aside ", "bold red"), (whose, "bold"), f" from commit {one.seq} on: ",
+        clean(one.problem), " (it is tried again)",
+    )  # fmt: skip
 
 
 def _lag_json(lag: Lag) -> dict[str, Any]:
@@ -162,6 +197,7 @@ def promote(
         typer.Option("--source-is-lost", help="Do without the source: what did not come yet is "
                      "lost."),
     ] = False,
+    take_incomplete: IncompleteOption = False,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Make a follower a store of its own, with fencing tokens above those of its source.
@@ -169,16 +205,18 @@ def promote(
     If the source can be reached it is closed first, for its writers to be told where it went, and
     all of it is shipped: nothing acknowledged is lost. Else say --source-is-lost; should the old
     primary come back, end its processes before anything else: `perdure replicate` then shows which
-    of its agents went on by themselves.
+    of its agents went on by themselves. While agents are set aside it is refused, naming them,
+    unless --take-incomplete says to go on without what is missing.
     """
     with urls_understood():
-        done = promote_store(target, source, source_is_lost=lost)
+        done = promote_store(target, source, source_is_lost=lost, take_incomplete=take_incomplete)
     latest = moment(done.latest) if done.latest else None
     if wants_json(ctx):
         plain.put({
             "promoted": target, "source": done.source, "lossless": done.lossless,
             "commits": done.commits, "messages": done.messages,
             "latest": plain.time_json(latest) if latest else None,
+            "incomplete": aside_json(done.incomplete),
         })  # fmt: skip
         return
     console = stdout_console()
@@ -191,6 +229,8 @@ def promote(
         words = f"what {clean(done.source)} acknowledged after {when}, commits and messages, is "
         words += "not here, unless it came with them"
     console.print(text("  ", words))
+    for one in done.incomplete:
+        console.print(_aside_words(one))
 
 
 def restore(

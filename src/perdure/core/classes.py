@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.annotations import EphemeralMark, has_validators, of_key, substitute, unwrap
+from perdure.core.late import init_only
 from perdure.errors import SchemaError
 from perdure.model import MISSING
 
@@ -27,6 +28,8 @@ class Field(Struct):
         live: kept in memory only (Ephemeral, or excluded from serialization).
         default: makes the default; None where the field is required.
         default_is_fixed: whether it is the same each time, so that it can be compared with.
+        late: the constructor does not take it (`init=False`): it is set on the instance. Where
+            nothing is stored, it is what the class itself makes of it.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Field(Struct):
     default_is_fixed: bool = False
     required_key: bool = True
     validated: bool = False
+    late: bool = False
 
 
 def _constant(value: Any) -> Callable[[], Any]:
@@ -74,6 +78,11 @@ class Face:
                     hint="give it one: it is what the field has after rehydration",
                 )
             (self.live if one.live else self.fields)[one.name] = one
+
+    @functools.cached_property
+    def late(self) -> tuple[str, ...]:
+        """The fields that are set on an instance that was made without them."""
+        return tuple(name for name, field in self.fields.items() if field.late)
 
     @property
     def name(self) -> str:
@@ -176,19 +185,27 @@ class DataclassFace(Face):
         found = []
         own = dataclasses.fields(self.cls)
         self.frozen = self.cls.__dataclass_params__.frozen
-        # init=False fields are made by the class itself: they come back without being stored.
-        self.derived = frozenset(one.name for one in own if not one.init)
         hook = getattr(self.cls, "__post_init__", None)
-        self.checks_whole = hook is not None and not any(
-            type(hint) is dataclasses.InitVar for hint in hints.values()
-        )
+        given_only = init_only(self.cls)
+        self.checks_whole = hook is not None and not given_only
+        for name, one in given_only.items():
+            if one.default is dataclasses.MISSING:
+                raise SchemaError(
+                    f"{self.name}.{name} is an InitVar without a default: it is never stored, and "
+                    "without it no instance can be made again", target=self.name,
+                    hint="give it a default, or make it a field",
+                )  # fmt: skip
+        made_by_class = set()
         for one in own:
-            if not one.init:
-                continue
             annotation = hints[one.name]
             default, fixed = self._default(one)
             live = unwrap(annotation).ephemeral
-            found.append(Field(one.name, annotation, live, default, fixed))
+            if live and not one.init and default is None:
+                made_by_class.add(one.name)  # it comes back without being stored
+                continue
+            needed, late = one.init, not one.init
+            found.append(Field(one.name, annotation, live, default, fixed, needed, late=late))
+        self.derived = frozenset(made_by_class)
         return found
 
     def _default(self, one: Any) -> tuple[Callable[[], Any] | None, bool]:
@@ -330,6 +347,11 @@ class PydanticFace(Face):
         if not info.is_required():
             default = functools.partial(self._default, info)
         fixed = info.default_factory is None or info.default_factory in _FIXED_FACTORIES
+        if getattr(info, "init", None) is False and not live:
+            raise SchemaError(
+                f"{self.name}.{name} has init=False, which pydantic does not restore",
+                target=self.name, hint="let the constructor take it, or mark it perdure.Ephemeral",
+            )  # fmt: skip
         has_own = bool({name, "*"} & validated) or has_validators(metadata)
         return Field(name, annotation, live, default, fixed, validated=has_own)
 

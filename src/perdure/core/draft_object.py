@@ -78,7 +78,7 @@ class DraftObject(Proxy):
         if name not in place.plain:
             raise AttributeError(name)
         field = face.fields.get(name)
-        if field is not None and field.default is None:
+        if field is not None and field.default is None and not field.late:
             raise SchemaError("a required field cannot be deleted", target=place.text(name))
         place.session.drop(place, name)
 

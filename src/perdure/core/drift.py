@@ -142,6 +142,8 @@ def _object(
                 yield name, memory, log, GONE
         elif log is not MISSING:
             yield name, memory, log, ""
+        elif field.late:
+            continue  # the class makes it, where nothing is stored
         elif field.default is None or (
             field.default_is_fixed and not _is_default(node, name, memory)
         ):

@@ -196,8 +196,12 @@ class ObjectNode(Node):
             )
         if isinstance(face, PydanticFace):
             return self.engine.validate(self, made, at, root)
+        late = {name: made.pop(name) for name in face.late if name in made}
         try:
-            return made if face.is_dict else face.cls(**made)
+            whole = made if face.is_dict else face.cls(**made)
+            for name, item in late.items():
+                face.put(whole, name, item)
+            return whole
         except Exception as error:  # the class's own checks
             raise self.engine.explain(error, at, root) from error
 

@@ -6,6 +6,7 @@ import collections
 import collections.abc as abc
 import typing
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -13,6 +14,7 @@ import msgspec
 
 from perdure.core.annotations import Bare, has_validators, is_literal, is_union, limits, unwrap
 from perdure.core.classes import face_of, is_pydantic
+from perdure.core.late import made_in_parts
 from perdure.core.objects import ObjectNode, UnionNode
 from perdure.core.types import AnyNode, DictNode, LeafNode, ListNode, Node, SetNode, TupleNode
 from perdure.core.validation import Engine, MsgspecEngine, PydanticEngine
@@ -185,14 +187,23 @@ def is_struct(bare: Bare) -> bool:
     return isinstance(origin, type) and issubclass(origin, msgspec.Struct)
 
 
+def has_late_fields(bare: Bare) -> bool:
+    """Whether it is a standard dataclass that no library makes as it was; see `Field.late`."""
+    origin = get_origin(bare.type) or bare.type
+    if not isinstance(origin, type) or is_pydantic(origin) or not is_dataclass(origin):
+        return False
+    return made_in_parts(origin)
+
+
 def engine_for(annotation: Any) -> Engine:
     """Pydantic's for what mentions pydantic, msgspec's for the rest."""
     found = list(parts(annotation, {}))
     engine: Engine
     if any(map(is_of_pydantic, found)):
         engine = PydanticEngine()
-        engine.piecewise = any(map(is_struct, found))  # which pydantic knows nothing of
+        # Pydantic knows nothing of Structs, and drops what no constructor takes.
+        engine.piecewise = any(is_struct(one) or has_late_fields(one) for one in found)
     else:
         engine = MsgspecEngine()
-        engine.piecewise = not engine.supports(annotation)
+        engine.piecewise = any(map(has_late_fields, found)) or not engine.supports(annotation)
     return engine

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from perdure.core import late
 from perdure.core import ops as ops_module
 from perdure.core.appended import Appended
 from perdure.core.classes import PydanticFace
@@ -365,10 +366,13 @@ class Planner(Ground):
         for name in {*changed, *inside}:
             face.put(clone, name, self.final(shadow.get(name)))
         before = {name: face.get(clone, name) for name in node.fields}
+        kept = late.kept(face, shadow.value, clone, checked)
         try:
             clone = face.check(clone, checked)
         except Exception as error:
             raise node.engine.explain(error, shadow.path, self.name) from error
+        for name, item in kept.items():
+            face.put(clone, name, item)
         for name, old in before.items():
             new = face.get(clone, name)
             if new is not old:

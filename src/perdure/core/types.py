@@ -173,6 +173,8 @@ class LeafNode(Node):
         self.literals: list[Any] | None = None
         self.as_is = kinds is not None
         self.exact = _exact_kinds(annotation, config)
+        declared = unwrap(annotation).type
+        self.enum = declared if isinstance(declared, type) and issubclass(declared, Enum) else None
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         kind = type(value)
@@ -181,8 +183,13 @@ class LeafNode(Node):
                 value = _fixed_zone(value)
                 check_zone(value, at, walker.root)
             return value
-        if isinstance(value, Enum) and not hasattr(kind, "__perdure_place__"):
+        if kind is self.enum:
             return walker.take(value.value, at)
+        if isinstance(value, Enum) and not hasattr(kind, "__perdure_place__"):
+            if value == value.value:
+                return walker.take(value.value, at)
+            if self.as_is:  # its value alone would come back, which is not equal to it
+                raise walker.lost(f"a {kind.__qualname__} would not come back", at, _LEAF_HINT)
         if self.as_is or hasattr(kind, "__perdure_place__"):
             return walker.take(value, at)
         return self._dump(value, at, walker)

@@ -15,7 +15,7 @@ from perdure.engine.execution import Cancelled, DeadlinePassed, Execution, Fakes
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import AgentSpec, of_version, spec_of
 from perdure.engine.hold import Hold
-from perdure.engine.identity import FORM, digests
+from perdure.engine.identity import FORM, begun_by_older, digests
 from perdure.engine.journal import Journal
 from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
@@ -280,16 +280,18 @@ class Drive:
 
     def _choose_function(self, row: RunInfo) -> None:
         """A run goes on with the function of the version that it began under, if that is here."""
-        old = of_version(row.function, row.version)
-        spec = self._command.spec
+        old, spec = of_version(row.function, row.version), self._command.spec
         if old is not None and row.version != spec.version and is_async(old) == spec.is_async:
             self._function = old
             self._results = results_of(old)
 
     def _next_execution(self) -> Execution[Any]:
         """From the begin of the run's current turn."""
-        working, info = self.working, self._row
-        began = working.reader.commit(info.turn_at)
+        working, info, began = (
+            self.working,
+            self._row,
+            self.working.reader.commit(self._row.turn_at),
+        )
         commits = path_of(working.reader, working.seq, info.turn_at)
         if any(commit.trimmed for commit in commits):  # retention holds what a run needs
             raise working.reader.trimmed(info.turn_at)
@@ -298,10 +300,7 @@ class Drive:
         # run back, no longer from the one that began the turn.
         origin = origins.back.id if origins.back is not None else began.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs)
-        journal.older = not any(
-            record.get("digests") == FORM for record in began.records
-            if record["t"] in ("run-started", "run-turn") and record.get("run") in origins.runs
-        )  # fmt: skip
+        journal.older = begun_by_older(began.records, origins.runs)
         before = made_before(working.reader, info, origins, journal)
         self._read_turn(began, origins)
         if any(commit.delta or commit.cause.kind in MOVES for commit in commits):

@@ -93,11 +93,15 @@ class Recorded:
         """One call, as the function comes to it."""
         if self._results is None:  # only now: annotations may name classes that come later
             self._results = Results(self.function, self._returns)
-        arguments, unknown = self._binding.bind(args, kwargs), list[Any]()
+        arguments = self._binding.bind(args, kwargs)
         if self._bound:
             arguments = {**self._bound, **arguments}
-        told = digests(self._told(arguments, args, kwargs), unknown)
+        unknown: list[Any] = []
         unsaid = None
+        if self._identity is None:
+            told = digests(arguments, unknown)
+        else:
+            told = digests({DECLARED: self._identity(*args, **kwargs)}, unknown)
         if unknown:
             unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
             if not is_known(told.get(SELF, "-")):
@@ -108,14 +112,6 @@ class Recorded:
             arguments, self._results, self._policy, execution.fakes.get(self._probe, self._probe),
             self._limits, unsaid=unsaid,
         )  # fmt: skip
-
-    def _told(
-        self, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """What tells a call from others."""
-        if self._identity is None:
-            return arguments
-        return {DECLARED: self._identity(*args, **kwargs)}
 
     def settle_bound(self, *, named: bool) -> None:
         """What the function is bound to is the same in all calls, and so known by the name.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from types import MethodType, ModuleType
 from typing import Any, get_origin
@@ -180,6 +180,15 @@ def differing(
         if recorded.get(name) != "" and recorded.get(name) != then.get(name)
         and not (name in ADDED and name not in recorded)
     ]  # fmt: skip
+
+
+def begun_by_older(records: Iterable[Mapping[str, Any]], runs: Container[str]) -> bool:
+    """Whether the commit with these records, with which a run or its turn began, does not say that
+    the digests are of this version's form."""
+    return not any(
+        record.get("digests") == FORM for record in records
+        if record["t"] in ("run-started", "run-turn") and record.get("run") in runs
+    )  # fmt: skip
 
 
 def same_as_before(found: Mapping[str, str]) -> bool:

@@ -36,11 +36,17 @@ class Moved(Struct, frozen=True):
 
 
 class Migration(Follower):
-    """Moves all agents of a source into an empty target. One thread at a time."""
+    """Moves all agents of a source into an empty target. One thread at a time.
 
-    def __init__(self, source: Backend, target: Backend) -> None:
+    Args:
+        take_incomplete: move also those of which the target cannot take all: each goes on there
+            from the last commit of it that came.
+    """
+
+    def __init__(self, source: Backend, target: Backend, *, take_incomplete: bool = False) -> None:
         super().__init__(source, target, kind="moving-in")
         self._arrived: set[str] = set()
+        self._take_incomplete = take_incomplete
 
     def begin(self, *, resync: bool = False) -> None:
         """Close the target to all but what comes from the source; or go on.
@@ -81,12 +87,12 @@ class Migration(Follower):
         rest = [message for message in messages if message.agent not in self._arrived]
         return self.shipper.ship(entries, rest, why)
 
-    def move(self, info: AgentInfo) -> Moved:
+    def move(self, info: AgentInfo) -> Moved | None:
         """Move one agent: a pause of a few transactions, whatever its size, once `step` has
-        brought what it had."""
+        brought what it had. None: the target cannot take all of it, and it stays at the source."""
         began = time.monotonic()
         self.source.stand(Why("moved", self.target.url).standing(), info.no)
-        rest = list(self.shipper.rest_of(info.name, info.incarnation))
+        rest = self.shipper.rest_of(info.name, info.incarnation)
         messages, mail = self._mail()
         self.why = replace(self.why, mail=mail)
         epochs = epochs_of(self.source, info, self.source)
@@ -94,9 +100,14 @@ class Migration(Follower):
             if message.agent in self._arrived:
                 forward(self.target, message)
         mine = [message for message in messages if message.agent not in self._arrived]
-        self.shipper.ship(rest, mine, self.why, epochs)
+        self.shipper.isolating = True
+        self.shipper.ship(rest, mine, self.why, epochs, of=info)
         there = self.target.agent(info.name, info.incarnation)
-        assert there is not None
+        if info.name in self.shipper.aside and not self._take_incomplete:
+            self.source.stand(None, info.no)  # it goes on there, until it can be moved
+            return None
+        if there is None or there.deleted:  # of an incomplete one
+            return None
         self.target.stand(Why("here", self.source.url).standing(), there.no)
         self._arrived.add(info.name)
         return Moved(info.name, info.incarnation, time.monotonic() - began)
@@ -109,24 +120,38 @@ class Migration(Follower):
         source for good and opens the target. May be killed at any moment, and called again.
 
         Raises:
+            IncompleteError: the others have moved; these agents are open at the source.
             As `begin` and `step`.
         """
         self.begin()
         moved: list[Moved] = []
+
+        def move(info: AgentInfo) -> None:
+            done = self.move(info)
+            if done is not None:
+                moved.append(done)
+                on_moved(done)
+
         for info in self._between():
-            moved.append(self.move(info))
-            on_moved(moved[-1])
+            move(info)
         self._catch_up(on_step)
-        while left := [info for info in living(self.source) if info.name not in self._arrived]:
+        tried: set[tuple[str, int]] = set()
+        while left := [info for info in living(self.source) if self._is_left(info, tried)]:
             for info in left:
+                tried.add((info.name, info.no))
                 found = self.source.agent(info.name)
                 if found is None or found.deleted:
                     continue
-                moved.append(self.move(found))
-                on_moved(moved[-1])
+                if found.name not in self.shipper.aside or self._take_incomplete:
+                    move(found)
                 self._catch_up(on_step)
+        if not self._take_incomplete:
+            self.check_complete("the others have moved, and these are open at the source")
         self.finish()
         return moved
+
+    def _is_left(self, info: AgentInfo, tried: set[tuple[str, int]]) -> bool:
+        return info.name not in self._arrived and (info.name, info.no) not in tried
 
     def _between(self) -> list[AgentInfo]:
         """Agents that neither store takes commits of, since this was ended: they come first."""
@@ -147,5 +172,7 @@ class Migration(Follower):
         agents that are still to be), and open the target."""
         self.source.stand(Why("moved", self.target.url).standing())
         self.complete()
+        if not self._take_incomplete:
+            self.check_complete("the source is closed, and the target does not open yet")
         raise_tokens(self.target, self.source)
         self.target.stand(None)

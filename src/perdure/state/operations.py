@@ -20,7 +20,7 @@ from perdure.state.heading import committing_move, find_head
 from perdure.state.moves import unfinished_runs
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
-from perdure.storage.retention import RETENTION
+from perdure.storage.retention import STORES_OWN
 
 T = TypeVar("T")
 
@@ -116,9 +116,9 @@ def _check_new(working: WorkingCopy[Any], name: str) -> None:
 def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
     """Delete another branch."""
     name = check_name(name, "a branch")
-    if name == RETENTION:
+    if name in STORES_OWN:
         raise Conflict(
-            "it says what retention removed, and stays", target=f"agent {working.name!r}, {name!r}"
+            "it is the store's own, and stays", target=f"agent {working.name!r}, {name!r}"
         )
     if name == working.branch:
         raise Conflict(

@@ -6,19 +6,21 @@ in the same transaction as what came (`Standing`): so it may be killed and start
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain
-from perdure.errors import Conflict
+from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import MISSING, AgentInfo, Message
-from perdure.state.divergence import PAGE, compare, diverged
-from perdure.state.shipping import Shipper
-from perdure.storage.port import Backend, Ref, Sent, Shipment
-from perdure.storage.standing import Kind, Why, read_why
+from perdure.state.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
+from perdure.state.shipping import FEED, Shipper
+from perdure.storage.port import Backend, Ref, Sent, Shipment, Standing
+from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 
 PART = 1000
 """Commits that are read from the source at a time."""
@@ -28,7 +30,42 @@ EPOCHS_APART = 1 << 20
 """How far numbers of messages, and fencing tokens, begin above those that are known to have been
 given: the other store may have given more, of which nobody here heard."""
 
-TRIES = 5
+TRIES = 20
+"""Times that a look is repeated because somebody else shipped meanwhile."""
+
+RETRY_S = 10.0
+"""How long what is set aside is left alone, while others are followed."""
+
+
+class IncompleteError(Conflict):
+    """A store lacks what it cannot take of some agents of its source; `found` names them."""
+
+    retry = False
+
+    def __init__(self, problem: str, *, target: str, hint: str, found: tuple[Aside, ...]) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.found = found
+
+
+def incomplete(found: Iterable[Aside], done: str) -> IncompleteError:
+    """The error for agents that are not here as far as their source has them.
+
+    Args:
+        done: what is so now, in words.
+    """
+    all_of_them = tuple(found)
+    first, *others = all_of_them
+    names = ", ".join(repr(one.agent) for one in others[:NAMED_MAX])
+    if len(others) > NAMED_MAX:
+        names += f" and {len(others) - NAMED_MAX} more"
+    also = f"; so are {names}" if names else ""
+    target = f"agent {first.agent!r}" if first.agent else "the source's feed"
+    return IncompleteError(
+        f"is incomplete, from commit {first.seq} on: {first.problem}{also}", target=target,
+        hint=f"{done}; mend them at the source and call this again, or go on without what cannot "
+        "be taken: take_incomplete=True (--take-incomplete)",
+        found=all_of_them,
+    )  # fmt: skip
 
 
 class Lag(Struct, frozen=True):
@@ -49,11 +86,13 @@ class Step(Struct, frozen=True):
 
     Attributes:
         more: there was as much as is taken at a time: there is likely more.
+        aside: the agents that are set aside after it.
     """
 
     commits: int
     messages: int
     more: bool
+    aside: tuple[Aside, ...] = ()
 
 
 class Follower:
@@ -73,6 +112,13 @@ class Follower:
         self.target = target
         self.shipper = Shipper(source, target, until)
         self.why = Why(kind, source.url, until=until)
+        self._retry_at = 0.0
+
+    @property
+    def aside(self) -> tuple[Aside, ...]:
+        """The agents whose commits the target cannot take: what others have goes on coming. They
+        are tried again now and then, and at each beginning."""
+        return tuple(one for _, one in sorted(self.shipper.aside.items()))
 
     def begin(self, *, resync: bool = False) -> None:
         """Make the target a follower, or go on where it was.
@@ -90,7 +136,8 @@ class Follower:
         if self.source.url == self.target.url:
             raise Conflict("is the source itself", target=f"store {self.target.url}")
         if before is not None and self._goes_on(before):
-            self.why = replace(before, kind=self.why.kind)
+            self._go_on(standing, replace(before, kind=self.why.kind))
+            self.shipper.tidy()
             return
         if before is not None and before.kind == "promoted" and not resync:
             self._refuse_promoted()
@@ -108,6 +155,7 @@ class Follower:
                 "all beginnings of the source's, e.g. an old primary",
             )  # fmt: skip
         self.target.stand(self.why.standing())  # from here on nobody else writes
+        self._go_on(self.why.standing(), self.why)
         if found := tuple(compare(self.target, self.source)):
             self.target.stand(standing)
             raise diverged(found, self.source.url)
@@ -127,34 +175,79 @@ class Follower:
             "(`--resync`) or into a new store",
         )  # fmt: skip
 
+    def _go_on(self, standing: Standing | None, why: Why) -> None:
+        self.why = why
+        self.shipper.go_on_from(standing, why)
+
     def step(self, limit: int = PART) -> Step:
         """Ship what is new, at most about `limit` commits.
 
+        An agent whose commits are damaged, or that the target refuses, is set aside: see `aside`.
+
         Raises:
-            DivergedError, Corrupt: as `Shipper.ship`.
+            DivergedError: the target has other commits than the source.
+            Corrupt: the source cannot be read at all.
             NotFound: the source was restored from an older copy: `begin` with resync.
             StoreUnavailable: make the call again: it goes on from what is there.
         """
-        for tried in range(TRIES):
+        overtaken = 0
+        self.shipper.isolating = False
+        while True:
             try:
                 return self._step(limit)
-            except Conflict as error:
+            except OvertakenError:
                 self.shipper.forget()
-                if not error.retry or tried == TRIES - 1:
+                overtaken += 1
+                if overtaken == TRIES:
                     raise
                 self._read_again()
-        raise AssertionError("unreachable")
+            except (DivergedError, ClosedError, NotFound):
+                raise
+            except Exception:
+                # Read anew it may go; if it does not, one agent's part of it may be the reason.
+                self.shipper.forget()
+                if self.shipper.isolating:
+                    raise
+                self.shipper.isolating = True
+                self._read_again()
 
     def _step(self, limit: int) -> Step:
-        feed = self.source.feed(self.why.feed, limit=limit)
+        before = self.aside
+        retried = self._retry()
+        shipped, entries, cursor = 0, [], self.why.feed
+        try:
+            feed = self.source.feed(cursor, limit=limit)
+            entries, cursor = feed.entries, feed.cursor
+            self.shipper.aside.pop(FEED, None)
+        except Corrupt as error:
+            shipped += self._logs_apart(error)
         # After the feed: what a commit sent, or took out, is then among what is read here.
         messages, mail = self._mail()
-        if not feed.entries and not messages:
-            return Step(0, 0, False)
-        why = replace(self.why, feed=feed.cursor, mail=mail)
-        shipped = self._deliver(feed.entries, messages, why)
-        self.why = replace(why, at=max(self.why.at, self.shipper.latest))
-        return Step(shipped, len(messages), len(feed.entries) >= limit)
+        if not entries and not messages and not retried and not shipped and self.aside == before:
+            return Step(0, 0, False, self.aside)
+        why = replace(self.why, feed=cursor, mail=mail)
+        shipped += self._deliver(entries, messages, why)
+        self.why = replace(why, at=max(why.at, self.shipper.latest))
+        return Step(retried + shipped, len(messages), len(entries) >= limit, self.aside)
+
+    def _retry(self) -> int:
+        """Try those again that are set aside, now and then; how many commits came."""
+        if not self.shipper.aside or time.monotonic() < self._retry_at:
+            return 0
+        shipped = self.shipper.retry()
+        self._retry_at = time.monotonic() + RETRY_S
+        return shipped
+
+    def _logs_apart(self, error: Corrupt) -> int:
+        """Where the feed cannot be read: each log by itself; how many commits came."""
+        self.shipper.set_feed_aside(error)
+        shipped = 0
+        for info in living(self.source):
+            there = self.target.agent(info.name, info.incarnation)
+            if info.name in self.shipper.aside or (there is not None and there.seq >= info.seq):
+                continue
+            shipped += self.shipper.ship(self.shipper.rest_of(info.name, info.incarnation), of=info)
+        return shipped
 
     def _deliver(self, entries: Any, messages: list[Message], why: Why) -> int:
         return self.shipper.ship(entries, messages, why)
@@ -169,13 +262,14 @@ class Follower:
 
     def _read_again(self) -> None:
         """Somebody else ships, too, or has ended this."""
-        now = read_why(self.target.standing())
+        standing = self.target.standing()
+        now = read_why(standing)
         if now is None or not self._goes_on(now):
             raise Conflict(
                 "does not follow this source any more", target=f"store {self.target.url}",
                 hint="it was promoted, or made to follow another one, meanwhile",
             )  # fmt: skip
-        self.why = now
+        self._go_on(standing, now)
 
     def drain(self) -> tuple[int, int]:
         """Ship until nothing is new; how many commits and messages."""
@@ -186,13 +280,29 @@ class Follower:
             if not (step.commits or step.messages or step.more):
                 return commits, messages
 
+    def catch_up(self) -> tuple[int, int]:
+        """As `drain`, beside those who write to the source: until little is new."""
+        commits = messages = 0
+        while True:
+            step = self.step()
+            commits, messages = commits + step.commits, messages + step.messages
+            if not step.more:
+                return commits, messages
+
+    def check_complete(self, done: str) -> None:
+        """Raises: IncompleteError: agents are set aside. `done` as in `incomplete`."""
+        if self.aside:
+            raise incomplete(self.aside, done)
+
     def complete(self) -> tuple[int, int]:
         """Once the source is closed: all of it, also what its feed holds back because somebody's
         transaction, who is no writer of ours, has not ended; how many commits and messages."""
+        self._retry_at = 0.0
         commits, messages = self.drain()
         for info in [*living(self.source), *living(self.target)]:
-            rest = self.shipper.rest_of(info.name, info.incarnation)
-            commits += self.shipper.ship(rest)
+            if info.name not in self.shipper.aside:
+                rest = self.shipper.rest_of(info.name, info.incarnation)
+                commits += self.shipper.ship(rest, of=info)
         known = {message.no for message in self.target.inbox()}
         left = [message for message in self.source.inbox() if message.no not in known]
         self._deliver([], left, self.why)
@@ -206,8 +316,9 @@ class Follower:
             have = there.seq if there is not None else 0
             if info.seq > have:
                 commits += info.seq - have
-                at = first_time(self.source, info, have + 1)
-                oldest = min(oldest or at, at)
+                with suppress(Corrupt):  # of one that is set aside
+                    at = first_time(self.source, info, have + 1)
+                    oldest = min(oldest or at, at)
         seconds = max(self.source.now() - oldest, 0) / 1e6 if oldest else 0.0
         return Lag(commits, seconds)
 
@@ -248,6 +359,7 @@ class Promoted(Struct, frozen=True):
             acknowledged after `latest` is not here.
         commits, messages: what was shipped at the end.
         latest: time of the latest commit that came from the source, in microseconds since 1970.
+        incomplete: agents of which it lacks what could not be taken.
     """
 
     source: str
@@ -255,17 +367,22 @@ class Promoted(Struct, frozen=True):
     commits: int
     messages: int
     latest: int
+    incomplete: tuple[Aside, ...] = ()
 
 
-def promote(target: Backend, source: Backend | None) -> Promoted:
+def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = False) -> Promoted:
     """Make a follower a store of its own, whose fencing tokens are above all that the source gave.
 
     Args:
         source: it is closed first: its writers are told where it went. Then the rest is shipped,
             so nothing acknowledged is lost. None: it is lost; what did not come yet is, too.
+        take_incomplete: go on although some agents are set aside: each goes on from the last commit
+            of it that is here.
 
     Raises:
         Conflict: it follows nobody; or another store than `source`.
+        IncompleteError: agents are set aside. The source is as open as it was, unless what was
+            shipped last is the reason.
         DivergedError: the source has other commits than it.
         StoreUnavailable: it may be done half; make the call again.
     """
@@ -277,6 +394,7 @@ def promote(target: Backend, source: Backend | None) -> Promoted:
             hint="only a follower, made by `perdure replicate`, is promoted",
         )  # fmt: skip
     commits = messages = 0
+    aside = why.aside
     if source is not None:
         follower = Follower(source, target)
         if follower.why.url != why.url:
@@ -285,13 +403,21 @@ def promote(target: Backend, source: Backend | None) -> Promoted:
                 hint="name the store that it follows",
             )  # fmt: skip
         follower.begin()
+        if not take_incomplete:
+            commits, messages = follower.catch_up()
+            follower.check_complete("the source is open still, and nothing was promoted")
         _close_for_good(source, target.url)
-        commits, messages = follower.complete()
-        why = follower.why
+        more = follower.complete()
+        commits, messages, why = commits + more[0], messages + more[1], follower.why
+        aside = follower.aside
+        if not take_incomplete:
+            follower.check_complete("the source is closed, and nothing was promoted")
+    elif aside and not take_incomplete:
+        raise incomplete(aside, "nothing was promoted")
     raise_tokens(target, source)
-    own = replace(why, kind="promoted", feed="", mail="")
+    own = replace(why, kind="promoted", feed="", mail="", aside=(), untidy=())
     target.ship(Shipment(standing=own.standing()))
-    return Promoted(why.url, source is not None, commits, messages, why.at)
+    return Promoted(why.url, source is not None, commits, messages, why.at, aside)
 
 
 def _close_for_good(source: Backend, to: str) -> None:

@@ -8,26 +8,38 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.core.bounds import index_key
-from perdure.errors import Corrupt, PerdureError
-from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
-from perdure.state.divergence import Divergence, diverged, first_difference
+from perdure.errors import Corrupt, PerdureError, StoreUnavailable
+from perdure.model import FINISHED, AgentInfo, Commit, Message, RunInfo
+from perdure.state.arriving import Arriving, all_mail
+from perdure.state.divergence import DivergedError, Divergence, diverged, first_difference
 from perdure.state.line import Line
 from perdure.state.purging import sweep
 from perdure.state.trimming import carry_out
-from perdure.storage.port import Append, Backend, Fed, Shipment, StoredCommit
+from perdure.storage.port import (
+    Append,
+    Backend,
+    Fed,
+    Shipment,
+    Standing,
+    StoredCommit,
+    StoredSnapshot,
+)  # fmt: skip
 from perdure.storage.reader import CHUNK_MAX, LogReader
 from perdure.storage.retention import RETENTION
-from perdure.storage.standing import Why
+from perdure.storage.standing import Aside, ClosedError, OvertakenError, Why
 
 _log = logging.getLogger("perdure.replication")
 
+FEED = ""
+"""Stands among those that are set aside for the source's feed, if it cannot be read."""
+
+PROBLEM_MAX = 300
 LINES_MAX = 10_000
 SHIPMENT_BYTES = 16_000_000
 """About as much goes into one transaction, but always one commit at least."""
@@ -38,19 +50,47 @@ class Load(Struct):
 
     appends: list[Append] = field(default_factory=list)
     snapshots: dict[tuple[str, int], tuple[int, Append]] = field(default_factory=dict)
-    ended: list[str] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     commits: list[tuple[Commit, Append]] = field(default_factory=list)
     graves: list[Append] = field(default_factory=list)
     size: int = 0
 
+    def agents(self) -> set[str]:
+        """Whose commits are in it."""
+        return {item.agent for item in [*self.appends, *self.graves]}
+
+    def of(self, agent: str) -> Iterator[Load]:
+        """One agent's part of it, commit by commit: as far as they get in, they do."""
+        for grave in self.graves:
+            if grave.agent == agent:
+                yield Load(graves=[grave])
+        at = {id(item): no for no, item in self.snapshots.values()}
+        for commit, item in self.commits:
+            if item.agent == agent:
+                ended = [(item.agent, run.id) for run in item.runs if run.status in FINISHED]
+                key = item.agent, item.incarnation
+                yield Load(
+                    [item], {key: (at[id(item)], item)} if id(item) in at else {}, ended,
+                    [agent] if item.delete_agent else [], [(commit, item)],
+                )  # fmt: skip
+
 
 class Shipper:
     """See the module. Not safe between threads.
 
+    An agent whose commits cannot be taken, for whatever reason that is its own, is set aside: what
+    others have goes on coming. It is tried again by `retry`, from where its log ends here.
+
     Args:
         until: commits and messages later than this, in microseconds since 1970, are left out;
             0: none.
+
+    Attributes:
+        latest: time of the latest commit that was shipped, in microseconds since 1970.
+        aside: the agents that are set aside, by name.
+        isolating: a shipment that is refused is taken apart, to find the agent that is the cause.
+            Without it the error is raised: often it goes if the whole is read anew.
     """
 
     def __init__(self, source: Backend, target: Backend, until: int = 0) -> None:
@@ -58,26 +98,47 @@ class Shipper:
         self.target = target
         self._until = until
         self._lines: OrderedDict[tuple[str, int], Line] = OrderedDict()
+        self._standing: Standing | None = None
+        self._said: Why | None = None
         self.latest = 0
-        """Time of the latest commit that was shipped, in microseconds since 1970."""
+        self.aside: dict[str, Aside] = {}
+        self._untidy: set[str] = set()
+        self.isolating = False
+
+    def go_on_from(self, standing: Standing | None, why: Why | None) -> None:
+        """How the target stands: it must do so still at the next shipment."""
+        self._standing, self._said = standing, why
+        self.aside = {one.agent: one for one in (why.aside if why is not None else ())}
+        self._untidy = set(why.untidy if why is not None else ())
+        self._lines.clear()
 
     def ship(
         self, entries: Iterable[Fed], messages: Sequence[Message] = (),
         why: Why | None = None, epochs: Sequence[tuple[str, int, str, int]] = (),
+        of: AgentInfo | None = None,
     ) -> int:  # fmt: skip
         """Ship what the target does not have yet, in a few transactions; how many commits.
 
         Args:
             why: what the target is, said along with the last of them.
+            of: whose all the entries are: it is set aside, too, if they cannot be read.
 
         Raises:
             DivergedError: the target has another commit at the place of one of these.
-            Corrupt: a commit is not what the source once wrote.
+            OvertakenError: somebody else ships into it.
         """
         try:
             shipped, load = 0, Load()
-            for fed in entries:
-                self._load(fed, load)
+            for fed in self._readable(entries, of):
+                if fed.agent in self.aside:
+                    continue
+                try:
+                    self._load(fed, load)
+                except (StoreUnavailable, DivergedError):
+                    raise
+                except Exception as error:
+                    loaded = [one.seq for one in load.appends if one.agent == fed.agent]
+                    self._set_aside(fed.agent, error, have=max(loaded, default=0))
                 if load.size >= SHIPMENT_BYTES:
                     shipped += self._send(load, messages)
                     load, messages = Load(), ()
@@ -87,6 +148,68 @@ class Shipper:
         except BaseException:
             self._lines.clear()  # they may be ahead of what got in
             raise
+
+    def _readable(self, entries: Iterable[Fed], of: AgentInfo | None) -> Iterator[Fed]:
+        try:
+            yield from entries
+        except (StoreUnavailable, GeneratorExit):
+            raise
+        except Exception as error:
+            if of is None:
+                raise
+            self._set_aside(of.name, error)
+
+    # -- who is set aside ------------------------------------------------------------------------
+
+    def _set_aside(
+        self, agent: str, error: Exception, *, mail: bool = False, have: int = 0
+    ) -> None:
+        """`have`: what is about to be there; 0: nothing more than is."""
+        for key in [key for key in self._lines if key[0] == agent]:
+            del self._lines[key]
+        before = self.aside.get(agent)
+        there = self.target.agent(agent) if agent else None
+        incarnation, seq = (there.incarnation, there.seq) if there is not None else (1, 0)
+        problem = f"{type(error).__name__}: {error}".splitlines()[0][:PROBLEM_MAX]
+        since = before.since if before is not None else self.source.now()
+        mail = mail or (before is not None and before.mail)
+        self.aside[agent] = Aside(agent, incarnation, (have or seq) + 1, problem, since, mail)
+        _log.warning("agent %r is set aside in %s: %s", agent, self.target.url, problem)
+
+    def set_feed_aside(self, error: Exception) -> None:
+        """The source's feed cannot be read: its agents' logs are, one by one."""
+        self._set_aside(FEED, error)
+
+    def retry(self) -> int:
+        """Ship what was set aside, as far as it can be; how many commits. Who cannot be taken still
+        is set aside again."""
+        shipped = 0
+        for name, before in sorted(self.aside.items()):
+            if name == FEED:
+                continue
+            del self.aside[name]
+            try:
+                shipped += self._retry(name, before)
+            except BaseException:
+                self.aside[name] = before
+                raise
+            if name in self.aside:
+                self.aside[name] = replace(self.aside[name], since=before.since)
+        return shipped
+
+    def _retry(self, name: str, before: Aside) -> int:
+        info = self.source.agent(name)
+        if info is None:
+            self.aside[name] = before
+            return 0
+        messages: list[Message] = []
+        if before.mail:
+            messages = [one for one in all_mail(self.source) if one.agent == name]
+        isolating, self.isolating = self.isolating, True
+        try:
+            return self.ship(self.rest_of(name, info.incarnation), messages, of=info)
+        finally:
+            self.isolating = isolating
 
     def forget(self) -> None:
         """What is known of the target: somebody else may have shipped into it."""
@@ -140,6 +263,7 @@ class Shipper:
             (one, item) for one, item in load.commits if (one.agent, one.incarnation) != gone
         ]
         load.snapshots.pop(gone, None)
+        load.deleted.append(fed.agent)
         load.graves.append(
             Append(
                 commit.agent, None, commit.incarnation, commit.seq, row.header, row.payload,
@@ -171,7 +295,7 @@ class Shipper:
         item = line.append(commit, row.header, row.payload, digest)
         if row.snapshotted:
             load.snapshots[fed.agent, fed.incarnation] = (fed.no, item)
-        load.ended += [run.id for run in item.runs if run.status in FINISHED]
+        load.ended += [(item.agent, run.id) for run in item.runs if run.status in FINISHED]
         if item.delete_agent:
             load.deleted.append(fed.agent)
         load.appends.append(item)
@@ -240,24 +364,95 @@ class Shipper:
         self, load: Load, messages: Sequence[Message], why: Why | None = None,
         epochs: Sequence[tuple[str, int, str, int]] = (),
     ) -> int:  # fmt: skip
+        try:
+            return self._send_whole(load, messages, why, epochs)
+        except (OvertakenError, ClosedError):
+            raise
+        except Exception as error:
+            if not self.isolating or getattr(error, "outcome", "not_done") != "not_done":
+                raise
+            # If it takes nothing at all, nobody's commits are the reason.
+            self.target.ship(Shipment(after=self._standing))
+        shipped = 0
+        for agent in sorted(load.agents() | {message.agent for message in messages}):
+            shipped += self._send_one(agent, load, messages)
+        epochs = [one for one in epochs if one[0] not in self.aside]
+        return shipped + self._send_whole(Load(), (), why, epochs)
+
+    def _send_one(self, agent: str, load: Load, messages: Sequence[Message]) -> int:
+        shipped, mail = 0, [message for message in messages if message.agent == agent]
+        try:
+            if mail:
+                self._send_whole(Load(), mail)
+                mail = []
+            for part in load.of(agent):
+                shipped += self._send_whole(part, ())
+        except (OvertakenError, ClosedError):
+            raise
+        except Exception as error:
+            if getattr(error, "outcome", "not_done") != "not_done":
+                raise
+            self._set_aside(agent, error, mail=bool(mail))
+        return shipped
+
+    def _send_whole(
+        self, load: Load, messages: Sequence[Message], why: Why | None = None,
+        epochs: Sequence[tuple[str, int, str, int]] = (),
+    ) -> int:  # fmt: skip
         for no, item in load.snapshots.values():
-            item.snapshot = self.source.snapshot(no, item.seq)
-        mail = self._in_time([*messages, *self._alive_anyway(load)])
-        _Inbox(self.target, mail).note_consumed(load.commits)
-        times = [commit.at_micros for commit, _ in load.commits]
-        self.latest = max([self.latest, *times])
-        said = replace(why, at=max(why.at, self.latest)).standing() if why is not None else None
-        self.target.ship(Shipment(load.appends, mail, 0, epochs, said, load.graves))
+            item.snapshot = self._snapshot(no, item)
+        ended = [run for _, run in load.ended]
+        commits = [commit for commit, _ in load.commits]
+        mail = Arriving(
+            self.source, self.target, messages, commits, ended, load.deleted, self._until
+        )
+        self.latest = max([self.latest, *(commit.at_micros for commit in commits)])
+        untidy = {item.agent for item in load.appends if item.branch == RETENTION}
+        said = self._now_said(why, self._untidy | untidy)
+        standing = said.standing() if said is not None and said != self._said else None
+        self.target.ship(
+            Shipment(
+                load.appends, mail.messages, 0, epochs, standing, load.graves, mail.taken,
+                self._standing,
+            )
+        )  # fmt: skip
+        self._said = said
+        if standing is not None:
+            self._standing = standing
         if load.graves or any(item.purge for item in load.appends):
             self._purge()
-        for name, incarnation in {
-            (item.agent, item.incarnation) for item in load.appends if item.branch == RETENTION
-        }:
-            self._trim(name, incarnation)
+        self._untidy |= untidy
+        self._tidy(untidy)
         for agent, incarnation in {(item.agent, item.incarnation) for item in load.appends}:
             if line := self._lines.get((agent, incarnation)):
                 line.runs.forget_finished()
         return len(load.appends) + len(load.graves)
+
+    def _now_said(self, why: Why | None, untidy: set[str]) -> Why | None:
+        """What the target is from this shipment on. Without cursors that are further, those of the
+        one before."""
+        if why is None and self._said is None:
+            return None
+        base = why or self._said
+        assert base is not None
+        aside = tuple(one for _, one in sorted(self.aside.items()))
+        at = max(base.at, self.latest) if why is not None else base.at
+        return replace(base, at=at, aside=aside, untidy=tuple(sorted(untidy)))
+
+    def _snapshot(self, no: int, item: Append) -> StoredSnapshot | None:
+        """A snapshot is a cache: one that is not all there does not come along."""
+        try:
+            found = self.source.snapshot(no, item.seq)
+        except Corrupt as error:
+            _log.warning("a snapshot of agent %r stays behind: %s", item.agent, error)
+            return None
+        whole = found is not None and set(found.leaf_ids) <= found.leaves.keys()
+        return found if whole else None
+
+    def tidy(self) -> None:
+        """What a follower that was ended before left to be removed."""
+        self._purge()
+        self._tidy(self._untidy)
 
     def _purge(self) -> None:
         """What was deleted to be purged at the source is no longer wanted here either."""
@@ -266,69 +461,16 @@ class Shipper:
         except PerdureError as error:  # it stays to be purged
             _log.warning("cannot purge in %s: %s", self.target.url, error)
 
-    def _trim(self, agent: str, incarnation: int) -> None:
-        """What retention removed at the source goes here, too."""
-        try:
-            info = self.target.agent(agent, incarnation)
-            if info is not None:
-                carry_out(self.target, LogReader(self.target, info))
-        except PerdureError as error:  # it stays until retention removes more
-            _log.warning("cannot remove what is to go in %s: %s", self.target.url, error)
-
-    def _alive_anyway(self, load: Load) -> list[Message]:
-        """Messages at the source for what ends with these commits: they came after the end."""
-        found = [message for run in load.ended for message in self.source.inbox(run)]
-        if load.deleted:
-            starts = self.source.inbox(kind="start")
-            found += [message for message in starts if message.agent in load.deleted]
-        return found
-
-    def _in_time(self, messages: Sequence[Message]) -> list[Message]:
-        by_number = {message.no: message for message in messages}
-        return [
-            by_number[no] for no in sorted(by_number)
-            if not self._until or by_number[no].at <= self._until
-        ]  # fmt: skip
-
-
-class _Inbox:
-    """Finds the messages that commits took out: their records say which those were."""
-
-    def __init__(self, target: Backend, arriving: Sequence[Message]) -> None:
-        self._target = target
-        self._arriving = arriving
-        self._runs: dict[str, list[Message]] = {}
-
-    def note_consumed(self, commits: Sequence[tuple[Commit, Append]]) -> None:
-        for commit, item in commits:
-            numbers = [no for record in commit.records for no in self._taken(record)]
-            if numbers:
-                item.consumed = numbers
-
-    def _taken(self, record: Any) -> list[int]:
-        match record:
-            case {"t": "run-started", "run": str(run)}:
-                return self._take(run, lambda message: message.kind == "start")
-            case {"t": "wait-ended" | "message-refused", "run": str(run), "key": key, "at": at}:
-                said = (key, at, record.get("who"))
-                return self._take(
-                    run, lambda message: (message.key, message.at, message.who) == said
-                )[:1]
-        return []
-
-    def _take(self, run: str, wanted: Any) -> list[int]:
-        there = self._there(run)
-        found = [message for message in there if wanted(message)][:1]
-        for message in found:
-            there.remove(message)
-        return [message.no for message in found]
-
-    def _there(self, run: str) -> list[Message]:
-        if run not in self._runs:
-            there = {message.no: message for message in self._target.inbox(run)}
-            there |= {
-                message.no: message for message in self._arriving
-                if message.run == run and message.value is not MISSING
-            }  # fmt: skip
-            self._runs[run] = list(there.values())
-        return self._runs[run]
+    def _tidy(self, agents: Iterable[str]) -> None:
+        """What retention removed at the source goes here, too. In a store that is restored, the
+        word of retention that counts is yet to come."""
+        for agent in sorted(agents) if not self._until else ():
+            try:
+                latest = self.target.agent(agent)
+                for incarnation in range(1, latest.incarnation + 1 if latest is not None else 1):
+                    info = self.target.agent(agent, incarnation)
+                    if info is not None and not info.purged:
+                        carry_out(self.target, LogReader(self.target, info))
+                self._untidy.discard(agent)
+            except PerdureError as error:  # it stays, until it is tried again
+                _log.warning("cannot remove what is to go in %s: %s", self.target.url, error)

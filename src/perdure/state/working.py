@@ -31,6 +31,7 @@ from perdure.state.snapshotting import SinceSnapshot
 from perdure.storage.looks import Reads
 from perdure.storage.proposals import NOTHING, Committed, Extras, Proposal
 from perdure.storage.reader import Folded, LogReader
+from perdure.storage.retention import STORES_OWN
 
 T = TypeVar("T")
 
@@ -471,5 +472,10 @@ class WorkingCopy(Generic[T]):
         return reader.incarnation if reader is not None else self._incarnation.to_create()
 
     def propose(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
+        if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
+            raise Conflict(
+                f"the branch {self.branch!r} is the store's own, and only read",
+                target=f"agent {self.name!r}", hint="fork it, or write to a branch of your own",
+            )  # fmt: skip
         no = self._reader.no if self._reader else None
         return Proposal(draft, extras, no=no, expected=expected, epoch=self.epoch)

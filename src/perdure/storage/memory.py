@@ -37,7 +37,13 @@ from perdure.storage.port import (
     StoredSnapshot,
 )  # fmt: skip
 from perdure.storage.run_table import RunTable
-from perdure.storage.standing import ClosedError, closed_error, no_such_agent, not_linked
+from perdure.storage.standing import (
+    ClosedError,
+    check_after,
+    closed_error,
+    no_such_agent,
+    not_linked,
+)  # fmt: skip
 
 
 class MemoryBackend:
@@ -316,6 +322,7 @@ class MemoryBackend:
                 raise
 
     def _ship(self, shipment: Shipment) -> None:
+        check_after(self._standings.get(0), shipment.after, self.url)
         for message in shipment.messages:
             self._runs.take_in(message)
         self._runs.last_no = max(self._runs.last_no, shipment.number_min)
@@ -327,9 +334,12 @@ class MemoryBackend:
                 raise not_linked(item, outcome)
         for message in shipment.messages:
             self._runs.take_in(message)  # what the end of a run took away is there again
+        for number in shipment.taken:
+            self._runs.waiting.pop(number, None)
         for name, incarnation, branch, epoch in shipment.epochs:
             refs = self._find(name, incarnation).refs
-            refs[branch] = replace(refs[branch], epoch=max(refs[branch].epoch, epoch))
+            if branch in refs:
+                refs[branch] = replace(refs[branch], epoch=max(refs[branch].epoch, epoch))
         if shipment.standing is not None:
             self._standings[0] = shipment.standing
 

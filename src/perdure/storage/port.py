@@ -229,6 +229,11 @@ class Shipment(Struct, frozen=True):
         graves: last commits of logs that were purged where they come from; linked to nothing. Where
             one is not there already, its incarnation is made if there is none, is deleted with
             its runs, and is to be purged; before the appends, which have nothing of these.
+        taken: numbers of messages that commits took out where they come from, these ones or earlier
+            ones. Those that are here are taken out, after all else: a message has no order among
+            the commits, so none is refused for it.
+        after: how this store stands. If it stands otherwise, nothing is written: somebody else
+            ships into it, and knows more. None: that is not looked at.
     """
 
     appends: Sequence[Append] = ()
@@ -237,6 +242,8 @@ class Shipment(Struct, frozen=True):
     epochs: Sequence[tuple[str, int, str, int]] = ()
     standing: Standing | None = None
     graves: Sequence[Append] = ()
+    taken: Sequence[int] = ()
+    after: Standing | None = None
 
 
 class Backend(Protocol):
@@ -389,6 +396,7 @@ class Backend(Protocol):
         closed.
 
         Raises:
+            OvertakenError: this store does not stand as `Shipment.after` says.
             Conflict: a commit does not link to what is here (I3), or a number is another
                 message's; nothing was written.
             StoreUnavailable: its outcome says whether it may have been.

@@ -26,6 +26,10 @@ COPIES = "@copies"
 """The branch whose state names the copies of an agent: name, and when it was said."""
 
 
+STORES_OWN = (RETENTION, COPIES)
+"""Branches that nobody else writes to: what is on them is read as the store's word."""
+
+
 class Trim(Struct, frozen=True):
     """One word of the log on what is gone.
 

@@ -17,6 +17,26 @@ from perdure.storage.port import Append, Outcome, Refused, Standing
 Kind = Literal["follows", "promoted", "moved", "moving-in", "restoring", "here", "unknown"]
 
 
+class Aside(Struct, frozen=True, omit_defaults=True):
+    """An agent whose commits a store cannot take from another one, while others' come.
+
+    Attributes:
+        agent: its name; empty: the source's feed itself, of which agents that were deleted may be
+            missing.
+        seq: the first commit that is not here.
+        problem: why, as it was found last.
+        since: when it was found first, in microseconds since 1970.
+        mail: messages of it were refused, too.
+    """
+
+    agent: str
+    incarnation: int
+    seq: int
+    problem: str
+    since: int = 0
+    mail: bool = False
+
+
 class Why(Struct, frozen=True, omit_defaults=True):
     """What a `Standing` says.
 
@@ -28,6 +48,8 @@ class Why(Struct, frozen=True, omit_defaults=True):
         feed, mail: cursors of `url`, up to which all is here.
         at: time of the latest commit that came, in microseconds since 1970.
         until: while restoring: the moment to which.
+        aside: agents of `url` that are not here as far as the cursors say.
+        untidy: agents of which the log has come, and what it says is removed may be here still.
     """
 
     kind: Kind
@@ -36,6 +58,8 @@ class Why(Struct, frozen=True, omit_defaults=True):
     mail: str = ""
     at: int = 0
     until: int = 0
+    aside: tuple[Aside, ...] = ()
+    untidy: tuple[str, ...] = ()
 
     @property
     def closed(self) -> bool:
@@ -80,6 +104,23 @@ def closed_error(standing: Standing | None, target: str) -> ClosedError:
     return ClosedError(
         problem.format(url=why.url), target=target, hint=hint.format(url=why.url), url=why.url
     )
+
+
+class OvertakenError(Conflict):
+    """Somebody else shipped into the same store meanwhile, or ended that: nothing was written."""
+
+
+def check_after(found: Standing | None, wanted: Standing | None, url: str) -> None:
+    """For a shipment that goes on from how a store stood (`Shipment.after`).
+
+    Raises:
+        OvertakenError: it stands otherwise.
+    """
+    if wanted is not None and found != wanted:
+        raise OvertakenError(
+            "somebody else ships into it, or has ended that", target=f"store {url}",
+            hint="nothing was written; one follower is enough, and takes turns with others",
+        )  # fmt: skip
 
 
 def not_linked(item: Append, outcome: Outcome) -> Exception:

@@ -20,7 +20,7 @@ from perdure.storage.port import (
     Standing,
     StoredSnapshot,
 )  # fmt: skip
-from perdure.storage.standing import ClosedError, Why, read_why
+from perdure.storage.standing import ClosedError, OvertakenError, Why, read_why
 from perdure.testing.pen import Contract, Pen, a_run
 
 FOLLOWS = Why("follows", "sqlite:////elsewhere/é.db", feed="f", mail="7").standing()
@@ -291,6 +291,33 @@ class ShippingContract(Contract):
         start = Message("a/f/next", "a", "start", "f", value=1, at=5, no=5)
         backend.ship(Shipment([ghost.next(delete_agent=True)], [start]))
         assert [m.no for m in backend.inbox()] == [5]
+
+    def test_what_was_taken_out_goes_in_any_order(self, backend: Backend) -> None:
+        """A message that a commit took out has no order among the commits: the end of its run may
+        have emptied the inbox before, or it never came here."""
+        ghost = Ghost(backend)
+        done = a_run("a/f/main", status="done", ended=2)
+        backend.ship(Shipment([ghost.next(runs=[a_run("a/f/main")])], [a_message(1), a_message(2)]))
+        backend.ship(Shipment([ghost.next(runs=[done])], [a_message(3)], taken=[1, 3, 77]))
+        assert backend.inbox() == []
+        backend.ship(Shipment([], [taken(1), taken(3)], taken=[1]))
+        assert backend.inbox() == []
+        assert [one.no for one in backend.mail().messages] == [1, 2, 3]
+
+    def test_who_was_overtaken_ships_nothing(self, backend: Backend) -> None:
+        ghost = Ghost(backend)
+        backend.stand(FOLLOWS)
+        further = replace(FOLLOWS, why=Why("follows", "x", feed="further").standing().why)
+        backend.ship(Shipment([ghost.next()], standing=further, after=FOLLOWS))
+        late = ghost.make()[0]
+        for stands in (further, None):
+            with pytest.raises(OvertakenError):
+                backend.ship(Shipment([late], [a_message(1)], after=FOLLOWS))
+            assert backend.standing() == stands
+            assert backend.inbox() == []
+            backend.stand(None)
+        info = backend.agent("a")
+        assert info is not None and info.seq == 1
 
     def test_a_closed_backend_ships_nothing(self, place: Path) -> None:
         backend = self.open(place)

@@ -79,6 +79,7 @@ class Connection(psycopg.Connection[Any]):
     server: str = ""
     doubt: str | None = None
     _names: dict[str, bytes]
+    _names_given: int
     _incoming: select.poll
 
     def wait(self, gen: PQGen[RV], interval: float = 0.0, timeout: float | None = None) -> RV:
@@ -135,7 +136,9 @@ class Connection(psycopg.Connection[Any]):
             return self._answer()
 
     def _prepare(self, statement: str, types: Sequence[int]) -> bytes:
-        name = b"perdure_%d" % len(self._names)
+        # Not by how many there are: of those that are forgotten here, some are there still.
+        self._names_given += 1
+        name = b"perdure_%d" % self._names_given
         self.pgconn.send_prepare(name, statement.encode(), types)
         self._answer()
         self._names[statement] = name
@@ -254,6 +257,7 @@ def connect(address: Address, clock: StoreClock) -> Connection:
     except psycopg.Error as error:
         raise translate(error, address) from None  # its words may hold what must not be shown
     connection._names = {}
+    connection._names_given = 0
     connection._incoming = select.poll()
     connection._incoming.register(connection.pgconn.socket, select.POLLIN)
     connection.deadline_s = address.deadline_s

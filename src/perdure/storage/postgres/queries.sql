@@ -42,6 +42,14 @@ SELECT set_config('perdure.shipping', 'on', true), {schema}.durable_1(true);
 -- name: take_in
 SELECT {schema}.take_in_1(%s, %s, %s, %s, %s, %b, %s, %s, %s);
 
+-- name: take_out
+-- Messages that commits took out where they come from.
+UPDATE {schema}.inbox SET consumed = true, value = NULL WHERE no = ANY(%s) AND NOT consumed;
+
+-- name: lock_standing
+-- Who ships goes on from how the store stood: another one who does waits here.
+SELECT closed, why FROM {schema}.standings WHERE no = 0 FOR UPDATE;
+
 -- name: raise_numbers
 SELECT {schema}.raise_numbers_1(%s);
 

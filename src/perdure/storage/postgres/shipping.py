@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from perdure.core import codec
 from perdure.model import MISSING, Message
-from perdure.storage.port import Appended, Shipment
+from perdure.storage.port import Appended, Shipment, Standing
 from perdure.storage.postgres import purging
 from perdure.storage.postgres.append import outcome_of, values_of
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
-from perdure.storage.standing import not_linked, number_taken
+from perdure.storage.standing import check_after, not_linked, number_taken
 
 
 def ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, url: str) -> None:
     """In a transaction of its own, which is rolled back where it raises."""
     with db.transaction():
         db.execute(sql["begin_shipping"])
+        if shipment.after is not None:
+            found = db.execute(sql["lock_standing"]).fetchone()
+            check_after(Standing(*found) if found else None, shipment.after, url)
         if shipment.standing is not None:
             # First, as it may lock out all writers: none of them then waits for us half-way.
             standing = shipment.standing
@@ -29,6 +32,8 @@ def ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, u
             purging.bury(db, sql, grave)
         _append(db, sql, shipment, now, url)
         _take_in(db, sql, shipment.messages)  # what the end of a run took away is there again
+        if shipment.taken:
+            db.execute(sql["take_out"], (list(shipment.taken),))
         for agent, incarnation, branch, epoch in shipment.epochs:
             db.execute(sql["raise_epoch"], (epoch, text(branch), text(agent), incarnation))
 

@@ -161,7 +161,7 @@ class Writer:
             no: int | None = None
             outcome: Outcome = Refused("gone")
             for each in (item, *item.then):
-                values = values_of_all([replace(each, no=no)], True, now)
+                values = values_of_all([replace(each, no=no, then=())], True, now)
                 row = cursor.execute(self._sql["append"], values, binary=True).fetchone()
                 outcome = outcome_of(row, each, self._address.shown)
                 if not isinstance(outcome, Appended):

@@ -15,11 +15,12 @@ from perdure.storage.sqlite import closing
 from perdure.storage.sqlite.append import append
 from perdure.storage.sqlite.purging import bury
 from perdure.storage.sqlite.rows import do, ids_json, run
-from perdure.storage.standing import no_such_agent, not_linked, number_taken
+from perdure.storage.standing import check_after, no_such_agent, not_linked, number_taken
 
 
 def ship(db: apsw.Connection, shipment: Shipment, clock: Clock) -> None:
     """In the transaction that is open; where it raises, that must be rolled back."""
+    check_after(closing.find(db, 0), shipment.after, f"sqlite:///{db.filename}")
     with closing.shipping(db):
         _take_in(db, shipment.messages)
         _raise_numbers(db, shipment.number_min)
@@ -33,6 +34,8 @@ def ship(db: apsw.Connection, shipment: Shipment, clock: Clock) -> None:
                 raise not_linked(item, outcome)
             numbers[item.agent, item.incarnation] = outcome.no
         _take_in(db, shipment.messages)  # what the end of a run took away is there again
+        if shipment.taken:
+            do(db, "consume_messages", (ids_json(shipment.taken),))
         for agent, incarnation, branch, epoch in shipment.epochs:
             no = _number(db, numbers, agent, incarnation)
             do(db, "raise_epoch", (no, branch, epoch))

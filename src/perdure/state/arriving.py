@@ -1,0 +1,113 @@
+"""Messages on their way into a follower: which it has then, in whatever order things happened.
+
+A message is in no log until a commit takes it out, so it has no place among the commits. What holds
+in any order: one that the source still has, read after these commits were there, is had; one that a
+commit took out, or that went with its run's end, is not, and does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.model import MISSING, Commit, Message
+from perdure.storage.port import Backend
+
+PAGE = 1000
+
+
+class Arriving:
+    """The messages of one shipment.
+
+    Args:
+        messages: what came to inboxes since the last look.
+        commits: those of the shipment, in their order.
+        ended: runs that they end, and so take all out of whose inboxes was there then.
+        deleted: agents that they delete, and so all that was in inboxes of theirs.
+        until: messages later than this are left out, in microseconds since 1970; 0: none.
+
+    Attributes:
+        messages: what the target has to take in.
+        taken: numbers of those that must not be there afterwards.
+    """
+
+    def __init__(
+        self, source: Backend, target: Backend, messages: Sequence[Message],
+        commits: Sequence[Commit], ended: Collection[str], deleted: Collection[str],
+        until: int = 0,
+    ) -> None:  # fmt: skip
+        self._target = target
+        self._runs: dict[str, list[Message]] = {}
+        fresh = _still_there(source, set(ended), set(deleted))
+        by_number = {
+            message.no: message if message.agent not in deleted and message.run not in ended
+            else replace(message, value=MISSING)
+            for message in messages if message.agent not in deleted or message.no in fresh
+        }  # fmt: skip
+        by_number |= fresh
+        self.messages = [
+            by_number[no] for no in sorted(by_number) if not until or by_number[no].at <= until
+        ]
+        self.taken = list(self._taken_by(commits))
+
+    def _taken_by(self, commits: Sequence[Commit]) -> Iterator[int]:
+        """Their records say which messages commits took out."""
+        for commit in commits:
+            for record in commit.records:
+                yield from self._taken(record)
+
+    def _taken(self, record: Any) -> list[int]:
+        match record:
+            case {"t": "run-started", "run": str(run)}:
+                return self._take(run, lambda message: message.kind == "start")
+            case {"t": "wait-ended" | "message-refused", "run": str(run), "key": key, "at": at}:
+                said = (key, at, record.get("who"))
+                return self._take(
+                    run, lambda message: (message.key, message.at, message.who) == said
+                )
+        return []
+
+    def _take(self, run: str, wanted: Any) -> list[int]:
+        there = self._there(run)
+        found = [message for message in there if wanted(message)][:1]
+        for message in found:
+            there.remove(message)
+        return [message.no for message in found]
+
+    def _there(self, run: str) -> list[Message]:
+        if run not in self._runs:
+            there = {message.no: message for message in self._target.inbox(run)}
+            there |= {
+                message.no: message for message in self.messages
+                if message.run == run and message.value is not MISSING
+            }  # fmt: skip
+            self._runs[run] = list(there.values())
+        return self._runs[run]
+
+
+def _still_there(source: Backend, ended: set[str], deleted: set[str]) -> dict[int, Message]:
+    """What the source has for these runs and agents now, by number: it came after the ends of
+    them that are shipped. Of names that live again, also what was taken out since."""
+    found = [message for run in ended for message in source.inbox(run)]
+    if deleted:
+        starts = [one for one in source.inbox(kind="start") if one.agent in deleted]
+        found += [message for start in starts for message in source.inbox(start.run)]
+    again = {name for name in deleted if _lives(source, name)}
+    if again:
+        found += [message for message in all_mail(source) if message.agent in again]
+    return {message.no: message for message in found}
+
+
+def _lives(source: Backend, name: str) -> bool:
+    info = source.agent(name)
+    return info is not None and not info.deleted
+
+
+def all_mail(source: Backend) -> Iterable[Message]:
+    """All messages that a store has, those that were taken out without their values."""
+    cursor = ""
+    while (part := source.mail(cursor, limit=PAGE)).messages:
+        yield from part.messages
+        cursor = part.cursor

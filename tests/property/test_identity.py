@@ -1,0 +1,200 @@
+"""Values that differ in anything differ in their digests; equal ones have equal digests in every
+process; and calls that come in another order on replay are paired rightly, or the run stops."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import functools
+import itertools
+import os
+import subprocess
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import perdure
+from perdure.core.identity import digest, is_known
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = 1
+
+
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Model(BaseModel):
+    item: Any
+
+
+class OtherModel(BaseModel):
+    item: Any
+
+
+@dataclass(frozen=True)
+class Data:
+    item: Any
+    late: Any = field(init=False, default=0)
+
+
+class Record(msgspec.Struct, frozen=True):
+    item: Any
+
+
+class Pair(NamedTuple):
+    item: Any
+    more: int = 0
+
+
+class Text(str):
+    pass
+
+
+class Keyed:
+    def __init__(self, item: Any) -> None:
+        self.item = item
+
+    def __perdure_key__(self) -> Any:
+        return self.item
+
+
+def function(value: Any) -> Any:
+    return value
+
+
+LEAVES: list[Any] = [
+    None, True, False, 0, 1, -1, 1.0, 0.0, -0.0, 2**70, "", "a", "1", "red", b"", b"a",
+    bytearray(b"a"), Text("a"), Color.RED, Color.BLUE, Rights.READ, Rights.READ | Rights.WRITE,
+    Decimal("1"), Decimal("1.0"), UUID(int=1), dt.date(2026, 1, 1), dt.datetime(2026, 1, 1),
+    dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.time(1), dt.timedelta(1), PurePosixPath("a"),
+    complex(1, 2), range(3), Color, Model, function, len, Ellipsis, (), [], {}, set(), frozenset(),
+]  # fmt: skip
+WRAPS: list[Callable[[Any], Any]] = [
+    lambda v: [v], lambda v: (v,), lambda v: {"item": v}, lambda v: [v, v], lambda v: {"other": v},
+    lambda v: Model(item=v), lambda v: OtherModel(item=v), Data, Record, Pair, Keyed,
+    lambda v: Pair(v, 1), lambda v: deque([v]), lambda v: OrderedDict(item=v),
+    lambda v: functools.partial(function, v), lambda v: ValueError(v),
+]  # fmt: skip
+
+
+def all_values() -> list[Any]:
+    """Every leaf in two levels of every kind of container, and sets of those that can be in one."""
+    once = [wrap(leaf) for wrap in WRAPS for leaf in LEAVES]
+    twice = [wrap(one) for wrap, one in itertools.product(WRAPS, once[::7])]
+    texts = [str(number) for number in range(20)]
+    sets: list[Any] = [set(texts), frozenset(texts), [{Color.RED, "x"}], {Data("a"): {"k", "l"}}]
+    return [*LEAVES, *once, *twice, *sets]
+
+
+def digests_of_all() -> list[str]:
+    return [digest(value) for value in all_values()]
+
+
+def test_no_two_values_have_the_same_digest() -> None:
+    by_digest: dict[str, Any] = {}
+    for value in all_values():
+        found = digest(value)
+        assert is_known(found), value
+        assert found not in by_digest, (value, by_digest[found])
+        by_digest[found] = value
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4242"])
+def test_digests_are_the_same_in_every_process(seed: str) -> None:
+    code = "from tests.property.test_identity import digests_of_all as f; print(*f(), sep='\\n')"
+    told = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+        capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    assert told == digests_of_all()
+
+
+def test_what_says_nothing_of_itself_is_unknown_wherever_it_is() -> None:
+    for wrap in WRAPS[:5] + WRAPS[7:8]:
+        unknown: list[Any] = []
+        thing = object()
+        assert not is_known(digest(wrap(thing), unknown)) and unknown[0] is thing
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    assert not is_known(digest(cycle))
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    assert not is_known(digest(deep))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_replay_in_another_order_pairs_rightly_or_stops(data: st.DataObject) -> None:
+    """Each value is paid once or never, and never in another's name."""
+    values = data.draw(
+        st.lists(st.sampled_from(range(len(POOL))), min_size=1, max_size=5, unique=True)
+    )
+    again = data.draw(st.permutations(values))
+    end = data.draw(st.integers(1, len(values)))
+    paid: list[str] = []
+    order, crashing = list(values), True
+
+    class Payer:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def __perdure_key__(self) -> Any:
+            return self.value
+
+        @perdure.tool(on_crash="fail")
+        def pay(self, cents: int) -> str:
+            paid.append(digest(self.value))
+            return digest(self.value)
+
+    @perdure.tool(on_crash="fail")
+    def pay(value: Any) -> str:
+        paid.append(digest(value))
+        return digest(value)
+
+    bound = data.draw(st.booleans())
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> None:
+        for number, place in enumerate(order):
+            if crashing and number == end:
+                raise SystemExit("the process ends here")
+            value = POOL[place]
+            gave = Payer(value).pay(5) if bound else pay(value)
+            assert gave == digest(value), "another call's outcome"
+        if crashing:
+            raise SystemExit("the process ends here")
+
+    with perdure.open(f"memory://identity-{next(_names)}") as store:
+        with pytest.raises(SystemExit):
+            store.run(f, "a")
+        order, crashing = list(again), False
+        try:
+            store.run(f, "a")
+        except perdure.NeedsAttention:
+            assert paid == [digest(POOL[place]) for place in values[:end]]
+        else:
+            assert sorted(paid) == sorted(digest(POOL[place]) for place in values)
+
+
+_names = itertools.count()
+
+POOL: list[Any] = [
+    [Data(1)], [Data(2)], [Model(item=1)], [OtherModel(item=1)], {Color.RED}, {"red"}, Color.RED,
+    "red", {"item": 1}, Data(1), Record(1), Pair(1), (1, 0), Text("red"),
+]  # fmt: skip

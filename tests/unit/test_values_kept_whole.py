@@ -1,0 +1,236 @@
+"""What goes into a state, or is a result, comes out equal, or is refused: shapes of classes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import InitVar, dataclass, field
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, NotRequired, TypeVar
+
+import msgspec
+import pydantic
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+import perdure
+from perdure.core.schema import Schema
+from perdure.errors import SchemaError
+
+T = TypeVar("T")
+
+
+@dataclass
+class Counter:
+    name: str
+    count: int = field(init=False, default=0)
+    seen: list[int] = field(init=False, default_factory=list)
+
+
+@dataclass
+class Sum:
+    parts: list[int]
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total = sum(self.parts)
+
+
+@dataclass
+class Log:
+    name: str
+    lines: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lines = []
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    name: str
+    size: int = field(init=False, default=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Derived(Counter):
+    more: str = ""
+    kind: ClassVar[str] = "derived"
+
+
+@dataclass
+class Scaled:
+    size: int
+    scale: InitVar[int] = 1
+    scaled: int = field(init=False, default=0)
+
+    def __post_init__(self, scale: int) -> None:
+        self.scaled = self.size * scale
+
+
+@dataclass
+class Box(Generic[T]):
+    item: T
+    opened: int = field(init=False, default=0)
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
+class Movie(TypedDict, total=False):
+    title: str
+    year: NotRequired[int]
+
+
+class Tagged(msgspec.Struct, tag="t", rename="camel", omit_defaults=True, kw_only=True):
+    long_name: str
+    size: int = 3
+
+
+class Aliased(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    name: str = Field(validation_alias=pydantic.AliasChoices("a", "b"))
+    also: int = Field(1, serialization_alias="z")
+
+    @pydantic.field_serializer("also")
+    def hide(self, value: int) -> str:
+        return "hidden"
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    one: int = 0
+
+
+class Whole(BaseModel):
+    counter: Counter
+    log: Log | None = None
+    sums: dict[str, Sum] = {}
+
+
+def changed(value: Any, **fields: Any) -> Any:
+    for name, item in fields.items():
+        object.__setattr__(value, name, item)
+    return value
+
+
+SHAPES: list[tuple[Any, Any]] = [
+    (Counter, changed(Counter("a"), count=3, seen=[1, 2])),
+    (Sum, Sum([1, 2])),
+    (Sum, changed(Sum([1, 2]), total=7)),
+    (Log, changed(Log("a"), lines=["one"])),
+    (Frozen, changed(Frozen("a"), size=4)),
+    (Derived, changed(Derived(name="a", more="b"), count=5, seen=[9])),
+    (Scaled, Scaled(3, 5)),
+    (Box[int], changed(Box(1), opened=2)),
+    (list[Counter], [changed(Counter("a"), count=3)]),
+    (dict[str, Box[Color]], {"a": changed(Box(Color.RED), opened=1)}),
+    (Whole, Whole(counter=changed(Counter("a"), count=2), log=changed(Log("b"), lines=["x"]))),
+    (Whole, Whole(counter=Counter("a"), sums={"s": changed(Sum([1]), total=9)})),
+    (Point, Point(1, 2)),
+    (Movie, {"year": 1999}),
+    (Tagged, Tagged(long_name="a", size=4)),
+    (Aliased, Aliased(a="n", also=7)),  # type: ignore[call-arg]
+    (Open, Open(one=1, two=[2])),  # type: ignore[call-arg]
+    (list[Annotated[Color, "mark"]], [Color.RED]),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), SHAPES, ids=lambda one: f"{one!r:.30}")
+def test_it_comes_back_equal(kind: Any, value: Any, tmp_path: Any) -> None:
+    """A dataclass field with `init=False` was dropped without a word by `initial=`, `save` and the
+    results of steps: what it held was gone after the next start."""
+    url = str(tmp_path / "a.db")
+
+    @perdure.step(returns=kind)
+    def give() -> Any:
+        return value
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> bool:
+        return bool(give() == value)
+
+    with perdure.open(url, durability="os") as store:
+        assert store.run(f, "run")
+    schema: Schema[Any] = Schema(kind)
+    plain = schema.take(value, aliases_refused=True)
+    assert schema.build(plain) == value and schema.drift(schema.build(plain), plain) == []
+    with perdure.open(url, durability="os") as store:
+        holder = perdure.Schema(dict[str, kind], id="holder")
+        agent = store.agent("a", holder, initial={"x": value})
+        agent.checkpoint("made")
+    with perdure.open(url, durability="os") as store:
+        agent = store.agent("a", holder)
+        assert agent.state == {"x": value} and agent.drift() == []
+        with agent.edit("again") as draft:
+            draft["y"] = agent.state["x"]
+    with perdure.open(url, durability="os") as store:
+        assert store.agent("a", holder).state == {"x": value, "y": value}
+
+
+def test_an_edit_sets_no_field_back_that_post_init_begins_empty(tmp_path: Any) -> None:
+    """`__post_init__` runs as the class's own check of an edit. What it sets anew is taken over
+    where it follows from the other fields, and not where something came since."""
+    with perdure.open(str(tmp_path / "a.db"), durability="os") as store:
+        log = store.agent("log", Log, initial=Log("a"))
+        with log.edit("a line") as draft:
+            draft.lines.append("one")
+        with log.edit("another name") as draft:
+            draft.name = "b"
+        total = store.agent("sum", Sum, initial=Sum([1]))
+        with total.edit("more") as sums:
+            sums.parts.append(2)
+    with perdure.open(str(tmp_path / "a.db"), durability="os") as store:
+        assert store.agent("log", Log).state == changed(Log("b"), lines=["one"])
+        assert store.agent("sum", Sum).state == Sum([1, 2])
+
+
+def test_what_was_stored_without_such_fields_is_read(tmp_path: Any) -> None:
+    """Older versions did not store them."""
+    schema: Schema[Any] = Schema(Sum)
+    assert schema.build({"parts": [1, 2]}) == Sum([1, 2])
+    assert schema.drift(Sum([1, 2]), {"parts": [1, 2]}) == []
+    assert Schema(Counter).build({"name": "a"}) == Counter("a")
+
+
+@dataclass
+class Needs:
+    size: int
+    scale: InitVar[int]
+
+
+@pydantic.dataclasses.dataclass
+class OfPydantic:
+    size: int
+    late: int = field(init=False, default=0)
+
+
+@pytest.mark.parametrize("kind", [Needs, OfPydantic])
+def test_what_cannot_be_made_again_is_refused_where_it_is_declared(kind: Any) -> None:
+    with pytest.raises(SchemaError, match=r"scale|late"):
+        Schema(kind).root
+
+
+class Other(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Colored:
+    color: Color
+    name: str = ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Colored(Other.RED), Colored(Color.RED, Color.RED)],  # type: ignore[arg-type]
+)
+def test_an_enum_where_another_type_is_declared_is_refused(value: Any) -> None:
+    """Its bare value was stored: a text, or another enum's member, came back."""
+    with pytest.raises(perdure.Unstorable, match=r"state\.(color|name)"):
+        Schema(Colored).take(value, aliases_refused=True)
+    assert Schema(Colored).take(Colored(Color.RED), aliases_refused=True)["color"] == "red"
