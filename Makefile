@@ -13,7 +13,7 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos crash simulate soak fuzz rubbish mutations check format bench bench-peers bench-crash profile requirements clean
+.PHONY: help venv demo test chaos crash simulate soak fuzz rubbish mutations check format compat bench bench-peers bench-crash profile requirements clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ rubbish: venv ## Call everything public with wrong values, 3,000,000 times; ARGS
 mutations: venv ## Break the code on purpose, a line at a time, and see that the tests notice; ARGS="--only word"
 	@$(VENV) -m tests.mutations $(ARGS)
 
+compat: venv ## Run the newest released suites of LangGraph and LangChain with ours in the place of their savers; ARGS="--pinned --only langgraph --backend sqlite"
+	@$(VENV) -m tests.suites $(ARGS)
+
 check: venv ## Check formatting, lint and types
 	@$(VENV) -m ruff format --check .
 	@$(VENV) -m ruff check .
@@ -83,11 +86,11 @@ requirements: ## Pin requirements/*.txt anew after a change of *.in; UPGRADE=--u
 	@PYTHON="$(PYTHON)" sh tools/venv --requirements
 	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=runtime.txt runtime.in
 	cd requirements && $(PIP_COMPILE) $(UPGRADE) --output-file=dev.txt dev.in
-	for peer in $(PEERS) restate profile; do (cd requirements && $(PIP_COMPILE) $(UPGRADE) \
+	for peer in $(PEERS) restate profile suites; do (cd requirements && $(PIP_COMPILE) $(UPGRADE) \
 		--output-file=peers-$$peer.txt peers-$$peer.in) || exit 1; done
 	sed -i.old 's/^colorama==[^ ;]*/& ; sys_platform == "win32"/' requirements/runtime.txt requirements/dev.txt
 	rm -f requirements/*.txt.old
 
 clean: ## Remove the virtual environments, caches and build outputs
-	rm -rf .venv .venv-requirements .venv-peers-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-compat .venv-requirements .venv-peers-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

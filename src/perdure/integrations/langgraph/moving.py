@@ -144,7 +144,7 @@ class Mover:
             raise
         except PerdureError as error:
             moved.problems = [Problem(error.target, error.problem, error.hint)]
-        except ValueError as error:  # e.g. a name that no agent can have
+        except (ValueError, TypeError) as error:  # e.g. a name that no agent can have
             moved.problems = [Problem("", str(error))]
         if self.store is not None:
             moved.bytes_after = self._kept(thread.name)
@@ -154,7 +154,7 @@ class Mover:
         assert self.store is not None
         try:
             sizes = self.store.sizes(name)
-        except (PerdureError, ValueError):
+        except (PerdureError, ValueError, TypeError):
             return 0
         return sizes.header_bytes + sizes.payload_bytes + sizes.snapshot_bytes + sizes.leaf_bytes
 

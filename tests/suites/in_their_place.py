@@ -1,0 +1,161 @@
+"""A pytest plugin for foreign suites: puts our savers and stores in the place of theirs.
+
+Their tests stay as they were released. What they get from fixtures is replaced in the modules of
+the fixtures; what they make by themselves (`InMemorySaver()`) under the names that their modules
+have for it. One run is on one backend, so of each test there is one saver, not one for each of
+theirs.
+
+The environment says how: ``PERDURE_SUITE`` is "memory", "sqlite", "postgres" (ours, on that
+backend) or "theirs"; ``PERDURE_OUTCOMES`` is where outcomes are written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.store.memory import InMemoryStore
+
+import perdure
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.store import PerdureStore
+
+BACKEND = os.environ.get("PERDURE_SUITE", "memory")
+OURS = BACKEND != "theirs"
+_numbers = itertools.count()
+
+
+@contextmanager
+def url() -> Iterator[str]:
+    """Where a new store can be."""
+    if BACKEND == "memory":
+        yield f"memory://suite-{os.getpid()}-{next(_numbers)}"
+    elif BACKEND == "sqlite":
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"{folder}/threads.db"
+    else:
+        from tests_of_perdure.postgres.server import shared  # type: ignore[import-not-found]
+
+        yield shared().new_url()
+
+
+@contextmanager
+def saver() -> Iterator[PerdureSaver]:
+    with url() as place, PerdureSaver.from_url(place, durability="os") as made:
+        yield made
+
+
+@asynccontextmanager
+async def async_saver() -> AsyncIterator[PerdureSaver]:
+    with url() as place:
+        async with PerdureSaver.from_url(place, durability="os") as made:
+            yield made
+
+
+@contextmanager
+def store() -> Iterator[PerdureStore]:
+    with url() as place, PerdureStore.from_url(place, durability="os") as made:
+        yield made
+
+
+class InMemoryPerdureSaver(PerdureSaver):
+    """For tests that make one by themselves, with the arguments of theirs."""
+
+    def __init__(self, *, serde: Any = None, factory: Any = None) -> None:
+        place = f"memory://suite-{os.getpid()}-{next(_numbers)}"
+        super().__init__(perdure.open(place), serde=serde)
+
+
+class InMemoryPerdureStore(PerdureStore):
+    """As `InMemoryPerdureSaver`."""
+
+    def __init__(self, *, index: Any = None) -> None:
+        place = f"memory://suite-{os.getpid()}-{next(_numbers)}"
+        super().__init__(perdure.open(place), index=index)
+
+
+FIXTURES: dict[str, Any] = {
+    "_checkpointer_memory": saver,
+    "_checkpointer_sqlite": saver,
+    "_checkpointer_sqlite_aio": async_saver,
+    "_store_memory": store,
+}
+NAMES: dict[type, type] = {
+    InMemorySaver: InMemoryPerdureSaver,
+    InMemoryStore: InMemoryPerdureStore,
+}
+USING = {"sync_checkpointer", "async_checkpointer", "sync_store", "async_store"}
+ONE = {"memory", "in_memory"}
+"""Of the savers that fixtures offer, the one in whose place ours is put."""
+
+
+def pytest_plugin_registered(plugin: object) -> None:
+    """Fixtures look these up in their conftest module when they are used."""
+    if OURS and isinstance(plugin, ModuleType) and plugin.__name__.endswith("conftest"):
+        for name, made in FIXTURES.items():
+            if hasattr(plugin, name):
+                setattr(plugin, name, made)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
+    """Leave the tests that use a saver or a store, each with one."""
+    words: dict[str, set[str]] = {}
+    for module in {item.module for item in items}:
+        names = {name for name, value in vars(module).items() if _is_theirs(value)}
+        words[module.__name__] = names
+        if OURS:
+            for name in names:
+                setattr(module, name, NAMES[getattr(module, name)])
+    left = [item for item in items if _wanted(item, words[item.module.__name__])]
+    config.hook.pytest_deselected(items=[item for item in items if item not in left])
+    items[:] = left
+
+
+def _is_theirs(value: Any) -> bool:
+    return isinstance(value, type) and value in NAMES
+
+
+def _wanted(item: Any, names: set[str]) -> bool:
+    used = USING.intersection(item.fixturenames)
+    if used:
+        params = getattr(item, "callspec", None)
+        found = {} if params is None else params.params
+        return all(found.get(name, "memory") in ONE for name in used)
+    return bool(names & _mentioned(item.function, item.module, set()))
+
+
+def _mentioned(function: Any, module: ModuleType, seen: set[str]) -> set[str]:
+    """The names that a test speaks of, and functions and classes of its module that it uses."""
+    found: set[str] = set()
+    code = getattr(function, "__code__", None)
+    todo = [code] if isinstance(code, CodeType) else []
+    while todo:
+        code = todo.pop()
+        found.update(code.co_names)
+        todo += [const for const in code.co_consts if isinstance(const, CodeType)]
+    for name in found - seen:
+        seen.add(name)
+        value = getattr(module, name, None)
+        if isinstance(value, FunctionType) and value.__module__ == module.__name__:
+            found |= _mentioned(value, module, seen)
+    return found
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """One line for each phase of a test that says something; with xdist, of all workers."""
+    path = os.environ.get("PERDURE_OUTCOMES")
+    if path is None or os.environ.get("PYTEST_XDIST_WORKER"):
+        return
+    if report.when == "call" or report.outcome != "passed":
+        words = str(report.longrepr)[-800:] if report.failed else ""
+        with open(path, "a") as file:
+            file.write(json.dumps([report.nodeid, report.outcome, words]) + "\n")
