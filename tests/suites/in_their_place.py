@@ -152,10 +152,20 @@ def _mentioned(function: Any, module: ModuleType, seen: set[str]) -> set[str]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """One line for each phase of a test that says something; with xdist, of all workers."""
+    if report.when == "call" or report.outcome != "passed":
+        _note(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """A module that cannot be imported is a test that failed."""
+    if report.failed:
+        _note(report)
+
+
+def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
     path = os.environ.get("PERDURE_OUTCOMES")
     if path is None or os.environ.get("PYTEST_XDIST_WORKER"):
         return
-    if report.when == "call" or report.outcome != "passed":
-        words = str(report.longrepr)[-800:] if report.failed else ""
-        with open(path, "a") as file:
-            file.write(json.dumps([report.nodeid, report.outcome, words]) + "\n")
+    words = str(report.longrepr)[-800:] if report.failed else ""
+    with open(path, "a") as file:
+        file.write(json.dumps([report.nodeid, report.outcome, words]) + "\n")

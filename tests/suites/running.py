@@ -102,6 +102,7 @@ class Runner:
                 [
                     self._environment.python, "-m", "pytest", "-q", "-p", "in_their_place",
                     "-p", "no:cacheprovider", "-W", "ignore", "--tb=short", "-n", str(workers),
+                    "--continue-on-collection-errors",
                     f"--timeout={TEST_SECONDS_MAX}", *what,
                 ],
                 cwd=folder, env=environment, capture_output=True, text=True,
