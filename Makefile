@@ -13,7 +13,7 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos crash simulate soak fuzz rubbish mutations check format compat bench bench-peers bench-crash profile requirements clean
+.PHONY: help venv demo test chaos crash simulate soak errnos fuzz rubbish mutations check format compat bench bench-peers bench-crash profile requirements clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ simulate: venv ## Simulate 1,000 seeds of executors, clients and trouble, each t
 
 soak: venv ## Work for an hour under kill -9 and retention: is what it takes steady? ARGS="--minutes N --seed S"
 	@$(VENV) -m tests.soak $(ARGS)
+
+errnos: venv ## Let each system call of a store in use fail, with each error that there is; ARGS="--only NAME --share 0.1 --seed S"
+	@$(VENV) -m tests.errnos $(ARGS)
 
 fuzz: venv ## Damage all that reads foreign bytes, for 20 minutes; ARGS="--seconds N --only NAME --seed S"
 	@$(VENV) -m tests.fuzz $(ARGS)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from msgspec import Struct, field
 
 from perdure.core import process
+from perdure.core.threads import begin
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.context import Context
@@ -73,14 +74,16 @@ class Liveness:
         with self._lock:
             if self._thread is not None and self._executor == self._context.executor:
                 return
-            self._executor = self._context.executor
+            self._thread, self._executor = None, self._context.executor
             self._say(self._executor)
             self._stop = threading.Event()
-            self._thread = threading.Thread(
-                target=self._beat, args=(self._executor, self._stop), name="perdure-heartbeat",
-                daemon=True,
+            # Kept once it runs: an executor without a heartbeat would lose its leases in silence.
+            self._thread = begin(
+                threading.Thread(
+                    target=self._beat, args=(self._executor, self._stop), name="perdure-heartbeat",
+                    daemon=True,
+                )
             )  # fmt: skip
-            self._thread.start()
 
     def _beat(self, executor: str, stop: threading.Event) -> None:
         while not stop.wait(self._ttl_ms / 3000):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from perdure.core.threads import begin
 from perdure.engine import turns
 from perdure.engine.current import Frame, current, inside
 from perdure.engine.effects import (
@@ -316,9 +317,11 @@ class CallThread:
         self.result: Any = None
         self.error: BaseException | None = None
         context = contextvars.copy_context()
-        threading.Thread(
-            target=lambda: context.run(self._run, call), name="perdure-call", daemon=True
-        ).start()
+        begin(
+            threading.Thread(
+                target=lambda: context.run(self._run, call), name="perdure-call", daemon=True
+            )
+        )
 
     def _run(self, call: Callable[[], Any]) -> None:
         try:

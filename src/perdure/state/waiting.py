@@ -15,6 +15,7 @@ from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from perdure.core.threads import no_thread
 from perdure.errors import StoreUnavailable
 from perdure.storage.committer import Committer
 from perdure.storage.proposals import Committed, Proposal
@@ -131,9 +132,9 @@ class Threads:
         context = contextvars.copy_context()
         try:
             future: ThreadFuture[R] = self._pool.submit(lambda: context.run(fn, *args, **kwargs))
-        except RuntimeError:
+        except RuntimeError as error:
             if not self._closed:
-                raise
+                raise no_thread(error) from error
             raise closed() from None
         future.add_done_callback(lambda _: wait.done())
         await wait.wait(future.cancel)

@@ -35,8 +35,9 @@ from perdure.storage.port import (
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
-from perdure.storage.sqlite.faults import RESTORE
+from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.feed import Feeder
+from perdure.storage.sqlite.files import exists
 from perdure.storage.sqlite.looking import info_of, look
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
@@ -64,7 +65,7 @@ class SqliteBackend:
         self, path: str, *, durability: Durability = "sync", create: bool = True,
         vfs: str | None = None, checked: bool = True, clock: Clock = wall_clock,
     ) -> None:  # fmt: skip
-        if not create and not os.path.exists(path):
+        if not create and not _is_there(path):
             raise NotFound(
                 "there is no such file", target=f"store {path}",
                 hint="check the path; stores are created by programs, not by looking at them",
@@ -357,8 +358,11 @@ class SqliteBackend:
             snapshots, manifests = run(db, "count_snapshots", between)[0]
             ids = {leaf for (ids,) in run(db, "leaf_ids", between) for leaf in unpack_ids(ids)}
             leaf_bytes = run(db, "count_leaves", (ids_json(ids),))[0][0]
-        files = [name for name in (self.path, self.path + "-wal") if os.path.exists(name)]
-        on_disk = sum(map(os.path.getsize, files))
+        try:
+            files = [name for name in (self.path, self.path + "-wal") if exists(name)]
+            on_disk = sum(map(os.path.getsize, files))
+        except OSError as error:
+            raise self._writer.translate(error) from error
         return Sizes(
             commits, headers, payloads, snapshots, manifests, len(ids), leaf_bytes, on_disk
         )
@@ -408,12 +412,20 @@ class _Reading:
         if error is None:
             self._readers.give_back(self._connection)
             return
+        found = unmasked(error, self._connection)
         try:
             self._connection.close(True)
         finally:
             self._readers.give_back(None)
-        if isinstance(error, apsw.Error):
-            raise self._writer.translate(error) from error
+        if isinstance(found, FAILED):
+            raise self._writer.translate(found) from error
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return exists(path)
+    except OSError as error:
+        raise translate(error, path) from error
 
 
 _open: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 import threading
 import time
@@ -20,7 +21,8 @@ import apsw
 import apsw.sqlite_extra
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
-from perdure.storage.sqlite.faults import RESTORE, translate
+from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
+from perdure.storage.sqlite.files import exists
 from perdure.storage.sqlite.frames import Frame, Frames
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.upgrade import see_as_new
@@ -76,7 +78,16 @@ def connect(
         StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say. A file
         that is not a store is left exactly as it was.
     """
-    refuse_network_file_system(path)
+    try:
+        refuse_network_file_system(path)
+        return _connect_in_time(path, synchronous, create, vfs, checked)
+    except OSError as error:
+        raise translate(error, path) from error
+
+
+def _connect_in_time(
+    path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
+) -> apsw.Connection:
     until = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
@@ -99,7 +110,7 @@ def _connect(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
 ) -> apsw.Connection:
     _refuse_other_things(path)
-    empty = not os.path.exists(path) or os.path.getsize(path) == 0
+    empty = not exists(path) or os.path.getsize(path) == 0
     if not empty and not may_write(path):
         return _connect_to_look(path, vfs or checksum_vfs())
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
@@ -132,12 +143,13 @@ def _connect(
         if not checked:
             see_as_new(connection)
     except BaseException as error:
-        connection.close()
+        error = unmasked(error, connection)
+        connection.close(True)
         if isinstance(error, apsw.NotADBError) and _was_a_store(path):
             raise Corrupt(
                 "its first page is damaged", target=f"store {path}", hint=RESTORE
             ) from error
-        if isinstance(error, apsw.Error):
+        if isinstance(error, FAILED):
             raise translate(error, path) from error
         raise
     return connection
@@ -150,12 +162,13 @@ def _refuse_other_things(path: str) -> None:
     Raises:
         NotAStore: it is none, and was left as it was.
     """
-    if not os.path.exists(path):
+    if not exists(path):
         return
     hint = "check the path; nothing was changed"
-    if not os.path.isfile(path):
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise NotAStore("is no regular file", target=f"store {path}", hint=hint)
-    if os.path.getsize(path) == 1:
+    if status.st_size == 1:
         raise NotAStore("is not a Perdure store", target=f"store {path}", hint=hint)
 
 
@@ -172,7 +185,7 @@ def _connect_to_look(path: str, vfs: str) -> apsw.Connection:
         StoreUnavailable: part of it is in its WAL, which cannot be read without writing.
     """
     wal = path + "-wal"
-    if os.path.exists(wal) and os.path.getsize(wal):
+    if exists(wal) and os.path.getsize(wal):
         raise StoreUnavailable(
             "is read-only for this user, and part of it is in its -wal",
             target=f"store {path}",
@@ -299,7 +312,7 @@ def _file_system(folder: str) -> str:
         return ""
     try:
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
+    except (OSError, TypeError):  # TypeError: Python's, where reading would block
         return ""
     for line in mounts:
         before, _, after = line.partition(" - ")

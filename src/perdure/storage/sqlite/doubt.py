@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from perdure.storage.sqlite.files import exists
+
 
 def doubt(path: str) -> None:
     """What the store's WAL holds may not be on the disk, though it can be read."""
@@ -19,12 +21,15 @@ def doubt(path: str) -> None:
 
 
 def is_in_doubt(path: str) -> bool:
-    return os.path.exists(_file(path))
+    try:
+        return exists(_file(path))
+    except OSError:
+        return True  # to write all of it anew costs little, and to trust it wrongly everything
 
 
 def trust(path: str) -> None:
     """All of it was written and synced anew."""
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # where it stays, all of it is written anew once more
         os.unlink(_file(path))
 
 

@@ -63,14 +63,17 @@ class ExecutorLocks:
                 return descriptor
         except (BlockingIOError, FileNotFoundError):
             pass
-        os.close(descriptor)
+        except OSError:
+            _close(descriptor)
+            raise
+        _close(descriptor)
         return None
 
     def drop(self, executor: str) -> None:
         descriptor = self._own.pop(executor, None)
         if descriptor is not None:
             _unlink(self._file(executor))
-            os.close(descriptor)
+            _close(descriptor)
 
     def dead(self, executor: str) -> bool:
         """Whether the executor's process has provably ended: its lock is free.
@@ -88,7 +91,7 @@ class ExecutorLocks:
         except OSError:
             return False
         finally:
-            os.close(descriptor)
+            _close(descriptor)
         return True
 
     def holds(self, executor: str) -> bool:
@@ -114,11 +117,16 @@ class ExecutorLocks:
     def forget_after_fork(self) -> None:
         """In a forked child: the parent's locks are not ours, though we share the descriptors."""
         for descriptor in self._own.values():
-            os.close(descriptor)
+            _close(descriptor)
         self._own.clear()
 
     def _file(self, executor: str) -> str:
         return os.path.join(self._folder, executor)
+
+
+def _close(descriptor: int) -> None:
+    with suppress(OSError):  # Linux closes it all the same, see close(2)
+        os.close(descriptor)
 
 
 def _unlink(path: str) -> None:

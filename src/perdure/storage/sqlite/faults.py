@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+
 import apsw
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable
@@ -21,6 +24,31 @@ class ReplacedError(Exception):
     """The files behind the open store are no longer at their paths."""
 
 
+FAILED = (apsw.Error, OSError, ReplacedError)
+"""What is raised where SQLite or the system could not; none of it reaches a caller as it is."""
+
+_UNREAD = (errno.EIO, errno.ENXIO, errno.ERANGE)
+
+
+def unmasked(error: BaseException, connection: apsw.Connection | None) -> BaseException:
+    """What an error was before SQLite called it damage, as it does where the disk cannot read.
+
+    See SQLITE_IOERR_CORRUPTFS, https://sqlite.org/rescode.html: no byte is wrong for that.
+    """
+    if type(error) is not apsw.CorruptError or connection is None:
+        return error
+    if getattr(error, "extendedresult", 0) != apsw.SQLITE_CORRUPT:
+        return error
+    last = ctypes.c_int(0)
+    try:
+        connection.file_control("main", apsw.SQLITE_FCNTL_LAST_ERRNO, ctypes.addressof(last))
+    except apsw.Error:
+        return error
+    if last.value not in _UNREAD:
+        return error
+    return OSError(last.value, f"{errno.errorcode[last.value]} when it was read")
+
+
 def translate(error: BaseException, path: str) -> PerdureError:
     """The error of the tree for one of apsw's. `path` is its target."""
     target = f"store {path}"
@@ -34,6 +62,9 @@ def translate(error: BaseException, path: str) -> PerdureError:
             "open (a second SQLite in this process does, when it closes the file); stop it, close "
             "this store, and open it again to see what was kept",
         )
+    if isinstance(error, OSError):
+        problem, hint = _SYSTEM.get(error.errno or 0, _UNAVAILABLE[apsw.IOError])
+        return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint)
     extended = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.NotADBError):
         return NotAStore(
@@ -69,3 +100,20 @@ _UNAVAILABLE: dict[type, tuple[str, str]] = {
     apsw.NoMemError: ("out of memory", "free some memory and make the call again"),
     apsw.ConnectionClosedError: ("the store is closed", "open it again"),
 }
+
+_SYSTEM: dict[int, tuple[str, str]] = {
+    errno.ENOSPC: _UNAVAILABLE[apsw.FullError],
+    errno.EDQUOT: ("the user's quota is used up", _UNAVAILABLE[apsw.FullError][1]),
+    errno.EFBIG: (
+        "the file may not become larger",
+        "raise the limit for files of this process (`ulimit -f`), then make the call again",
+    ),
+    errno.EROFS: ("the file system is read-only", "mount it so that it may be written to"),
+    errno.EACCES: _UNAVAILABLE[apsw.PermissionsError],
+    errno.EPERM: _UNAVAILABLE[apsw.PermissionsError],
+    errno.EMFILE: (
+        "this process has too many open files", "close some, or raise the limit (`ulimit -n`)"
+    ),
+    errno.ENFILE: ("the system has too many open files", "close some, then make the call again"),
+    errno.ENOMEM: _UNAVAILABLE[apsw.NoMemError],
+}  # fmt: skip

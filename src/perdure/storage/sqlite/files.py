@@ -77,6 +77,19 @@ look = choose_look()
 """Raises OSError."""
 
 
+def exists(path: str) -> bool:
+    """Whether there is a file.
+
+    Raises:
+        OSError: nobody can tell (I12: `os.path.exists` would say no).
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    return True
+
+
 class Files(Struct):
     """The identity of the files that an open connection works on.
 
@@ -93,7 +106,7 @@ class Files(Struct):
     def of(cls, path: str) -> Files:
         """Of a file that is open now; one that may only be looked at has no WAL."""
         wal = path + "-wal"
-        return cls(path, wal, look(path)[0], look(wal)[0] if os.path.exists(wal) else None)
+        return cls(path, wal, look(path)[0], look(wal)[0] if exists(wal) else None)
 
     def check(self) -> None:
         """I1: what was written to a file that is no longer at its path is not durable.

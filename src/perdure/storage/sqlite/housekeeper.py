@@ -80,10 +80,15 @@ class Housekeeper:
 
     def _kick(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._work, name="perdure-housekeeper", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="perdure-housekeeper", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # too many: a later commit tries again
+                _log.warning("housekeeping of %s: %s", self._path, error)
+                self._checkpoint_due = self._flush_due = False
+                self._moved = 0
+                return
+            self._thread = thread
         self._wake.set()
 
     def _work(self) -> None:

@@ -47,11 +47,11 @@ class Sockets:
             try:
                 os.makedirs(self._folder, exist_ok=True)
                 ear = _Ear(self._open(executor), callback)
-            except OSError as error:
+                ear.begin()
+            except (OSError, RuntimeError) as error:  # RuntimeError: there are too many threads
                 _log.info("%s: cannot listen for notices: %s", self._store, error)
                 return lambda: None
             self._ears[executor] = ear
-        ear.begin()
         return lambda: self._end(executor, ear)
 
     def _open(self, executor: str) -> socket.socket:

@@ -82,4 +82,5 @@ def write_wal_again(connection: apsw.Connection, path: str) -> None:
         finally:
             os.close(descriptor)
     finally:
-        connection.execute("ROLLBACK")
+        with suppress(apsw.Error):  # the connection is dropped then
+            connection.execute("ROLLBACK")

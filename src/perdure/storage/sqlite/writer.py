@@ -20,7 +20,7 @@ from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.append import append, landed
 from perdure.storage.sqlite.connection import UNSYNCED, check_wal, connect
 from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
-from perdure.storage.sqlite.faults import ReplacedError, translate
+from perdure.storage.sqlite.faults import FAILED, ReplacedError, translate, unmasked
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.rows import do
@@ -68,13 +68,13 @@ class Writer:
             check_wal(self._connection, path)
             if checked and not self._connection.readonly("main"):
                 upgrade(self._connection)
-        except Corrupt:
-            self._connection.close()
+            self._adopt(self._connection)
+        except BaseException as error:
+            found = unmasked(error, self._connection)
+            self._connection.close(True)
+            if isinstance(found, FAILED):
+                raise translate(found, path) from error
             raise
-        except apsw.Error as error:
-            self._connection.close()
-            raise translate(error, path) from error
-        self._adopt(self._connection)
         self._lent = False
 
     def connect(self, *, create: bool = False) -> apsw.Connection:
@@ -101,11 +101,16 @@ class Writer:
         return self.connect()
 
     def _adopt(self, connection: apsw.Connection) -> None:
+        try:
+            files = Files.of(self._path)
+        except BaseException:
+            connection.close(True)
+            raise
         self._connection = connection
         self._cursor = connection.cursor()
         self._heads: dict[int, tuple[int, bytes]] = {}
         self._full = self._durability == "sync"
-        self._files = Files.of(self._path)
+        self._files = files
         self._room_needed = 0
         connection.set_wal_hook(self._after_commit)
 
@@ -148,7 +153,7 @@ class Writer:
         """As `Backend.append`."""
         try:
             return self._transact(batch)
-        except (apsw.Error, ReplacedError) as error:
+        except FAILED as error:
             return self._settle(batch, error)
         except PerdureError as error:
             return [error] * len(batch)
@@ -227,7 +232,7 @@ class Writer:
             if (no := landed(self.ready(), item)) is not None:
                 return Appended(no)
             return self._transact([item])[0]
-        except (apsw.Error, ReplacedError) as again:
+        except FAILED as again:
             self._distrust(again)
             second = self.translate(again)
             try:
@@ -255,12 +260,16 @@ class Writer:
             write_wal_again(connection, self._path)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             sync_wal(self._path)
-        except BaseException:
+            self._adopt(connection)
+        except BaseException as error:
+            found = unmasked(error, connection)
             connection.close(True)
+            self._connection = None
+            if isinstance(found, FAILED):
+                raise translate(found, self._path) from error
             raise
         self._suspect = False
         trust(self._path)
-        self._adopt(connection)
 
     def _unknown(self, problem: PerdureError) -> StoreUnavailable:
         return StoreUnavailable(
@@ -294,7 +303,7 @@ class Writer:
                     connection.execute("ROLLBACK")
                 raise
             self._files.check()
-        except (apsw.Error, ReplacedError) as error:
+        except FAILED as error:
             self._distrust(error)
             raise self.translate(error) from error
 
@@ -323,8 +332,9 @@ class Writer:
                 raise self._unknown(problem) from again
             return result
 
-    def translate(self, error: Exception) -> PerdureError:
+    def translate(self, error: BaseException) -> PerdureError:
         """The error of the tree; files that were exchanged under us explain all others."""
+        error = unmasked(error, self._connection)
         try:
             self._files.check()
         except ReplacedError as replaced:
@@ -339,7 +349,7 @@ class Writer:
         """Move all of the WAL into the main file, and empty it."""
         try:
             self.ready().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error as error:
+        except FAILED as error:
             raise self.translate(error) from error
 
     def shrink(self) -> None:
@@ -347,7 +357,7 @@ class Writer:
         WAL. Meanwhile nobody else can write."""
         try:
             self.ready().execute("VACUUM")
-        except apsw.Error as error:
+        except FAILED as error:
             raise self.translate(error) from error
         self.tidy()
 
@@ -363,14 +373,14 @@ class Writer:
             connection.execute("VACUUM")
             connection.pragma("journal_mode", "wal")
             connection.execute("SELECT count(*) FROM executors").fetchall()
+            self._files = Files.of(self._path)
         except apsw.BusyError as error:
             raise StoreUnavailable(
                 "another process has it open", target=f"store {self._path}",
                 hint="end the programs that use it (`fuser` names them), then try again",
             ) from error  # fmt: skip
-        except apsw.Error as error:
+        except FAILED as error:
             raise self.translate(error) from error
-        self._files = Files.of(self._path)
         self.tidy()
 
     def flush(self) -> None:
@@ -384,12 +394,12 @@ class Writer:
             sync_wal(self._path)
         except OSError as error:
             self.sync_failed()
-            raise self._unknown(translate(apsw.IOError(str(error)), self._path)) from error
+            raise self._unknown(translate(error, self._path)) from error
 
     def _distrust(self, error: Exception) -> None:
         """What the connection believes after an error; and the WAL, if a sync may have failed."""
         self._suspect = True
-        if isinstance(error, apsw.IOError):
+        if isinstance(error, apsw.IOError | OSError):
             doubt(self._path)
 
     def sync_failed(self) -> None:

@@ -1,0 +1,27 @@
+"""Threads that the library makes for itself, and what it says where the system gives it none."""
+
+from __future__ import annotations
+
+import threading
+
+from perdure.errors import StoreUnavailable
+
+
+def begin(thread: threading.Thread) -> threading.Thread:
+    """Start a thread.
+
+    Raises:
+        StoreUnavailable: the system gives this process no more of them.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise no_thread(error) from error
+    return thread
+
+
+def no_thread(error: RuntimeError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"no thread could be started ({error})",
+        hint="this process, or this user, has too many: end some, or raise the limit (`ulimit -u`)",
+    )
