@@ -124,34 +124,33 @@ def think(n):
 
 @perdure.agent(dict)
 def act(run):
-    for n in range(500):
+    for n in range(60):
         think(n)
 
-with perdure.open(sys.argv[1]) as store:
-    size = max(os.path.getsize(sys.argv[1] + end) for end in ("", "-wal")) + 100_000
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-    for _ in range(3):
-        try:
-            store.run(act, "limited")
-        except StoreUnavailable as error:
-            os.write(1, f"{error.outcome} {error.problem!r}\\n".encode())
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    store.run(act, "limited")
+for size in range(0, 300_000, 30_000):
+    with perdure.open(f"{sys.argv[1]}/{size}.db") as store:
+        store.agent("a").save({"n": 1}, "begin")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        for _ in range(3):
+            try:
+                store.run(act, "limited")
+            except StoreUnavailable as error:
+                print(error.outcome)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        store.run(act, "limited")
+        store.agent("limited").verify()
 """
 
 
-def test_i8_a_limit_for_files_is_no_bare_error_of_the_system(path: Path) -> None:
+def test_i8_a_limit_for_files_is_no_bare_error_of_the_system(tmp_path: Path) -> None:
     """`ulimit -f` gave an `OSError: [Errno 27] File too large` from `store.run`, of which no caller
     knew whether the step was recorded. Once there is room, the run goes on."""
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
-    assert len(said) == 3 and {line.split()[0] for line in said} <= {"not_done", "unknown"}, said
-    with perdure.open(path) as store:
-        assert store.handle("limited/act/main").status == "done"
-        store.agent("limited").verify()
+    assert len(said) >= 15 and set(said) <= {"not_done", "unknown"}, said
 
 
 ERRNOS = 10
