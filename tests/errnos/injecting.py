@@ -91,7 +91,8 @@ class Injector:
             counts[thread, name] += 1
             anonymous = name == "mmap" and ", -1, 0" in rest
             waits = name == "read" and counts[thread, name] == 1  # for us
-            if name not in NOT_OURS and not anonymous and not waits:
+            skipped = name in NOT_OURS or name in self._workload.skips
+            if not (skipped or anonymous or waits):
                 found[name, counts[thread, name]] += 1
         return found
 

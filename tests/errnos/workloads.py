@@ -32,6 +32,8 @@ class Workload(Struct, frozen=True):
     name: str
     work: Work
     begin: Callable[[Path], None]
+    skips: tuple[str, ...] = ()
+    """Calls that are not ours: one that is lost is lost to whoever made it."""
 
 
 def path_in(folder: Path) -> str:
@@ -209,7 +211,8 @@ def copying(folder: Path, said: Said) -> None:
 
 
 WORKLOADS = {
-    work.__name__: Workload(work.__name__, work, begin)
+    # An event loop wakes itself by a socket, and ignores that it could not.
+    work.__name__: Workload(work.__name__, work, begin, ("sendto",) if work is asynchronous else ())
     for work, begin in (
         (new, begin_with_nothing), (edits, begin_with_some), (loose, begin_with_some),
         (reading, begin_with_some), (upkeep, begin_with_some), (running, begin_with_some),

@@ -6,6 +6,7 @@ row in place (I1).
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -58,6 +59,7 @@ class Writer:
         self._marked = durability == "sync"
         self._suspect = is_in_doubt(path)
         self._final: PerdureError | None = None
+        self._may_write = False
         self.lock = threading.RLock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
         self._housekeeper = Housekeeper(
@@ -80,13 +82,19 @@ class Writer:
     def connect(self, *, create: bool = False) -> apsw.Connection:
         """Another connection to the same file."""
         synchronous = "FULL" if self._durability == "sync" else "NORMAL"
-        return connect(
+        connection = connect(
             self._path,
             synchronous=synchronous,
             create=create,
             vfs=self._vfs,
             checked=self._checked,
         )
+        if connection.readonly("main") and self._may_write:
+            # It would not see the WAL, and so not what this very process has committed.
+            connection.close(True)
+            raise translate(PermissionError(errno.EACCES, "not any more"), self._path)
+        self._may_write = not connection.readonly("main")
+        return connection
 
     def lend(self) -> list[apsw.Connection]:
         """The connection of the opening, to read with: who writes opens one. Most of what opens a
