@@ -39,14 +39,39 @@ def unmasked(error: BaseException, connection: apsw.Connection | None) -> BaseEx
         return error
     if getattr(error, "extendedresult", 0) != apsw.SQLITE_CORRUPT:
         return error
-    last = ctypes.c_int(0)
     try:
-        connection.file_control("main", apsw.SQLITE_FCNTL_LAST_ERRNO, ctypes.addressof(last))
+        numbers = _last_of_database(connection), _last_of_wal(connection)
     except apsw.Error:
         return error
-    if last.value not in _UNREAD:
-        return error
-    return OSError(last.value, f"{errno.errorcode[last.value]} when it was read")
+    for number in numbers:
+        if number in _UNREAD:
+            return OSError(number, f"{errno.errorcode[number]} when it was read")
+    return error
+
+
+def _last_of_database(connection: apsw.Connection) -> int:
+    number = ctypes.c_int(0)
+    connection.file_control("main", apsw.SQLITE_FCNTL_LAST_ERRNO, ctypes.addressof(number))
+    return number.value
+
+
+_FILE_CONTROL = 10
+"""The place of `xFileControl` among SQLite's file methods, https://sqlite.org/c3ref/io_methods.html,
+counted in pointers."""
+
+
+def _last_of_wal(connection: apsw.Connection) -> int:
+    """As SQLite does it itself for the database: `file_control` reaches no other file."""
+    number, file = ctypes.c_int(0), ctypes.c_void_p()
+    connection.file_control("main", apsw.SQLITE_FCNTL_JOURNAL_POINTER, ctypes.addressof(file))
+    pointers = ctypes.POINTER(ctypes.c_void_p)
+    methods = ctypes.cast(file, pointers)[0] if file.value else None
+    if methods is None:  # it is not open
+        return 0
+    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    control = ctypes.cast(methods, pointers)[_FILE_CONTROL]
+    call(control)(file, apsw.SQLITE_FCNTL_LAST_ERRNO, ctypes.byref(number))
+    return number.value
 
 
 def translate(error: BaseException, path: str) -> PerdureError:
