@@ -35,7 +35,7 @@ from perdure.storage.port import (
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
-from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
+from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked, unread_page
 from perdure.storage.sqlite.feed import Feeder
 from perdure.storage.sqlite.files import exists
 from perdure.storage.sqlite.looking import info_of, look
@@ -349,6 +349,8 @@ class SqliteBackend:
         with self._reading() as db:
             found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
         if found != ["ok"]:
+            if unread := unread_page(found):
+                raise self._writer.translate(unread)
             raise Corrupt("; ".join(found), target=f"store {self.path}", hint=RESTORE)
 
     def _sizes(self, no: int | None) -> Sizes:

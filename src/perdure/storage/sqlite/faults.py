@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import re
+from collections.abc import Iterable
 
 import apsw
 
@@ -47,6 +49,18 @@ def unmasked(error: BaseException, connection: apsw.Connection | None) -> BaseEx
         if number in _UNREAD:
             return OSError(number, f"{errno.errorcode[number]} when it was read")
     return error
+
+
+_UNREAD_PAGE = re.compile(r"unable to get the page. error code=([0-9]+)")
+
+
+def unread_page(found: Iterable[str]) -> apsw.Error | None:
+    """The error, where what `integrity_check` found is that the disk cannot read a page."""
+    for words in found:
+        for code in map(int, _UNREAD_PAGE.findall(words)):
+            if code & 0xFF == apsw.SQLITE_IOERR and code != IOERR_DATA:
+                return apsw.IOError(words)
+    return None
 
 
 def _last_of_database(connection: apsw.Connection) -> int:
