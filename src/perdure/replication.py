@@ -52,10 +52,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Restored(Struct, frozen=True):
-    """What a store was filled with: all up to a moment."""
+    """What a store was filled with: all up to a moment, but for what is `incomplete`."""
 
     commits: int
     messages: int
+    incomplete: tuple[Aside, ...] = ()
 
 
 @contextmanager
@@ -218,14 +219,18 @@ def migrate(
         return migration.run(on_moved, on_step)
 
 
-def restore(source: Url, target: Url, at: datetime) -> Restored:
+def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = False) -> Restored:
     """Fill a new store with all that another had committed by a moment, agent by agent, verified
     on the way. May be killed, and called again with the same moment.
 
+    Args:
+        take_incomplete: leave agents out of whose state of that moment retention removed
+            something, and take those that are damaged as far as they go.
+
     Raises:
         ValueError: `at` has no zone.
-        Conflict: the target has agents.
-        Corrupt: the source's chain does not hold.
+        Conflict: the target has agents; or retention removed what an agent had at that moment.
+        IncompleteError: agents are damaged at the source.
     """
     if not isinstance(at, datetime):
         raise TypeError(f"at is a datetime with a zone, not {shown(at)}")
@@ -234,7 +239,7 @@ def restore(source: Url, target: Url, at: datetime) -> Restored:
     with _opened(source, target) as (one, other):
         until = (at - _EPOCH) // timedelta(microseconds=1)
         follower = Follower(one, other, kind="restoring", until=until)
-        return Restored(*_restore(follower))
+        return Restored(*_restore(follower, take_incomplete=take_incomplete))
 
 
 def moment(at_micros: int) -> datetime:

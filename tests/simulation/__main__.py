@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
+from tests.simulation import lives
 from tests.simulation.controls import CONTROLS, found_by
 from tests.simulation.simulation import Outcome, simulate
 
@@ -38,7 +39,21 @@ def main() -> int:
     with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
         blind = not options.no_controls and _controls(pool, options.seed)
         failed = _simulations(pool, options.seed, options.seeds, options.jobs)
+        failed += _lives(pool, options.seed, options.seeds)
     return 1 if blind or failed else 0
+
+
+def _lives(pool: ProcessPoolExecutor, first: int, seeds: int) -> int:
+    """Stores that are followed, moved, trimmed and restored; how many failed."""
+    began, failed = time.monotonic(), 0
+    wanted = [(kind, seed) for seed in range(first, first + seeds) for kind in lives.KINDS]
+    for said in pool.map(lives.outcome, *zip(*wanted, strict=True), chunksize=3):
+        failed += bool(said)
+        if said and failed <= SHOWN_MAX:
+            print(f"FAILED: {said}", file=sys.stderr)
+    took_s = time.monotonic() - began
+    print(f"{len(wanted)} lives of stores from seed {first}: {failed} failed, in {took_s:.0f} s")
+    return failed
 
 
 def _controls(pool: ProcessPoolExecutor, first: int) -> bool:

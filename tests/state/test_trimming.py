@@ -20,7 +20,7 @@ from perdure.core import remains
 from perdure.core.records import check_records
 from perdure.model import to_micros
 from perdure.state import trimming
-from perdure.state.replication import Follower
+from perdure.state.replication import Follower, promote
 from perdure.state.restoring import restore
 from perdure.storage.port import Append
 from perdure.storage.reader import LogReader
@@ -607,6 +607,90 @@ def test_a_moment_is_restored_though_retention_came_to_it_later(store: Store) ->
     with perdure.open("memory://") as target:
         restored(store, datetime.now(UTC), target)
         assert picture(backend_of(target)) == picture(backend_of(store))
+
+
+def test_a_moment_between_two_trims_is_restored(store: Store) -> None:
+    """The second trim had removed the first one's word, too: the restored log had a word that
+    said nothing, and verify, fork, rollback and trim of that agent were `Corrupt`."""
+    agent = grown(store)
+    agent.trim(15)
+    agent.update(lambda draft: draft.update(n=-1))
+    at, moment, then = agent.seq, agent.commit(agent.seq).at, agent.at(agent.seq).plain
+    for n in range(2):
+        agent.update(lambda draft: draft.update(n=-2))
+        agent.trim(at - 1 + n)
+        with perdure.open("memory://") as target:
+            restored(store, moment, target)
+            there = target.agent("a")
+            assert there.state == then
+            assert there.verify().trimmed > 15
+            assert there.at("early").plain == agent.at("early").plain
+            there.fork("aside")
+            there.rollback("early")
+            assert there.trim(there.seq).removed > 0
+            there.verify()
+
+
+def test_what_a_moment_needs_and_retention_removed_is_said(store: Store) -> None:
+    """A branch that was deleted since, or a run that has ended since: the restored agent would have
+    a branch that cannot be read, or a run that does again what it did."""
+    agent = store.agent("a")
+    agent.update(lambda draft: draft.update(n=1))
+    side = agent.fork("side")
+    side.update(lambda draft: draft.update(n=2))
+    agent.update(lambda draft: draft.update(n=3))
+    moment = agent.commit(agent.seq).at
+    agent.delete_branch("side")
+    agent.trim(agent.seq - 1)
+    store.agent("b").update(lambda draft: draft.update(n=1))
+    with perdure.open("memory://") as target:
+        with pytest.raises(Conflict, match=r"state of commit \d+, the head of branch 'side' then"):
+            restored(store, moment, target)
+        assert target.agents() == []
+    later = store.agent("b").commit(1).at
+    with perdure.open("memory://") as target:
+        follower = Follower(
+            backend_of(store), backend_of(target), kind="restoring", until=to_micros(moment)
+        )
+        (left_out,) = restore(follower, take_incomplete=True)[2]
+        assert (left_out.agent, target.agents()) == ("a", [])
+    with perdure.open("memory://") as target:
+        restored(store, later, target)
+        assert [info.name for info in target.agents()] == ["a", "b"]
+
+
+def test_a_follower_that_lost_its_source_has_no_holes(store: Store) -> None:
+    """Its look ended between the commits that retention had removed and the word that says so.
+    Promoted without its source, the agent was `Corrupt`."""
+    agent = grown(store)
+    agent.trim(30)
+    with perdure.open("memory://") as target:
+        follower = Follower(backend_of(store), backend_of(target))
+        follower.begin()
+        follower.step(limit=5)
+        promote(backend_of(target), None)
+        there = target.agent("a")
+        there.verify()
+        assert there.state == agent.state
+
+
+def test_nobody_writes_to_the_stores_own_branches(store: Store) -> None:
+    """`agent.branch("@retention")` could be written to. The last commit there then said nothing of
+    what is gone, and the agent was `Corrupt` for everybody, for good."""
+    agent = grown(store)
+    agent.trim(30)
+    own = agent.branch(RETENTION)
+    assert list(own.log())
+    for write in (
+        lambda: own.adopt("main"), lambda: own.rollback(1), lambda: own.undo(),
+        lambda: own.checkpoint("there"), lambda: own.save({"x": 1}),
+        lambda: own.update(lambda draft: draft.update(x=1)),
+        lambda: agent.delete_branch(RETENTION),
+    ):  # fmt: skip
+        with pytest.raises((Conflict, NotFound)):
+            write()
+    agent.verify()
+    assert agent.trim(agent.seq).removed > 0
 
 
 @pytest.mark.parametrize("seed", range(3))

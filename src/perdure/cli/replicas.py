@@ -241,12 +241,14 @@ def restore(
         str, typer.Option("--at", metavar="TIME", help="A moment with its zone: "
                           "2026-08-12T14:03:22+02:00, …Z.")
     ],
+    take_incomplete: IncompleteOption = False,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Fill a new store with all that SRC, a primary or a follower, had committed by a moment.
 
     Every commit is checked and linked on its way. Agents that were deleted later live. Messages
     that a run took out of its inbox later are not in the new inbox: they are in SRC's log.
+    Where retention removed what an agent had at that moment, --take-incomplete leaves it out.
     """
     try:
         when = datetime.fromisoformat(at)
@@ -254,12 +256,16 @@ def restore(
         raise UsageError(f"{at!r} is no moment: write 2026-08-12T14:03:22Z") from None
     with urls_understood(), bar() as progress:
         progress.begin(f"restoring {target}")
-        done = restore_store(source, target, when)
+        done = restore_store(source, target, when, take_incomplete=take_incomplete)
     if wants_json(ctx):
         plain.put({
             "source": source, "target": target, "at": plain.time_json(when),
             "commits": done.commits, "messages": done.messages,
+            "incomplete": aside_json(done.incomplete),
         })  # fmt: skip
         return
     words = f"{count(done.commits, 'commit')}, {count(done.messages, 'message')} as of {at}"
     stdout_console().print(text(("✓ ", "bold green"), (clean(target), "bold"), f"  {words}"))
+    for one in done.incomplete:
+        console = stdout_console()
+        console.print(text((f"  incomplete: {clean(one.agent)}: ", "bold red"), clean(one.problem)))

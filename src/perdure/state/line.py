@@ -28,6 +28,8 @@ class Line:
         self.last = last
         self.heads = heads if heads is not None else {}
         self.runs = RunRows(find_row)
+        self.lacks = False
+        """Whether retention removed one of the commits that went in since this was made."""
 
     @property
     def seq(self) -> int:
@@ -57,6 +59,7 @@ class Line:
         for record in commit.records:
             _note(record, commit, item)
         self.heads[commit.branch] = commit.seq
+        self.lacks = self.lacks or commit.trimmed
         self.last = commit
         return item
 

@@ -91,6 +91,7 @@ class Shipper:
         aside: the agents that are set aside, by name.
         isolating: a shipment that is refused is taken apart, to find the agent that is the cause.
             Without it the error is raised: often it goes if the whole is read anew.
+        left_out: names of agents that are not to come.
     """
 
     def __init__(self, source: Backend, target: Backend, until: int = 0) -> None:
@@ -104,6 +105,7 @@ class Shipper:
         self.aside: dict[str, Aside] = {}
         self._untidy: set[str] = set()
         self.isolating = False
+        self.left_out: set[str] = set()
 
     def go_on_from(self, standing: Standing | None, why: Why | None) -> None:
         """How the target stands: it must do so still at the next shipment."""
@@ -129,8 +131,10 @@ class Shipper:
         """
         try:
             shipped, load = 0, Load()
+            if self.left_out:
+                messages = [one for one in messages if one.agent not in self.left_out]
             for fed in self._readable(entries, of):
-                if fed.agent in self.aside:
+                if fed.agent in self.aside or fed.agent in self.left_out:
                     continue
                 try:
                     self._load(fed, load)
@@ -245,6 +249,18 @@ class Shipper:
             for row in between:
                 self._add(line, Fed(fed.no, fed.agent, fed.incarnation, row), load)
         self._add(line, fed, load)
+        if line.lacks and not self._until:
+            self._add_word(line, fed, load)
+
+    def _add_word(self, line: Line, fed: Fed, load: Load) -> None:
+        """What retention removed comes along with the word that says so: a follower that lost its
+        source before that came would have a log with holes."""
+        while (word := self.source.ref(fed.no, RETENTION)) is not None and word.seq > line.seq:
+            rows = self.source.read(fed.no, line.seq + 1, word.seq, limit=CHUNK_MAX)
+            if not rows or rows[0].seq != line.seq + 1:
+                return  # it is being purged: its deletion comes
+            for row in rows:
+                self._add(line, Fed(fed.no, fed.agent, fed.incarnation, row), load)
 
     def _is_purged(self, fed: Fed) -> bool:
         info = self.source.agent(fed.agent, fed.incarnation)
