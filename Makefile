@@ -13,7 +13,7 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos crash simulate soak errnos fuzz rubbish mutations check format compat bench bench-peers bench-crash profile requirements clean
+.PHONY: help venv demo test chaos crash simulate soak errnos fuzz rubbish mutations check format compat compat-agents bench bench-peers bench-crash profile requirements clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ mutations: venv ## Break the code on purpose, a line at a time, and see that the
 
 compat: venv ## Run the newest released suites of LangGraph and LangChain with ours in the place of their savers; ARGS="--pinned --only langgraph --backend sqlite"
 	@$(VENV) -m tests.suites $(ARGS)
+
+compat-agents: venv ## Run the newest released tests of OpenAI Agents' sessions with ours in their place; ARGS="--version 0.24.0"
+	@$(VENV) -m tests.integrations.openai_agents.sdk_run $(ARGS)
 
 check: venv ## Check formatting, lint and types
 	@$(VENV) -m ruff format --check .

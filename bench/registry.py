@@ -26,6 +26,7 @@ MODULES = (
     "langgraph",
     "langgraph_threads",
     "langgraph_graphs",
+    "langgraph_turns",
     "postgres",
 )
 """Of `bench.rows`."""

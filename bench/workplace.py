@@ -79,6 +79,8 @@ class Sizes:
     langgraph_nodes: int
     langgraph_graphs: int
     langgraph_graph_messages: int
+    langgraph_turn_messages: tuple[int, ...]
+    langgraph_turns: int
     waiting_runs: int
     scale_agents: tuple[int, ...]
     scale_turns: int
@@ -92,7 +94,8 @@ FULL = Sizes(
     turn_steps=1000, run_steps=1000, concurrent_runs=32, concurrent_steps=100, crashes=5,
     signals=200, langgraph_messages=5000, langgraph_puts=60, langgraph_size_steps=(200, 400, 600),
     langgraph_reads=15, langgraph_forks=40, langgraph_listed_messages=1000, langgraph_lists=9,
-    langgraph_nodes=100, langgraph_graphs=15, langgraph_graph_messages=200, waiting_runs=1_000_000,
+    langgraph_nodes=100, langgraph_graphs=15, langgraph_graph_messages=200,
+    langgraph_turn_messages=(10, 100, 1000, 5000), langgraph_turns=9, waiting_runs=1_000_000,
     scale_agents=(10_000, 100_000, 1_000_000), scale_turns=300,
 )  # fmt: skip
 QUICK = Sizes(
@@ -103,7 +106,8 @@ QUICK = Sizes(
     turn_steps=100, run_steps=1000, concurrent_runs=32, concurrent_steps=10, crashes=2,
     signals=50, langgraph_messages=1000, langgraph_puts=15, langgraph_size_steps=(50, 100, 150),
     langgraph_reads=5, langgraph_forks=10, langgraph_listed_messages=200, langgraph_lists=3,
-    langgraph_nodes=100, langgraph_graphs=2, langgraph_graph_messages=200, waiting_runs=100_000,
+    langgraph_nodes=100, langgraph_graphs=2, langgraph_graph_messages=200,
+    langgraph_turn_messages=(10, 1000), langgraph_turns=3, waiting_runs=100_000,
     scale_agents=(10_000,), scale_turns=60,
 )  # fmt: skip
 TINY = Sizes(
@@ -113,7 +117,8 @@ TINY = Sizes(
     turn_steps=3, run_steps=6, concurrent_runs=2, concurrent_steps=2, crashes=1,
     signals=2, langgraph_messages=12, langgraph_puts=2, langgraph_size_steps=(2, 4, 6),
     langgraph_reads=1, langgraph_forks=2, langgraph_listed_messages=6, langgraph_lists=1,
-    langgraph_nodes=3, langgraph_graphs=1, langgraph_graph_messages=3, waiting_runs=30,
+    langgraph_nodes=3, langgraph_graphs=1, langgraph_graph_messages=3,
+    langgraph_turn_messages=(3,), langgraph_turns=1, waiting_runs=30,
     scale_agents=(30, 60), scale_turns=2,
 )  # fmt: skip
 

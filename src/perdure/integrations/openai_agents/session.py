@@ -145,7 +145,7 @@ class Items(ABC):
         """
         if self._transforms():
             return None
-        found = await self.get_items(limit + 1)
+        found = await self._newest(limit + 1)
         items = found[max(0, len(found) - limit) :]
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
