@@ -3,6 +3,7 @@ whatever came in whatever order, it becomes the same store, and works once it is
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -20,6 +21,7 @@ from perdure.storage.reader import LogReader
 from tests.simulation.house import REFUSED, House, backend_of, logs
 from tests.state.copies import picture
 
+WAIT_MAX_S = 5.0
 Open = Callable[[str], Store]
 
 
@@ -119,13 +121,35 @@ class _Busy:
 def _finish(source: Store, target: Store, house: House) -> None:
     follower = Follower(backend_of(source), backend_of(target))
     follower.begin()
-    follower.drain()
-    assert follower.lag().commits == 0
+
+    def drained() -> None:
+        follower.drain()
+        assert follower.lag().commits == 0
+        _compare(source, target, arrived=False)
+
+    eventually(drained)
     house.deeds.append("  drained")
-    compare(source, target)
 
 
 def compare(source: Store, target: Store, *, arrived: bool = False) -> None:
+    """As `_compare`, which waits for nothing."""
+    eventually(lambda: _compare(source, target, arrived=arrived))
+
+
+def eventually(check: Callable[[], None]) -> None:
+    """PostgreSQL's feeds hold back what is younger than the oldest transaction of the whole server,
+    which may be somebody else's: its vacuum, say."""
+    until = time.monotonic() + WAIT_MAX_S
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def _compare(source: Store, target: Store, *, arrived: bool) -> None:
     """Logs, byte by byte, rows of runs, names, keys, and inboxes with what was taken out of them.
 
     Args:
