@@ -98,5 +98,5 @@ requirements: ## Pin requirements/*.txt anew after a change of *.in; UPGRADE=--u
 	rm -f requirements/*.txt.old
 
 clean: ## Remove the virtual environments, caches and build outputs
-	rm -rf .venv .venv-compat .venv-requirements .venv-peers-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-compat .venv-compat-agents .venv-requirements .venv-peers-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
