@@ -230,10 +230,15 @@ def check(folder: Path, heard: list[tuple[str, Any]]) -> None:
         agent = store.agent("a")
         there = agent.state.get("tokens", []) if agent.exists else []
         assert len(there) == len(set(there)), f"twice: {there}"
-        last = {token: what for what, token in heard if what in ("done", "unknown", "not_done")}
-        for token, what in last.items():
-            assert what != "done" or token in there, f"{token!r} was acknowledged, and is lost"
-            assert what != "not_done" or token not in there, f"{token!r} was said not to be there"
+        outcomes: dict[str, list[str]] = {}
+        for what, token in heard:
+            if what in ("done", "unknown", "not_done"):
+                outcomes.setdefault(token, []).append(what)
+        for token, said in outcomes.items():
+            if said[-1] == "done":
+                assert token in there, f"{token!r} was acknowledged, and is lost"
+            if {*said} == {"not_done"}:
+                assert token not in there, f"{token!r} was said not to be there"
         with agent.edit("it goes on") as draft:
             draft["went on"] = True
         _check_run(store, heard)
