@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.errnos.injecting import Fault, Injector
 from tests.errnos.workloads import WORKLOADS
+from tests.postgres.server import shared
 
 
 def main() -> int:
@@ -19,13 +20,15 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of all faults (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fault", help="one alone, as it was printed: pwrite64:error=EIO:when=3")
+    parser.add_argument("--postgres", action="store_true", help="on a server, in place of a file")
     parser.add_argument("--shown", type=int, default=20)
     options = parser.parse_args()
+    new_url = shared().new_url if options.postgres else None
     bad = number = 0
     for name in options.only.split(","):
         folder = Path(tempfile.mkdtemp(prefix="perdure-errnos-"))
         try:
-            injector = Injector(WORKLOADS[name], folder)
+            injector = Injector(WORKLOADS[name], folder, new_url)
             if options.fault:
                 faults = [_parsed(options.fault)]
             else:

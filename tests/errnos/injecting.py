@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from msgspec import Struct
 import perdure
 from perdure.errors import PerdureError
 from tests.errnos.said import Said
-from tests.errnos.workloads import Workload, check
+from tests.errnos.workloads import Workload, check, urls
 
 ERRORS = (
     "EIO", "ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOMEM",
@@ -64,15 +64,19 @@ class Fault(Struct, frozen=True):
 class Injector:
     """Runs a workload in forks of this process, which has all modules loaded."""
 
-    def __init__(self, workload: Workload, folder: Path) -> None:
+    def __init__(
+        self, workload: Workload, folder: Path, new_url: Callable[[], str] | None = None
+    ) -> None:
+        """`new_url`: of a store that is no file, and not there yet."""
         self._workload = workload
         self._folder = folder
+        self._new_url = new_url
         self._said = Said()
         self._base = folder / "base"
         self._base.mkdir()
-        workload.begin(self._base)
-        warm = folder / "warm"
-        shutil.copytree(self._base, warm)
+        if new_url is None:
+            workload.begin(self._base)
+        warm = self._here()
         workload.work(warm, self._said)  # loads what is loaded when it is needed
         check(warm, self._said.all())
 
@@ -91,7 +95,8 @@ class Injector:
             counts[thread, name] += 1
             anonymous = name == "mmap" and ", -1, 0" in rest
             waits = name == "read" and counts[thread, name] == 1  # for us
-            skipped = name in NOT_OURS or name in self._workload.skips
+            ours = name not in NOT_OURS or (name == "poll" and self._new_url is not None)
+            skipped = not ours or name in self._workload.skips
             if not (skipped or anonymous or waits):
                 found[name, counts[thread, name]] += 1
         return found
@@ -129,6 +134,9 @@ class Injector:
         here = self._folder / "here"
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(self._base, here)
+        if self._new_url is not None:
+            urls[here] = self._new_url()
+            self._workload.begin(here)
         return here
 
     def _run(self, here: Path, fault: Fault | None) -> tuple[list[tuple[str, Any]], str]:
@@ -191,7 +199,7 @@ def _work(workload: Workload, here: Path, said: Said) -> None:
     except PerdureError as error:
         if type(error).__name__ in _FORBIDDEN:
             said.say("strange", _described(error))
-        elif not hasattr(perdure, type(error).__name__):
+        elif not is_documented(error):
             said.say("strange", f"no documented name: {_described(error)}")
         said.say("error", type(error).__name__)
     except BaseException as error:
@@ -201,6 +209,12 @@ def _work(workload: Workload, here: Path, said: Said) -> None:
         said.say("ended")
     finally:
         os._exit(0)
+
+
+def is_documented(error: BaseException) -> bool:
+    """Whether docs/errors.md has it, by its own name or that of what it is a kind of."""
+    names = {kind.__name__ for kind in type(error).__mro__} & set(perdure.__all__)
+    return bool(names - {"PerdureError"})
 
 
 def _described(error: BaseException) -> str:

@@ -36,8 +36,12 @@ class Workload(Struct, frozen=True):
     """Calls that are not ours: one that is lost is lost to whoever made it."""
 
 
+urls: dict[Path, str] = {}
+"""Of stores that are no file, by the folder that stands for them."""
+
+
 def path_in(folder: Path) -> str:
-    return str(folder / "store.db")
+    return urls.get(folder) or str(folder / "store.db")
 
 
 def _append(draft: Any, token: str) -> None:
@@ -101,7 +105,6 @@ def loose(folder: Path, said: Said) -> None:
         for number in range(4):
             add(store, said, f"loose {number}")
         store.flush()
-        said.say("durable")
 
 
 def reading(folder: Path, said: Said) -> None:

@@ -22,7 +22,7 @@ import apsw.sqlite_extra
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
-from perdure.storage.sqlite.files import exists
+from perdure.storage.sqlite.files import exists, writable
 from perdure.storage.sqlite.frames import Frame, Frames
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.upgrade import see_as_new
@@ -174,8 +174,7 @@ def _refuse_other_things(path: str) -> None:
 
 def may_write(path: str) -> bool:
     """Whether this user may write to the file and beside it, as a WAL needs."""
-    folder = os.path.dirname(os.path.abspath(path))
-    return os.access(path, os.W_OK) and os.access(folder, os.W_OK)
+    return writable(path) and writable(os.path.dirname(os.path.abspath(path)))
 
 
 def _connect_to_look(path: str, vfs: str) -> apsw.Connection:

@@ -9,6 +9,7 @@ commit. `os.stat` asks for times, `statx` for what it is told to; Python has no 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -88,6 +89,24 @@ def exists(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
     return True
+
+
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def writable(path: str) -> bool:
+    """Whether this user may write to a file or folder.
+
+    Raises:
+        OSError: nobody can tell (`os.access` would say no).
+    """
+    access: Any = ctypes.PyDLL(None, use_errno=True).access
+    if not access(os.fsencode(path), os.W_OK):
+        return True
+    number = ctypes.get_errno()
+    if number in _REFUSED:
+        return False
+    raise OSError(number, os.strerror(number), path)
 
 
 class Files(Struct):

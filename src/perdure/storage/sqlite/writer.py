@@ -6,7 +6,6 @@ row in place (I1).
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,7 +58,7 @@ class Writer:
         self._marked = durability == "sync"
         self._suspect = is_in_doubt(path)
         self._final: PerdureError | None = None
-        self._may_write = False
+        self._only_looks: bool | None = None
         self.lock = threading.RLock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
         self._housekeeper = Housekeeper(
@@ -89,11 +88,15 @@ class Writer:
             vfs=self._vfs,
             checked=self._checked,
         )
-        if connection.readonly("main") and self._may_write:
-            # It would not see the WAL, and so not what this very process has committed.
+        only_looks = connection.readonly("main")
+        if self._only_looks not in (None, only_looks):
+            # One that only looks does not see the WAL: not what this very process has committed.
             connection.close(True)
-            raise translate(PermissionError(errno.EACCES, "not any more"), self._path)
-        self._may_write = not connection.readonly("main")
+            raise StoreUnavailable(
+                "whether this user may write to the file has changed since it was opened",
+                target=f"store {self._path}", hint="open the store again",
+            )  # fmt: skip
+        self._only_looks = only_looks
         return connection
 
     def lend(self) -> list[apsw.Connection]:
