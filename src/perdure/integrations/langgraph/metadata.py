@@ -53,6 +53,8 @@ def metadata_to_store(
         if key not in configurable and _may_add(key, value, stored, secrets):
             stored[key] = value
     for key, value in configurable.items():
+        if key[:2] == "__" or key in EXCLUDED_METADATA_KEYS:  # most of them, at each step
+            continue
         if _may_add(key, value, stored, secrets) and (key in keep or not _looks_secret(key, value)):
             stored[key] = value
     return stored

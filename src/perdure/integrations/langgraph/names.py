@@ -6,6 +6,7 @@ import re
 import string
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,7 @@ def thread_id_of(config: Mapping[str, Any] | None) -> str:
     return checked(str(found))
 
 
+@lru_cache(maxsize=1024)
 def checked(thread_id: str) -> str:
     """A thread's id, which is its agent's name.
 

@@ -35,7 +35,7 @@ def request_of(
     encoded = [
         (
             WRITES_IDX_MAP.get(channel, index),
-            names.plain_name(channel),
+            channel if type(channel) is str else names.plain_name(channel),
             coder.encode(value, (channel,), "writes"),
         )
         for index, (channel, value) in enumerate(writes)
