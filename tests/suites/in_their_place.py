@@ -6,7 +6,8 @@ have for it. One run is on one backend, so of each test there is one saver, not 
 theirs.
 
 The environment says how: ``PERDURE_SUITE`` is "memory", "sqlite", "postgres" (ours, on that
-backend) or "theirs"; ``PERDURE_OUTCOMES`` is where outcomes are written.
+backend) or "theirs"; ``PERDURE_OUTCOMES`` is where outcomes are written;
+``PERDURE_SUITE_WHOLE`` takes all tests, not those alone that use a saver or store.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.store.memory import InMemoryStore
+from langgraph.store.sqlite import SqliteStore
+from langgraph.store.sqlite.aio import AsyncSqliteStore
 
 import perdure
 from perdure.integrations.langgraph import PerdureSaver
@@ -30,6 +35,7 @@ from perdure.integrations.langgraph.store import PerdureStore
 
 BACKEND = os.environ.get("PERDURE_SUITE", "memory")
 OURS = BACKEND != "theirs"
+WHOLE = bool(os.environ.get("PERDURE_SUITE_WHOLE"))
 _numbers = itertools.count()
 
 
@@ -42,9 +48,13 @@ def url() -> Iterator[str]:
         with tempfile.TemporaryDirectory() as folder:
             yield f"{folder}/threads.db"
     else:
-        from tests_of_perdure.postgres.server import shared  # type: ignore[import-not-found]
+        yield _postgres()
 
-        yield shared().new_url()
+
+def _postgres() -> str:
+    from tests_of_perdure.postgres.server import shared  # type: ignore[import-not-found]
+
+    return str(shared().new_url())
 
 
 @contextmanager
@@ -82,6 +92,38 @@ class InMemoryPerdureStore(PerdureStore):
         super().__init__(perdure.open(place), index=index)
 
 
+_places: dict[str, str] = {}
+"""By the path that a test gives, where ours is."""
+
+
+def place_of(conn_string: Any) -> str:
+    """Where to put what a test puts into an SQLite file, or ``:memory:``."""
+    if conn_string == ":memory:" or BACKEND == "memory":
+        where = f"memory://suite-{os.getpid()}-{next(_numbers)}"
+        return where if conn_string == ":memory:" else _places.setdefault(str(conn_string), where)
+    if BACKEND == "sqlite":
+        return f"{conn_string}.perdure"
+    if str(conn_string) not in _places:
+        _places[str(conn_string)] = _postgres()
+    return _places[str(conn_string)]
+
+
+class FilePerdureSaver(PerdureSaver):
+    """In the place of `SqliteSaver` and its async twin."""
+
+    @staticmethod
+    def from_conn_string(conn_string: Any) -> PerdureSaver:
+        return PerdureSaver.from_url(place_of(conn_string), durability="os")
+
+
+class FilePerdureStore(PerdureStore):
+    """In the place of `SqliteStore` and its async twin."""
+
+    @staticmethod
+    def from_conn_string(conn_string: Any, *, index: Any = None, ttl: Any = None) -> Any:
+        return PerdureStore.from_url(place_of(conn_string), index=index, ttl=ttl, durability="os")
+
+
 FIXTURES: dict[str, Any] = {
     "_checkpointer_memory": saver,
     "_checkpointer_sqlite": saver,
@@ -92,6 +134,13 @@ NAMES: dict[type, type] = {
     InMemorySaver: InMemoryPerdureSaver,
     InMemoryStore: InMemoryPerdureStore,
 }
+if WHOLE:  # a suite of LangGraph's SQLite savers; others mean a file where they say so
+    NAMES = {
+        SqliteSaver: FilePerdureSaver,
+        AsyncSqliteSaver: FilePerdureSaver,
+        SqliteStore: FilePerdureStore,
+        AsyncSqliteStore: FilePerdureStore,
+    }
 USING = {"sync_checkpointer", "async_checkpointer", "sync_store", "async_store"}
 ONE = {"memory", "in_memory"}
 """Of the savers that fixtures offer, the one in whose place ours is put."""
@@ -115,7 +164,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
         if OURS:
             for name in names:
                 setattr(module, name, NAMES[getattr(module, name)])
-    left = [item for item in items if _wanted(item, words[item.module.__name__])]
+    left = [item for item in items if WHOLE or _wanted(item, words[item.module.__name__])]
     config.hook.pytest_deselected(items=[item for item in items if item not in left])
     items[:] = left
 

@@ -22,16 +22,22 @@ PINS = ROOT / "requirements" / "peers-suites.txt"
 
 @dataclass(frozen=True)
 class Suite:
-    """One released suite. `paths`: what of its tests is about savers and stores."""
+    """One released suite.
+
+    Attributes:
+        paths: which of its tests.
+        whole: all of them are about savers and stores; else those that use one are taken.
+    """
 
     package: str
     paths: tuple[str, ...] = ("tests",)
-    saver_only: bool = True
+    whole: bool = False
 
 
 SUITES = (
     Suite("langgraph"),
     Suite("langgraph-prebuilt"),
+    Suite("langgraph-checkpoint-sqlite", whole=True),
     Suite("langchain", ("tests/unit_tests/agents",)),
 )
 

@@ -57,19 +57,18 @@ class Runner:
 
     def judge(self, suite: Suite, backend: str) -> Verdict:
         """Run a suite with ours; what fails is run again, and what fails then, with theirs."""
-        folder = self._environment.unpacked(suite, pinned=self._pinned)
         made = Verdict(suite, self._environment.version(suite.package), backend)
-        outcomes = self._run(folder, suite.paths, backend, self._workers)
+        outcomes = self._run(suite, suite.paths, backend, self._workers)
         if not any(outcome == "passed" for outcome, _ in outcomes.values()):
             raise RuntimeError(f"nothing of {suite.package} ran")
         failed = {test: words for test, (outcome, words) in outcomes.items() if outcome == "failed"}
         made.internals = sorted(test for test in failed if reason(test))
         failed = {test: words for test, words in failed.items() if not reason(test)}
         if failed:
-            again = self._run(folder, sorted(failed), backend, 0)
+            again = self._run(suite, sorted(failed), backend, 0)
             still = [test for test in failed if again.get(test, ("failed",))[0] == "failed"]
             made.unsteady = sorted(failed.keys() - set(still))
-            control = self._run(folder, sorted(still), "theirs", 0) if still else {}
+            control = self._run(suite, sorted(still), "theirs", 0) if still else {}
             for test in still:
                 if control.get(test, ("passed",))[0] == "failed":
                     made.theirs.append(test)
@@ -81,9 +80,10 @@ class Runner:
         return made
 
     def _run(
-        self, folder: Path, what: Sequence[str], backend: str, workers: int
+        self, suite: Suite, what: Sequence[str], backend: str, workers: int
     ) -> dict[str, tuple[str, str]]:
         """The outcome of each test, and its words."""
+        folder = self._environment.unpacked(suite, pinned=self._pinned)
         with tempfile.TemporaryDirectory() as made:
             out, beside = Path(made) / "outcomes", Path(made) / "beside"
             beside.mkdir()
@@ -93,7 +93,7 @@ class Runner:
             environment = {
                 **os.environ, "PERDURE_SUITE": backend, "PERDURE_OUTCOMES": str(out),
                 "PYTHONPATH": f"{beside}:{ROOT / 'src'}", "NO_DOCKER": "true",
-                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONDONTWRITEBYTECODE": "1", "PERDURE_SUITE_WHOLE": "1" if suite.whole else "",
             }  # fmt: skip
             environment.pop("PYTEST_ADDOPTS", None)
             for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_CURRENT_TEST"):

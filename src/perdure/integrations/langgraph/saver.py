@@ -108,6 +108,12 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     ) -> None:
         if on_race not in ("branch", "conflict"):
             raise ValueError(f'on_race is "branch" or "conflict", not {on_race!r}')
+        if not isinstance(store, Store):
+            raise TypeError(
+                f"a PerdureSaver is made of an open perdure.Store, not {store!r:.80}: "
+                "PerdureSaver(perdure.open(path)), also for async code, "
+                "or PerdureSaver.from_url(path)"
+            )
         self._serde: SerializerProtocol | None = None
         if serde is not None:
             self.serde = serde

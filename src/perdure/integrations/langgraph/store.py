@@ -85,6 +85,7 @@ class PerdureStore(BaseStore):
                 "or PerdureStore.from_url(path)"
             )
         self.ttl_config = ttl
+        self.index_config = index
         self._store = store
         self._embedding = None if index is None else Embedding(index)
         self._prefix = prefix
