@@ -12,6 +12,7 @@ backend) or "theirs"; ``PERDURE_OUTCOMES`` is where outcomes are written;
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -124,6 +125,34 @@ class FilePerdureStore(PerdureStore):
         return PerdureStore.from_url(place_of(conn_string), index=index, ttl=ttl, durability="os")
 
 
+class AsyncFilePerdureStore(FilePerdureStore):
+    """In the place of `AsyncSqliteStore`, in which these are coroutines; ours has one class for
+    both, in which they block."""
+
+    @staticmethod
+    def from_conn_string(conn_string: Any, *, index: Any = None, ttl: Any = None) -> Any:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[AsyncFilePerdureStore]:
+            with perdure.open(place_of(conn_string), durability="os") as beneath:
+                made = AsyncFilePerdureStore(beneath, index=index, ttl=ttl)
+                yield made
+                await made.stop_ttl_sweeper()
+
+        return opened()
+
+    async def sweep_ttl(self) -> int:  # type: ignore[override]
+        return await self.asweep_ttl()
+
+    async def start_ttl_sweeper(self, minutes: float | None = None) -> Any:  # type: ignore[override]
+        made = PerdureStore(self.store, ttl=self.ttl_config)
+        self._beside = made
+        return made.start_ttl_sweeper(minutes)
+
+    async def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:  # type: ignore[override]
+        beside = getattr(self, "_beside", None)
+        return beside is None or await asyncio.to_thread(beside.stop_ttl_sweeper, timeout)
+
+
 FIXTURES: dict[str, Any] = {
     "_checkpointer_memory": saver,
     "_checkpointer_sqlite": saver,
@@ -139,7 +168,7 @@ if WHOLE:  # a suite of LangGraph's SQLite savers; others mean a file where they
         SqliteSaver: FilePerdureSaver,
         AsyncSqliteSaver: FilePerdureSaver,
         SqliteStore: FilePerdureStore,
-        AsyncSqliteStore: FilePerdureStore,
+        AsyncSqliteStore: AsyncFilePerdureStore,
     }
 USING = {"sync_checkpointer", "async_checkpointer", "sync_store", "async_store"}
 ONE = {"memory", "in_memory"}

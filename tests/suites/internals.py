@@ -33,6 +33,10 @@ INTERNALS: dict[str, str] = {
         "reads and alters the tables of `SqliteSaver` over its connection",
     ),
     "test_nonnull_migrations": "reads `SqliteStore.MIGRATIONS`, the SQL of its tables",
+    "test_ttl_override_default": (
+        "wants a read not to put an expiry off where `refresh_on_read` is not given; `TTLConfig` "
+        "says that it does then, and in `PostgresStore` and ours it does"
+    ),
     **dict.fromkeys(
         ("test_sql_injection_vulnerability", "test_checkpoint_search_sql_injection_prevention"),
         "wants names in filters to be refused that could be SQL; ours put no name into SQL",

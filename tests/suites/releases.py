@@ -27,17 +27,19 @@ class Suite:
     Attributes:
         paths: which of its tests.
         whole: all of them are about savers and stores; else those that use one are taken.
+        slow: which of them wait for a clock, and are left to `make compat`.
     """
 
     package: str
     paths: tuple[str, ...] = ("tests",)
     whole: bool = False
+    slow: tuple[str, ...] = ()
 
 
 SUITES = (
     Suite("langgraph"),
     Suite("langgraph-prebuilt"),
-    Suite("langgraph-checkpoint-sqlite", whole=True),
+    Suite("langgraph-checkpoint-sqlite", whole=True, slow=("tests/test_ttl.py",)),
     Suite("langchain", ("tests/unit_tests/agents",)),
 )
 

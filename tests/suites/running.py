@@ -55,10 +55,15 @@ class Runner:
         self._pinned = pinned
         self._workers = workers
 
-    def judge(self, suite: Suite, backend: str) -> Verdict:
-        """Run a suite with ours; what fails is run again, and what fails then, with theirs."""
+    def judge(self, suite: Suite, backend: str, *, slow: bool = True) -> Verdict:
+        """Run a suite with ours; what fails is run again, and what fails then, with theirs.
+
+        Args:
+            slow: its slow tests, too.
+        """
         made = Verdict(suite, self._environment.version(suite.package), backend)
-        outcomes = self._run(suite, suite.paths, backend, self._workers)
+        without = [] if slow else [f"--ignore={path}" for path in suite.slow]
+        outcomes = self._run(suite, [*suite.paths, *without], backend, self._workers)
         if not any(outcome == "passed" for outcome, _ in outcomes.values()):
             raise RuntimeError(f"nothing of {suite.package} ran")
         failed = {test: words for test, (outcome, words) in outcomes.items() if outcome == "failed"}
