@@ -18,7 +18,7 @@ from langgraph.graph import END, START, StateGraph
 import perdure
 from perdure.integrations.langgraph import PerdureSaver, names, queued
 from perdure.integrations.langgraph.queued import Queue, Request
-from perdure.integrations.langgraph.view import Write
+from perdure.integrations.langgraph.written import Write
 from perdure.state.policy import SnapshotPolicy
 from tests.integrations.langgraph.checkpoints import (
     checkpoint,

@@ -18,6 +18,15 @@ def find_any(views: Iterable[View], namespace: str, checkpoint_id: str) -> Found
     return None
 
 
+def find_at_end(view: View, namespace: str, checkpoint_id: str) -> Found | None:
+    """A checkpoint as it was put last, if that ends a line."""
+    tips = [tip for tip in view.tips(namespace) if tip.at and tip.id == checkpoint_id]
+    if not tips:
+        return None
+    tip = max(tips, key=lambda one: one.at)
+    return Found(view, tip.at, checkpoint_id, tip)
+
+
 def latest(views: Iterable[View], removals: dict[str, Any], namespace: str) -> Found | None:
     """The checkpoint with the greatest id of those that end the namespace's lines."""
     best: Found | None = None
@@ -33,7 +42,7 @@ def standing(view: View, removals: dict[str, Any], namespace: str, tip: Tip) -> 
     """The last checkpoint of a line that is not removed."""
     if tip.at and not is_removed(removals, view.log, namespace, tip.at):
         return Found(view, tip.at, tip.id, tip)
-    seq = view.log.commit(tip.at).parent if tip.at else 0
+    seq = view.commit(tip.at).parent if tip.at else 0
     while seq:
         one = view.tip_at(namespace, tip.branch, seq)
         if not one.at:
@@ -41,5 +50,5 @@ def standing(view: View, removals: dict[str, Any], namespace: str, tip: Tip) -> 
         gone = view.is_trimmed(one.at) or is_removed(removals, view.log, namespace, one.at)
         if not gone:
             return Found(view, one.at, one.id)
-        seq = view.log.commit(one.at).parent
+        seq = view.commit(one.at).parent
     return None

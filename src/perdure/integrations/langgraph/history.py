@@ -11,11 +11,15 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from perdure.core.ops import Op, Set
 from perdure.core.values import Plain
 from perdure.errors import NotFound
+from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.changes import VALUES
+from perdure.integrations.langgraph.finding import find_any
 from perdure.integrations.langgraph.reading import settled
+from perdure.integrations.langgraph.record import parent_in
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.window import FAR
 from perdure.model import Commit
 
 
@@ -35,7 +39,7 @@ def delta_history(
     left = dict.fromkeys(channels)
     presence = _Presence(thread, found, channels)
     for ancestor in _ancestors(thread, found, namespace):
-        if thread.commit(ancestor.view, ancestor.seq).trimmed:
+        if ancestor.view.commit(ancestor.seq, FAR).trimmed:
             raise NotFound(
                 "the writes that its value is made of were removed by retention",
                 target=f"thread {thread.name!r}, channels {', '.join(left)}",
@@ -58,9 +62,29 @@ def _ancestors(thread: Thread, found: Found | None, namespace: str) -> Iterator[
     told: set[str] = set()
     while found is not None and found.id not in told:
         told.add(found.id)
-        found = thread.parent_of(found, namespace)
+        found = _parent_of(thread, found, namespace)
         if found is not None and found.id not in told:
             yield found
+
+
+def _parent_of(thread: Thread, found: Found, namespace: str) -> Found | None:
+    """The checkpoint that one follows, removed or not, as it was put last."""
+    parent = parent_in(found.view.commit(found.seq, FAR))
+    if type(parent) is int:
+        key = names.read_key(found.view.commit(parent, FAR).cause.key)
+        if key is None or key[0] != "c":
+            return None
+        place = key[2]
+        _, parent = names.read_place(place)
+    elif type(parent) is str:
+        place = names.place_of(namespace, parent)
+    else:
+        return None
+    views = thread.seen
+    seq = views[0].recent().put_of(place)
+    if seq is not None:
+        return Found(views[0], seq, parent)
+    return find_any(views, namespace, parent)
 
 
 def delta_channels(checkpoint: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterable[str]:
@@ -76,8 +100,9 @@ def _collect(
     coder: Coder, thread: Thread, found: Found, namespace: str, left: Iterable[str],
     writes: dict[str, list[list[PendingWrite]]],
 ) -> None:  # fmt: skip
-    standing = settled(thread.writes_of(found, namespace))
-    for channel in left:
+    written = thread.writes_of(found, namespace, FAR)
+    standing = settled(written) if written else ()
+    for channel in left if written else ():
         step: list[PendingWrite] = [
             (task, name, coder.decode(value, f"writes of task {task}, {name}"))
             for task, name, value in standing
@@ -95,7 +120,6 @@ class _Presence:
     """
 
     def __init__(self, thread: Thread, target: Found | None, channels: Iterable[str]) -> None:
-        self._thread = thread
         self._below = target
         state = None if target is None else thread.state_at_hand(target)
         self._there: dict[str, bool | None] = {
@@ -113,7 +137,7 @@ class _Presence:
                 there[channel] = channel in values if known is None else known
         has = [channel for channel, known in there.items() if known]
         if has and values is None:
-            values = _set_at(self._thread.commit(found.view, found.seq), has)
+            values = _set_at(found.view.commit(found.seq, FAR), has)
         if has and values is None:
             values = found.view.log.at(found.seq).state[VALUES]
         for channel in has:
@@ -125,8 +149,9 @@ class _Presence:
         seq = 0
         if below is not None and below.view is found.view:
             seq = below.seq
+            commit_at = found.view.commit
             while seq > found.seq:
-                commit = self._thread.commit(found.view, seq)
+                commit = commit_at(seq, FAR)
                 for op in reversed(commit.delta):
                     self._undo(op)
                 seq = commit.parent

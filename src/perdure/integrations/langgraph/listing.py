@@ -98,7 +98,7 @@ def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
         record = record_of(spot.commit)
         if not record:
             raise malformed(spot.commit)
-        metadata = metadata_of(coder, record)
+        metadata = metadata_of(coder, record["metadata"])
         if not wanted.filter or _matches(metadata, wanted.filter):
             yield Entry(spot, record, metadata)
 
@@ -168,11 +168,11 @@ class Teller:
 
     def _tuple(self, entry: Entry, state: Plain) -> CheckpointTuple:
         spot = entry.spot
-        checkpoint = checkpoint_of(self._coder, spot.id, state, entry.record, self._built)
+        checkpoint = checkpoint_of(self._coder, spot.id, state, entry.record["rest"], self._built)
         writes = writes_in(spot.views, spot.namespace, spot.id)
         return tuple_of(
             spot.thread, spot.namespace, checkpoint, entry.metadata,
-            parent_of(spot.view, entry.record), pending_of(self._coder, writes),
+            parent_of(spot.view.log, entry.record), pending_of(self._coder, writes),
         )  # fmt: skip
 
     def _state(self, view: View, commit: Commit) -> Plain:

@@ -11,7 +11,6 @@ from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
-from uuid import UUID
 
 from perdure.adapters import THREAD
 from perdure.core.names import check_name
@@ -29,7 +28,7 @@ BRANCH_MAX = 180
 
 _TEXT = frozenset({str})
 _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_KEY = re.compile("([cw])([0-9]*):([^:]*):([-0-9A-Z_a-z]{22}|=.+)", re.DOTALL)
+_KEY = re.compile("([cw])([0-9]*):([^:]*:(?:[-0-9A-Z_a-z]{22}|=.+))", re.DOTALL)
 _BASE64 = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
 _SORTED = bytes(sorted((string.ascii_letters + string.digits + "-_").encode()))
 _IN_ORDER = bytes.maketrans(_BASE64, _SORTED)
@@ -50,17 +49,22 @@ def branch_of(namespace: str, number: int) -> str:
 
 def checkpoint_key(namespace: str, checkpoint_id: str, number: int) -> str:
     """The key of the commit that put a checkpoint for the n-th time."""
-    return _key("c", namespace, checkpoint_id, number)
+    return key_of("c", place_of(namespace, checkpoint_id), number)
 
 
 def writes_key(namespace: str, checkpoint_id: str, number: int) -> str:
     """The key of the n-th commit of writes for a checkpoint."""
-    return _key("w", namespace, checkpoint_id, number)
+    return key_of("w", place_of(namespace, checkpoint_id), number)
 
 
-def _key(kind: str, namespace: str, checkpoint_id: str, number: int) -> str:
+def key_of(kind: str, place: str, number: int) -> str:
+    return f"{kind}{number if number > 1 else ''}:{place}"
+
+
+def place_of(namespace: str, checkpoint_id: str) -> str:
+    """What all keys of one checkpoint have in common."""
     space = quote(namespace, safe="|/") if namespace else ""
-    return f"{kind}{number if number > 1 else ''}:{space}:{_pack_id(checkpoint_id)}"
+    return f"{space}:{_pack_id(checkpoint_id)}"
 
 
 def _pack_id(checkpoint_id: str) -> str:
@@ -75,23 +79,30 @@ def _pack_id(checkpoint_id: str) -> str:
 def _unpack_id(packed: str) -> str:
     if packed.startswith("="):
         return packed[1:]
-    return str(UUID(bytes=a2b_base64(packed.encode().translate(_USUAL) + b"==")))
+    data = a2b_base64(packed.encode().translate(_USUAL) + b"==").hex()
+    return f"{data[:8]}-{data[8:12]}-{data[12:16]}-{data[16:20]}-{data[20:]}"
 
 
 def read_checkpoint_key(key: str | None) -> tuple[str, str] | None:
     """Namespace and id of the checkpoint that a commit with this key put, if it put one."""
     found = read_key(key)
-    return found[2:] if found is not None and found[0] == "c" else None
+    return read_place(found[2]) if found is not None and found[0] == "c" else None
 
 
-def read_key(key: str | None) -> tuple[str, int, str, str] | None:
-    """``"c"`` of a checkpoint or ``"w"`` of writes for one, the number, the namespace and the id of
-    the checkpoint; None: it is none of ours."""
+def read_key(key: str | None) -> tuple[str, int, str] | None:
+    """``"c"`` of a checkpoint or ``"w"`` of writes for one, the number, and `place_of` the
+    checkpoint; None: it is none of ours."""
     found = _KEY.fullmatch(key) if key is not None else None
     if found is None:
         return None
-    kind, number, namespace, packed = found.groups()
-    return kind, int(number or 1), unquote(namespace) if namespace else "", _unpack_id(packed)
+    kind, number, place = found.groups()
+    return kind, int(number or 1), place
+
+
+def read_place(place: str) -> tuple[str, str]:
+    """The namespace and the id of which this is `place_of`."""
+    namespace, _, packed = place.partition(":")
+    return unquote(namespace) if namespace else "", _unpack_id(packed)
 
 
 def made_at(checkpoint_id: str) -> float | None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from perdure.integrations.langgraph.view import Write
+from perdure.integrations.langgraph.written import Write
 
 PATIENCE_S = 0.020
 """How long writes wait for the checkpoint that follows them, where one may come along: four times

@@ -19,20 +19,20 @@ from perdure.core.values import Plain
 from perdure.errors import SchemaError
 from perdure.integrations.langgraph import changes, names
 from perdure.integrations.langgraph.values import Built, Coder
-from perdure.integrations.langgraph.view import Write
+from perdure.integrations.langgraph.written import Write
 from perdure.model import from_micros, to_micros
 
 
 def checkpoint_of(
-    coder: Coder, checkpoint_id: str, state: Plain, record: Plain, built: Built | None = None
+    coder: Coder, checkpoint_id: str, state: Plain, rest: Plain, built: Built | None = None
 ) -> Checkpoint:
-    """A checkpoint; `state` is read only.
+    """A checkpoint; `state`, and the `rest` of its record, are read only.
 
     Raises:
         SchemaError: a value cannot be rebuilt (names its path); or it is no checkpoint's state.
     """
     try:
-        rest = coder.decode(record["rest"], "checkpoint")
+        rest = coder.decode(rest, "checkpoint")
         checkpoint: dict[str, Any] = {
             "v": rest.pop("v"),
             "id": checkpoint_id,
@@ -69,8 +69,8 @@ def unpacked_time(packed: Any) -> Any:
     return from_micros(packed).isoformat() if type(packed) is int else packed
 
 
-def metadata_of(coder: Coder, record: Plain) -> CheckpointMetadata:
-    return cast(CheckpointMetadata, coder.decode_items(record["metadata"], "metadata"))
+def metadata_of(coder: Coder, metadata: Plain) -> CheckpointMetadata:
+    return cast(CheckpointMetadata, coder.decode_items(metadata, "metadata"))
 
 
 def tuple_of(

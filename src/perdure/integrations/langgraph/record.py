@@ -69,6 +69,16 @@ def record_of(commit: Commit) -> dict[str, Any]:
     return {}
 
 
+def parent_in(commit: Commit) -> int | str | None:
+    """The parent of the checkpoint that a commit put, as its record has it."""
+    for record in commit.records:
+        if record.get("t") == CHECKPOINT:
+            parent = record.get("p")
+            if type(parent) in _PARENTS:
+                return parent
+    raise malformed(commit)
+
+
 def malformed(commit: Commit) -> Corrupt:
     """For records that are none of ours, though their commit verifies: somebody made them up."""
     return Corrupt(

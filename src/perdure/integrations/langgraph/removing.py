@@ -79,7 +79,7 @@ def _of_runs(coder: Coder, view: View, run_ids: Collection[str]) -> Iterable[tup
     for commit in view.commits():
         key = names.read_checkpoint_key(commit.cause.key)
         if key is not None and not commit.trimmed:
-            metadata = metadata_of(coder, record_of(commit))
+            metadata = metadata_of(coder, record_of(commit)["metadata"])
             if str(metadata.get("run_id") or "") in run_ids:
                 yield key[0], commit.seq
 

@@ -14,11 +14,21 @@ from perdure.integrations.langgraph.changes import Sources
 from perdure.integrations.langgraph.view import Tip, View
 
 
+class Told(Struct):
+    """What a checkpoint says beside its state; see `record`. `parent`: the id of its parent."""
+
+    rest: Plain
+    metadata: Plain
+    parent: str | None
+
+
 class Line(Struct):
     """The state at the end of one branch, and the objects that it came from or was given out as."""
 
     held: Held
     sources: Sources
+    put: Told | None = None
+    """What its checkpoint says, where this process put it."""
 
 
 class Put(Struct):

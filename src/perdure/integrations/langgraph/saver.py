@@ -44,7 +44,6 @@ from perdure.integrations.langgraph.reading import (
     pending_of,
     tuple_of,
 )  # fmt: skip
-from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.removing import keep_latest, remove_runs
 from perdure.integrations.langgraph.requests import Put
 from perdure.integrations.langgraph.settling import request_of, settle, settle_in_loop
@@ -52,7 +51,6 @@ from perdure.integrations.langgraph.thread import OnRace, Thread
 from perdure.integrations.langgraph.trimming import trim_thread
 from perdure.integrations.langgraph.values import Coder, usable
 from perdure.integrations.langgraph.versions import next_version
-from perdure.integrations.langgraph.view import parent_of
 from perdure.store import Store
 
 THREADS_KEPT = 64
@@ -234,15 +232,13 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             found = thread.find(namespace, names.checkpoint_id_of(config))
             if found is None:
                 return None
-            record = record_of(found.view.log.commit(found.seq))
+            told, writes = thread.told(found, namespace)
             state, given = thread.state_of(found)
-            checkpoint = checkpoint_of(self._coder, found.id, state, record)
+            checkpoint = checkpoint_of(self._coder, found.id, state, told.rest)
             given(sources_of(checkpoint["channel_values"]))
-            writes = thread.writes_of(found, namespace)
-            parent = parent_of(found.view, record)
         return tuple_of(
-            thread.name, namespace, checkpoint, metadata_of(self._coder, record), parent,
-            pending_of(self._coder, writes),
+            thread.name, namespace, checkpoint, metadata_of(self._coder, told.metadata),
+            told.parent, pending_of(self._coder, writes),
         )  # fmt: skip
 
     def list(

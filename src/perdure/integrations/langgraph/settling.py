@@ -15,7 +15,7 @@ from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.queued import PATIENCE_S, TOGETHER_MAX, Request
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.values import Coder
-from perdure.integrations.langgraph.view import Write
+from perdure.integrations.langgraph.written import Write
 
 
 def request_of(

@@ -13,7 +13,8 @@ from perdure.integrations.langgraph.queued import Request
 from perdure.integrations.langgraph.record import pack
 from perdure.integrations.langgraph.requests import Place, Put
 from perdure.integrations.langgraph.values import Coder
-from perdure.integrations.langgraph.view import WRITES, Tip
+from perdure.integrations.langgraph.view import Tip
+from perdure.integrations.langgraph.written import WRITES
 from perdure.model import Cause
 
 STEP = "loop"

@@ -20,24 +20,24 @@ from perdure.errors import Conflict, NotFound, SchemaError
 from perdure.integrations.langgraph import changes, names, steps
 from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.changes import Sources
-from perdure.integrations.langgraph.finding import find_any, latest
+from perdure.integrations.langgraph.finding import find_any, find_at_end, latest
 from perdure.integrations.langgraph.queued import Queue, Request
-from perdure.integrations.langgraph.record import pack, record_of
-from perdure.integrations.langgraph.requests import Found, Line, Place, Put, made_after
+from perdure.integrations.langgraph.record import USUAL_V, malformed, pack, record_of
+from perdure.integrations.langgraph.requests import Found, Line, Place, Put, Told, made_after
 from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import (
     Tip,
     View,
-    Write,
     is_removed,
     parent_of,
     removals_of,
     views_of,
     was_deleted,
-    writes_in,
+    writes_of,
 )
-from perdure.integrations.langgraph.window import Window
-from perdure.model import Cause, Commit
+from perdure.integrations.langgraph.window import NEAR
+from perdure.integrations.langgraph.written import Write
+from perdure.model import Cause
 
 LINES_KEPT = 4
 """Lines of one thread whose state is in memory."""
@@ -60,7 +60,6 @@ class Thread:
         self._views: list[View] = []
         self._end = 0
         self._lines: OrderedDict[str, Line] = OrderedDict()
-        self._window: Window | None = None
         self.queue = Queue()
         self._asked = asked
         self._begins = begins
@@ -75,13 +74,22 @@ class Thread:
             return []
         if not self._views or self._views[0].log.info.no != info.no:
             self.forget()
-            log = self._logs.log(info)
-            self._check_schema(log.commit(1).schema_id)
-            self._views = views_of(self._logs, log)
+            own = View(self._logs.log(info))
+            own.end = info.seq
+            self._check_schema(own.commit(1).schema_id)
+            self._views = views_of(self._logs, own)
         elif info.seq != self._end:
             self._views[0].forget()  # somebody else was here
-        self._end = info.seq
+        self._step_to(info.seq)
         return self._views
+
+    @property
+    def seen(self) -> list[View]:
+        """The views as they were at the last look."""
+        return self._views
+
+    def _step_to(self, end: int) -> None:
+        self._end = self._views[0].end = end
 
     def _for_append(self, namespace: str, checkpoint_id: str | None) -> list[View]:
         """The views as last seen, if a line ends with this checkpoint in them: then the transaction
@@ -101,7 +109,7 @@ class Thread:
 
     def forget(self) -> None:
         """Drop what is in memory."""
-        self._views, self._end, self._window = [], 0, None
+        self._views, self._end = [], 0
         self._lines.clear()
 
     def _line(self, view: View, tip: Tip) -> Line:
@@ -135,13 +143,15 @@ class Thread:
         removals = removals_of(views)
         if checkpoint_id is None:
             return latest(views, removals, namespace)
-        found = find_any(views, namespace, checkpoint_id)
+        found = find_at_end(views[0], namespace, checkpoint_id)
+        found = found or find_any(views, namespace, checkpoint_id)
         if found is None or found.view.is_trimmed(found.seq):
             return None
         if is_removed(removals, found.view.log, namespace, found.seq):
             return None
-        tips = found.view.tips(namespace)
-        found.tip = next((tip for tip in tips if tip.at == found.seq), None)
+        if found.tip is None:
+            tips = found.view.tips(namespace)
+            found.tip = next((tip for tip in tips if tip.at == found.seq), None)
         if found.tip is None:
             self._asked.note(self.name, namespace, checkpoint_id)
         return found
@@ -172,41 +182,28 @@ class Thread:
             return None
         return line.held.state
 
-    def commit(self, view: View, seq: int) -> Commit:
-        """One commit of a view; neighbours of it are read along."""
-        return self._recent().commit(seq) if view is self._views[0] else view.log.commit(seq)
+    def told(self, found: Found, namespace: str) -> tuple[Told, list[Write]]:
+        """What a checkpoint says, not to be changed; and all writes for it, in their order."""
+        own, tip = self._views[0], found.tip
+        if tip is not None and found.view is own and len(self._views) == 1:
+            line = self._lines.get(tip.branch)
+            if (
+                line is not None
+                and line.put is not None
+                and line.held.seq == tip.head == tip.at
+                and own.log.key(names.writes_key(namespace, found.id, 1)) is None
+            ):
+                return line.put, []
+        commit = found.view.commit(found.seq)
+        record = record_of(commit)
+        if not record:
+            raise malformed(commit)
+        told = Told(record["rest"], record["metadata"], parent_of(found.view, record))
+        return told, self.writes_of(found, namespace)
 
-    def _recent(self) -> Window:
-        log = self._views[0].log
-        if (
-            self._window is None
-            or self._window.log is not log
-            or not self._window.follow(self._end)
-        ):
-            self._window = Window(log, self._end)
-        return self._window
-
-    def parent_of(self, found: Found, namespace: str) -> Found | None:
-        """The checkpoint that one follows, removed or not, as it was put last."""
-        parent = record_of(self.commit(found.view, found.seq))["parent"]
-        if type(parent) is int:
-            key = names.read_checkpoint_key(self.commit(found.view, parent).cause.key)
-            parent = None if key is None else key[1]
-        if parent is None:
-            return None
-        seq = self._recent().put_of(namespace, parent)
-        if seq is not None:
-            return Found(self._views[0], seq, parent)
-        return find_any(self._views, namespace, parent)
-
-    def writes_of(self, found: Found, namespace: str) -> list[Write]:
-        """All writes for a checkpoint, of every view, in the order they came."""
-        if found.view is self._views[0]:
-            self.commit(found.view, found.seq)
-            recent = self._recent().writes(namespace, found.id)
-            if recent is not None:
-                return [*writes_in(self._views[1:], namespace, found.id), *recent[0]]
-        return writes_in(self._views, namespace, found.id)
+    def writes_of(self, found: Found, namespace: str, reach: int = NEAR) -> list[Write]:
+        """As `view.writes_of`."""
+        return writes_of(self._views, found.view, found.seq, namespace, found.id, reach)
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -277,8 +274,9 @@ class Thread:
         except Conflict:
             return False
         self.forget()
-        self._views, self._end = [View(log)], held.seq
-        self._views[0].put_tip("", Tip("main", held.seq, held.seq, put.id, 0, True))
+        self._views = [View(log)]
+        self._step_to(held.seq)
+        self._views[0].begin(Tip("main", held.seq, held.seq, put.id, 0, True))
         self._keep("main", Line(held, sources))
         return True
 
@@ -373,15 +371,17 @@ class Thread:
     ) -> None:
         self._committed(view, held.seq)
         view.put_tip(put.namespace, Tip(place.branch, held.seq, held.seq, put.id, place.late, True))
+        told = None
         if number == 1:
             view.note_written(put.namespace, put.id, 0)
-        self._keep(place.branch, Line(held, sources))
+            told = Told({"v": USUAL_V, **put.rest}, put.metadata, put.parent)
+        self._keep(place.branch, Line(held, sources, told))
 
     def _committed(self, view: View, seq: int) -> None:
         """Note the log's end; where others committed in between, what we know of them is old."""
         if seq != self._end + 1:
             view.forget()
-        self._end = seq
+        self._step_to(seq)
 
     def _put_again(self, coder: Coder, put: Put, view: View, on_race: OnRace) -> bool:
         """A checkpoint of that id is there. Put once more as it was, nothing is to be done; else
@@ -392,7 +392,7 @@ class Thread:
         _, state, _ = changes.begin(coder, put.checkpoint)
         there = view.log.at(known).state
         before = record_of(view.log.commit(known))
-        as_before = [parent_of(view, before), before["rest"], before["metadata"]]
+        as_before = [parent_of(view.log, before), before["rest"], before["metadata"]]
         as_now = [put.parent, put.rest, put.metadata]
         if same(as_now, as_before) and same(there, state):
             return True

@@ -16,7 +16,8 @@ from perdure.integrations.langgraph.changes import VALUES, VERSIONS
 from perdure.integrations.langgraph.finding import standing
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
-from perdure.integrations.langgraph.view import View, read_writes, removals_of
+from perdure.integrations.langgraph.view import View, removals_of
+from perdure.integrations.langgraph.written import read_writes
 
 PASSING = ("branch:to:", "start:", "__")
 """How the channels begin in which LangGraph itself leaves no value between steps."""
@@ -67,7 +68,7 @@ def _line_behind(view: View, found: Found) -> set[int]:
     seq = found.tip.head if found.tip is not None else 0
     while seq > found.seq:
         behind.add(seq)
-        seq = view.log.commit(seq).parent
+        seq = view.commit(seq).parent
     return behind
 
 

@@ -12,14 +12,12 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.adapters import COPIED, COPIES, ForeignLog, ForeignLogs
-from perdure.core.values import Plain
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import names
-from perdure.integrations.langgraph.record import malformed, record_of
+from perdure.integrations.langgraph.record import record_of
+from perdure.integrations.langgraph.window import NEAR, Window
+from perdure.integrations.langgraph.written import Write, read_writes, writes_on
 from perdure.model import Commit
-
-WRITES = "lg-writes"
-"""What a record of ours is, in its `t`, beside those of checkpoints."""
 
 COPIES_MAX = 1000
 WRITTEN_MAX = 1000
@@ -45,16 +43,13 @@ class Tip(Struct, frozen=True):
     pure: bool
 
 
-class Write(Struct):
-    """One call of `put_writes`. `writes`: index, channel and plain value of each."""
-
-    task: str
-    path: str
-    writes: list[tuple[int, str, Plain]]
-
-
 class View:
-    """One log, up to a commit (`until`; None: to its end)."""
+    """One log, up to a commit (`until`; None: to its end).
+
+    Attributes:
+        end: the log's last seq, for one that is kept in step with it, and whose last commits are
+            kept in memory; 0: it is only read by the way.
+    """
 
     def __init__(
         self, log: ForeignLog, until: int | None = None, removed_at: int | None = None
@@ -65,6 +60,8 @@ class View:
         self._tips: dict[str, list[Tip]] = {}
         self._removed: dict[str, Any] | None = None
         self._counts: dict[tuple[str, str], int] = {}
+        self.end = 0
+        self._window: Window | None = None
 
     def forget(self) -> None:
         """Drop what others may have changed."""
@@ -74,6 +71,16 @@ class View:
 
     def _seen(self, seq: int | None) -> int | None:
         return None if seq is None or (self.until is not None and seq > self.until) else seq
+
+    def recent(self) -> Window:
+        """The log's last commits, up to `end`."""
+        if self._window is None or not self._window.follow(self.end):
+            self._window = Window(self.log, self.end)
+        return self._window
+
+    def commit(self, seq: int, reach: int = NEAR) -> Commit:
+        """One commit, not to be changed; see `Window.commit`."""
+        return self.recent().commit(seq, reach) if self.end else self.log.commit(seq)
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -98,7 +105,7 @@ class View:
 
     def is_trimmed(self, seq: int) -> bool:
         """Whether retention removed what a commit put."""
-        return self.log.commit(seq).trimmed
+        return self.commit(seq).trimmed
 
     def commits(self) -> Iterator[Commit]:
         """All commits, newest first."""
@@ -114,6 +121,10 @@ class View:
                 self._tips.clear()
             known = self._tips[namespace] = list(self._look_for_tips(namespace))
         return known
+
+    def begin(self, tip: Tip) -> None:
+        """Note the first line of a log that this process has just begun."""
+        self._tips[""] = [tip]
 
     def put_tip(self, namespace: str, tip: Tip) -> None:
         """Note what this process committed itself."""
@@ -145,7 +156,7 @@ class View:
         """The tip of a branch that has this head; 0: of one that is deleted."""
         seq, pure = head, True
         while seq > 0:
-            commit = self.log.commit(seq)
+            commit = self.commit(seq)
             key = names.read_checkpoint_key(commit.cause.key)
             if key is not None:
                 if key[0] != namespace:  # a line of another namespace begins where it was forked
@@ -284,60 +295,47 @@ def is_removed(removals: dict[str, Any], log: ForeignLog, namespace: str, seq: i
     return seq in marks["also"] or (seq <= marks["until"] and seq not in marks["keep"])
 
 
-def parent_of(view: View, record: dict[str, Any]) -> str | None:
+def parent_of(log: View | ForeignLog, record: dict[str, Any]) -> str | None:
     """The id of a checkpoint's parent. One in the same log is stored by its seq."""
     parent = record["parent"]
     if not isinstance(parent, int):
         return None if parent is None else str(parent)
-    key = names.read_checkpoint_key(view.log.commit(parent).cause.key)
+    key = names.read_checkpoint_key(log.commit(parent).cause.key)
     return None if key is None else key[1]
 
 
-def writes_on(commit: Commit) -> int | None:
-    """Of a commit of writes: the checkpoint of its line; None: it is no such commit."""
-    for record in commit.records:
-        if record.get("t") == WRITES:
-            on = record.get("on", 0)
-            if type(on) is not int or not 0 <= on < commit.seq:
-                raise malformed(commit)
-            return on
-    return None
-
-
-def read_writes(commit: Commit, on: int | None = None) -> list[Write]:
-    """The writes that a commit has. `on`: those for the checkpoint there; None: all."""
-    try:
-        return [
-            Write(record["task"], record["path"], [_write(*one) for one in record["writes"]])
-            for record in commit.records
-            if record.get("t") == WRITES and (on is None or record["on"] == on)
-        ]
-    except (LookupError, TypeError) as error:
-        raise malformed(commit) from error
-
-
-def _write(index: int, channel: str, value: Plain) -> tuple[int, str, Plain]:
-    if type(index) is not int or type(channel) is not str:
-        raise TypeError("a write is a number, the name of a channel, and a value")
-    return index, channel, value
-
-
-def views_of(logs: ForeignLogs, log: ForeignLog) -> list[View]:
-    """The views of a thread: its own log, then the one that it was copied from, and so on."""
-    found = [View(log)]
+def views_of(logs: ForeignLogs, own: View) -> list[View]:
+    """The views of a thread: that of its own log, then of the one that it was copied from, and so
+    on."""
+    found = [own]
     for _ in range(COPIES_MAX):
-        first = found[-1].log.commit(1)
+        first = found[-1].commit(1)
         copied = next((one for one in first.records if one.get("t") == COPIED), None)
         if copied is None:
             break
         origin = logs.incarnation(copied["agent"], copied["incarnation"])
         if origin is None or origin.info.purged:
             raise NotFound(
-                "what it was copied from is not in this store", target=f"thread {log.info.name!r}",
+                "what it was copied from is not in this store",
+                target=f"thread {own.log.info.name!r}",
                 hint=f"bring thread {copied['agent']!r} along from where it was, or copy it anew",
             )  # fmt: skip
         found.append(View(origin, copied["seq"], copied["removed"]))
     return found
+
+
+def writes_of(
+    views: Sequence[View], view: View, seq: int, namespace: str, checkpoint_id: str,
+    reach: int = NEAR,
+) -> list[Write]:  # fmt: skip
+    """As `writes_in`, for a checkpoint that a view has at `seq`: from its last commits, where it is
+    among these."""
+    if view is views[0]:
+        view.commit(seq, reach)
+        recent = view.recent().writes(names.place_of(namespace, checkpoint_id))
+        if recent is not None:
+            return [*writes_in(views[1:], namespace, checkpoint_id), *recent[0]]
+    return writes_in(views, namespace, checkpoint_id)
 
 
 def writes_in(views: Sequence[View], namespace: str, checkpoint_id: str) -> list[Write]:

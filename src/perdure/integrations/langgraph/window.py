@@ -11,22 +11,28 @@ from collections.abc import Iterator
 from perdure.adapters import ForeignLog
 from perdure.core.chain import check_link
 from perdure.integrations.langgraph import names
-from perdure.integrations.langgraph.view import Write, read_writes, writes_on
+from perdure.integrations.langgraph.written import Write, read_writes, writes_on
 from perdure.model import Commit
 
-GAP_MAX = 256
-"""A commit so far below what is read is read alone: what is between is of no use."""
+NEAR = 16
+"""A commit so far below what is read comes along with a read of all between; one by itself costs a
+look-up."""
+
+FAR = 256
+"""The same, for who is going to read most of what is between."""
 
 COMMITS_KEPT = 1000
 """Of one thread, between two reads."""
 
-Checkpoint = tuple[str, str]
-"""Namespace and id."""
+ALONE_KEPT = 64
+"""Commits that were read by themselves."""
 
 
 class Window:
     """The commits from `low` to the log's end. Commits never change, so what is in stays true for
     as long as the log only grows by checkpoints and writes: what else is there, `follow` refuses.
+
+    Checkpoints are told apart by what all keys of one have in common: `names.place_of`.
     """
 
     def __init__(self, log: ForeignLog, end: int) -> None:
@@ -34,17 +40,22 @@ class Window:
         self.end = end
         self.low = end + 1
         self._commits: dict[int, Commit] = {}
+        self._others: dict[int, Commit] = {}
         self._below: Iterator[Commit] = log.commits(1, end, newest_first=True)
-        self._puts: dict[Checkpoint, dict[int, int]] = {}
-        self._alone: dict[Checkpoint, dict[int, int]] = {}
+        self._puts: dict[str, dict[int, int]] = {}
+        self._alone: dict[str, dict[int, int]] = {}
         self._along: dict[int, list[int]] = {}
-        self._complete: set[Checkpoint] = set()
+        self._complete: set[str] = set()
 
     def follow(self, end: int) -> bool:
         """Read on up to the log's end; False: it says what makes a new look necessary."""
         if self.end == end:
             return True
-        if end < self.end or self.low > self.end or len(self._commits) > COMMITS_KEPT:
+        if (
+            not self.end < end <= self.end + FAR
+            or self.low > self.end
+            or len(self._commits) > COMMITS_KEPT
+        ):
             return False
         top = self._commits[self.end]
         for commit in self.log.commits(self.end + 1, end):
@@ -54,12 +65,19 @@ class Window:
             top, self.end = commit, commit.seq
         return self.end == end
 
-    def commit(self, seq: int) -> Commit:
-        """One commit; from memory, if it is in or not far below."""
-        if 0 < seq < self.low <= seq + GAP_MAX:
-            self._reach(seq)
+    def commit(self, seq: int, reach: int = NEAR) -> Commit:
+        """One commit, with those above it where it is not further than `reach` below them."""
         found = self._commits.get(seq)
-        return self.log.commit(seq) if found is None else found
+        if found is None and 0 < seq < self.low <= seq + reach:
+            self._reach(seq)
+            found = self._commits.get(seq)
+        if found is None:
+            found = self._others.get(seq)
+        if found is None:
+            if len(self._others) >= ALONE_KEPT:
+                self._others.clear()
+            found = self._others[seq] = self.log.commit(seq)
+        return found
 
     def _reach(self, seq: int) -> None:
         while self.low > seq:
@@ -75,44 +93,43 @@ class Window:
         found = names.read_key(commit.cause.key)
         if found is None:
             return False
-        kind, number, namespace, checkpoint_id = found
+        kind, number, place = found
         if kind == "w":
-            self._alone.setdefault((namespace, checkpoint_id), {})[number] = commit.seq
+            self._alone.setdefault(place, {})[number] = commit.seq
         else:
-            self._puts.setdefault((namespace, checkpoint_id), {})[number] = commit.seq
+            self._puts.setdefault(place, {})[number] = commit.seq
             if on := writes_on(commit):
                 self._along.setdefault(on, []).append(commit.seq)
         return True
 
-    def put_of(self, namespace: str, checkpoint_id: str) -> int | None:
+    def put_of(self, place: str) -> int | None:
         """Seq of the commit that put a checkpoint last; None: it is not in."""
-        puts = self._puts.get((namespace, checkpoint_id))
+        puts = self._puts.get(place)
         return puts[max(puts)] if puts else None
 
-    def writes(self, namespace: str, checkpoint_id: str) -> tuple[list[Write], int] | None:
+    def writes(self, place: str) -> tuple[list[Write], int] | None:
         """As `View.writes`; None: the checkpoint, or a part of what was put, is not in."""
-        at = namespace, checkpoint_id
-        puts = self._puts.get(at)
+        puts = self._puts.get(place)
         if not puts or max(puts) != len(puts):
             return None
-        if at not in self._complete:
-            self._find_early(at)
-        alone = self._alone.get(at, {})
+        if place not in self._complete:
+            self._find_early(place)
+        alone = self._alone.get(place, {})
         found = {seq: read_writes(self.commit(seq)) for seq in alone.values()}
         for on in puts.values():
             for seq in self._along.get(on, ()):
                 found[seq] = read_writes(self._commits[seq], on)
         return [write for seq in sorted(found) for write in found[seq]], len(alone)
 
-    def _find_early(self, at: Checkpoint) -> None:
+    def _find_early(self, place: str) -> None:
         """Writes may have come before their checkpoint, and be below: their numbers tell."""
-        alone = self._alone.get(at, {})
+        alone = self._alone.get(place, {})
         number = 1
         while self.low > 1 and number not in alone:
-            seq = self.log.key(names.writes_key(*at, number))
+            seq = self.log.key(names.key_of("w", place, number))
             if seq is None:
                 break
-            alone = self._alone.setdefault(at, {})
+            alone = self._alone.setdefault(place, {})
             alone[number] = seq
             number += 1
-        self._complete.add(at)
+        self._complete.add(place)
