@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import threading
+from collections.abc import Sequence, Set
 from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, NotRequired, TypeVar
 
@@ -234,3 +237,136 @@ def test_an_enum_where_another_type_is_declared_is_refused(value: Any) -> None:
     with pytest.raises(perdure.Unstorable, match=r"state\.(color|name)"):
         Schema(Colored).take(value, aliases_refused=True)
     assert Schema(Colored).take(Colored(Color.RED), aliases_refused=True)["color"] == "red"
+
+
+class Private(BaseModel):
+    name: str
+    _seen: int = 0
+    _client: perdure.Ephemeral[object] = pydantic.PrivateAttr(None)
+    _length: int = 0
+    _lock: Any = pydantic.PrivateAttr(default_factory=threading.Lock)
+
+    def model_post_init(self, context: Any, /) -> None:
+        self._length = len(self.name)
+
+
+@pytest.mark.parametrize("kind", [Private, list[Private], dict[str, Private | int]])
+def test_a_private_attribute_that_would_be_lost_is_refused(kind: Any) -> None:
+    """What a model kept in a private attribute was dropped without a word."""
+
+    def around(value: Private) -> Any:
+        return value if kind is Private else [value] if kind == list[Private] else {"a": value}
+
+    value = Private(name="abc")
+    value._client = object()  # lives in memory only: the class says so
+    schema: Schema[Any] = Schema(kind)
+    assert schema.take(around(value), aliases_refused=True) == around_plain(kind)
+    value._seen = 3
+    with pytest.raises(perdure.Unstorable, match=r"_seen.*private attribute"):
+        schema.take(around(value), aliases_refused=True)
+
+
+def around_plain(kind: Any) -> Any:
+    plain = {"name": "abc"}
+    return plain if kind is Private else [plain] if kind == list[Private] else {"a": plain}
+
+
+@dataclass
+class Sequences:
+    many: Sequence[int] = ()
+    each: Set[str] = frozenset()
+    exact: list[int] = field(default_factory=list)
+    pair: tuple[int, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Sequences(),
+        Sequences((1, 2), {"a"}),
+        Sequences([1], frozenset("ab"), [1], (1,)),
+        Sequences([], set()),
+    ],
+)
+def test_a_sequence_stays_the_kind_that_it_is(value: Sequences, tmp_path: Any) -> None:
+    """A tuple where `Sequence` is declared came back as a list, a frozenset as a set."""
+    url = str(tmp_path / "a.db")
+    with perdure.open(url, durability="os") as store:
+        agent = store.agent("a", Sequences, initial=value)
+        with agent.edit("more") as draft:
+            assert (draft.many, draft.each) == (value.many, value.each)
+            draft.exact.append(5)
+            draft.many = (*draft.many, 7)
+    with perdure.open(url, durability="os") as store:
+        state = store.agent("a", Sequences).state
+    expected = dataclasses.replace(value, many=(*value.many, 7), exact=[*value.exact, 5])
+    assert state == expected and type(state.each) is type(value.each)
+
+
+class Shout(BaseModel):
+    text: Annotated[str, pydantic.AfterValidator(str.upper)] = ""
+    many: list[int] = []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path"),
+    [
+        (Sequences, Sequences(exact=(1,)), "exact"),  # type: ignore[arg-type]
+        (Sequences, Sequences(pair=[1]), "pair"),  # type: ignore[arg-type]
+        (list[Sequences], [Sequences(exact=(1,))], "exact"),  # type: ignore[arg-type]
+        (Shout, Shout.model_construct(text="low"), "text"),
+        (Shout, Shout.model_construct(text="LOW", many=(1,)), "many"),
+        (Colored, Colored("red"), "color"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_instance_that_would_come_back_otherwise_is_refused(
+    kind: Any, value: Any, path: str
+) -> None:
+    """Another kind of container, a text for an Enum, and what a validator would change in an
+    instance that it never saw, came back as something else than was given."""
+    with pytest.raises(perdure.Unstorable, match=path):
+        Schema(kind).take(value, aliases_refused=True)
+
+
+def test_plain_data_is_converted_as_the_library_does() -> None:
+    schema: Schema[Any] = Schema(Shout)
+    assert schema.take({"text": "low", "many": (1,)}, aliases_refused=True) == {
+        "text": "LOW", "many": [1],
+    }  # fmt: skip
+
+
+@dataclass
+class Items(list[int]):
+    name: str = ""
+
+
+@dataclass
+class Failure(Exception):
+    code: int = 0
+
+
+class Slotted:
+    __slots__ = ("__hidden", "beside")
+
+
+@dataclass
+class OfSlots(Slotted):
+    name: str = ""
+
+
+def test_what_no_field_shows_is_refused() -> None:
+    """The items of a dataclass that is a list as well, and what stood in slots of a base, were
+    dropped without a word."""
+    for kind in (Items, Failure):
+        with pytest.raises(SchemaError, match="no field shows"):
+            Schema(kind).root
+    schema: Schema[Any] = Schema(OfSlots)
+    value = OfSlots("a")
+    assert schema.take(value, aliases_refused=True) == {"name": "a"}
+    value.beside = 1
+    with pytest.raises(perdure.Unstorable, match="beside"):
+        schema.take(value, aliases_refused=True)
+    hidden = OfSlots("a")
+    hidden._Slotted__hidden = 1  # type: ignore[attr-defined]
+    with pytest.raises(perdure.Unstorable, match="hidden"):
+        schema.take(hidden, aliases_refused=True)

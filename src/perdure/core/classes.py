@@ -16,7 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.annotations import EphemeralMark, has_validators, of_key, substitute, unwrap
-from perdure.core.late import init_only
+from perdure.core.hints import hints_of
+from perdure.core.late import equal, init_only
+from perdure.core.layout import content_of, slots_of
+from perdure.core.thawed import thawed
 from perdure.errors import SchemaError
 from perdure.model import MISSING
 
@@ -58,6 +61,8 @@ class Face:
     is_dict = False
     opaque_input = False  # a validator may see, and want, keys that the class does not have
     checks_whole = False  # has validators over several fields
+    has_private = False  # attributes that are not stored, and that it does not say so of
+    forgotten: frozenset[str] = frozenset()  # private attributes that live in memory only
     frozen = False  # a default of that class may stand at several places: it is what it is
 
     def __init__(self, annotation: Any) -> None:
@@ -131,10 +136,20 @@ class Face:
 
     def strays(self, value: Any) -> dict[str, Any]:
         """What an instance has beside its fields and would lose when it is stored."""
+        if self._slots_beside:
+            slots = {name: self.get(value, name) for name in self._slots_beside}
+            found = {name: item for name, item in slots.items() if item is not MISSING}
+            if found:
+                return found
         kept = getattr(value, "__dict__", None)
         if not kept or kept.keys() <= self._declared:
             return {}
         return {name: item for name, item in kept.items() if not self.knows(name)}
+
+    @functools.cached_property
+    def _slots_beside(self) -> tuple[str, ...]:
+        """Slots of the class that no field is kept in."""
+        return tuple(name for name in slots_of(self.cls) if not self.knows(name))
 
     def knows(self, name: str) -> bool:
         return name in self._declared or self._cached(name)
@@ -317,6 +332,7 @@ class PydanticFace(Face):
         validators = [*decorators.field_validators.values(), *decorators.validators.values()]
         validated = {name for one in validators for name in one.info.fields}
         self._thawed: Any = None
+        self._read_private()
         found = []
         for name, info in cls.__pydantic_fields__.items():
             for alias in (info.alias, info.validation_alias):
@@ -324,6 +340,16 @@ class PydanticFace(Face):
                     self.aliases[alias] = name
             found.append(self._field(name, info, validated))
         return found
+
+    def _read_private(self) -> None:
+        names = getattr(self.cls, "__private_attributes__", None)
+        if not names:
+            return
+        hints = hints_of(self.cls)
+        self.forgotten = frozenset(
+            name for name in names if name in hints and unwrap(hints[name]).ephemeral
+        )
+        self.has_private = not self.forgotten.issuperset(names)
 
     def _complete(self) -> None:
         if self.is_model:
@@ -396,7 +422,7 @@ class PydanticFace(Face):
         for name, item in value.__pydantic_private__.items():
             info = self.cls.__private_attributes__.get(name)
             default = info.get_default() if info is not None else MISSING
-            if default is not item and not _equal(default, item):
+            if default is not item and not equal(default, item):
                 found[name] = item
         return found
 
@@ -414,48 +440,10 @@ class PydanticFace(Face):
 
     def check(self, clone: Any, changed: list[str]) -> Any:
         if self._thawed is None:
-            self._thawed = self._thaw()
+            self._thawed = thawed(self.cls, self.config)
         for name in changed:
             self._thawed.validate_assignment(clone, name, self.get(clone, name))
         return clone
-
-    def _thaw(self) -> Any:
-        """The class's validator, but one that lets frozen fields be assigned."""
-        frozen = self.config.get("frozen") or any(
-            info.frozen for info in self.cls.__pydantic_fields__.values()
-        )
-        if not frozen:
-            return self.cls.__pydantic_validator__
-        from pydantic_core import SchemaValidator
-
-        schema = _without_frozen(self.cls.__pydantic_core_schema__)
-        try:  # else pydantic would reuse the class's own validator, the frozen one
-            return SchemaValidator(schema, None, _use_prebuilt=False)
-        except TypeError:
-            return SchemaValidator(schema)
-
-
-def _without_frozen(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {
-            key: False
-            if key == "frozen" and item is True
-            else item
-            if key == "default"
-            else _without_frozen(item)
-            for key, item in schema.items()
-            if key != "metadata"  # pydantic's own notes
-        }
-    if isinstance(schema, list | tuple):
-        return type(schema)(map(_without_frozen, schema))
-    return schema
-
-
-def _equal(a: Any, b: Any) -> bool:
-    try:
-        return bool(a == b)
-    except Exception:
-        return False
 
 
 def is_pydantic(cls: Any) -> bool:
@@ -464,7 +452,23 @@ def is_pydantic(cls: Any) -> bool:
 
 
 def face_of(annotation: Any) -> Face | None:
-    """The face of an annotation that names a class with fields; None where it names none."""
+    """The face of an annotation that names a class with fields; None where it names none.
+
+    Raises:
+        SchemaError: instances of that class cannot be stored whole.
+    """
+    face = _face_of(annotation)
+    if face is not None and not face.is_dict and not isinstance(face, StructFace):
+        base = content_of(face.cls)
+        if base is not None:
+            raise SchemaError(
+                f"a {face.name} is a {base.__name__} too, whose content no field shows",
+                target=face.name, hint=f"declare a field for the {base.__name__}",
+            )  # fmt: skip
+    return face
+
+
+def _face_of(annotation: Any) -> Face | None:
     cls = get_origin(annotation) or annotation
     if not isinstance(cls, type):
         return None

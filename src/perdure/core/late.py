@@ -47,13 +47,13 @@ def kept(face: Any, value: Any, clone: Any, changed: list[str]) -> dict[str, Any
         if (
             name in changed
             or again is None
-            or not _equal(face.get(again, name), face.get(value, name))
+            or not equal(face.get(again, name), face.get(value, name))
         ):
             found[name] = now
     return {name: item for name, item in found.items() if item is not MISSING}
 
 
-def _equal(a: Any, b: Any) -> bool:
+def equal(a: Any, b: Any) -> bool:
     try:
         return bool(a == b)
     except Exception:

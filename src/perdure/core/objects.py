@@ -125,6 +125,8 @@ class ObjectNode(Node):
                 f"{face.name} declares no such field", (*at, name),
                 "declare it, as perdure.Ephemeral if it need not be stored",
             )  # fmt: skip
+        if face.has_private and face.private(value):
+            walker.unsure = True
         walker.classes[at] = face.cls
         walker.meet_copy(value, at)
         walker.leave(value)

@@ -12,7 +12,7 @@ from weakref import ref
 
 from perdure.core.objects import ObjectNode, UnionNode
 from perdure.core.schema import Schema, take_at
-from perdure.core.types import AnyNode, LeafNode, Node, Origins, TupleNode
+from perdure.core.types import AnyNode, LeafNode, ListNode, Node, Origins, TupleNode
 from perdure.core.unknown import keep_unknown, note_unknown
 from perdure.core.values import SCALARS, Path, Plain, format_path
 from perdure.errors import SchemaError
@@ -307,7 +307,7 @@ class Session:
         if known is not None and (proxy := known()) is not None:
             return proxy
         node = node.pick(plain)
-        if kind is tuple and isinstance(node, TupleNode | AnyNode):
+        if kind is tuple and isinstance(node, TupleNode | ListNode | AnyNode):
             return self._tuple(parent, key, node, plain)
         if kind is frozenset or isinstance(node, _WHOLE):
             return parent.build(node, plain)

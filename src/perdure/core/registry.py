@@ -24,6 +24,7 @@ from perdure.errors import SchemaError
 _LISTS = (list, abc.Sequence, abc.MutableSequence)
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
 _SETS = (set, abc.Set, abc.MutableSet)
+_EITHER = (abc.Sequence, abc.Set)
 _REFUSED = (
     collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter,
     bytearray,
@@ -65,14 +66,14 @@ class Registry:
             return self.any
         if origin in _LISTS:
             item = self.node(args[0], config) if args else self.any
-            return ListNode(annotation, engine, config, item)
+            return ListNode(annotation, engine, config, item, origin is abc.Sequence)
         if origin in _DICTS:
             key, item = (self.node(one, config) for one in args) if args else (self.any, self.any)
             return DictNode(annotation, engine, config, key, item)
         if origin in _SETS or origin is frozenset:
             item = self.node(args[0], config) if args else self.any
             made = frozenset if origin is frozenset else set
-            return SetNode(annotation, engine, config, item, made)
+            return SetNode(annotation, engine, config, item, made, origin is abc.Set)
         if isinstance(origin, type) and issubclass(origin, tuple):
             return self._tuple(annotation, kind, config)
         if isinstance(origin, type) and issubclass(origin, _REFUSED):
@@ -195,6 +196,11 @@ def has_late_fields(bare: Bare) -> bool:
     return made_in_parts(origin)
 
 
+def keeps_either(bare: Bare) -> bool:
+    """Whether values of several kinds stand there as they are; msgspec makes one kind of them."""
+    return get_origin(bare.type) in _EITHER or bare.type in _EITHER
+
+
 def engine_for(annotation: Any) -> Engine:
     """Pydantic's for what mentions pydantic, msgspec's for the rest."""
     found = list(parts(annotation, {}))
@@ -205,5 +211,6 @@ def engine_for(annotation: Any) -> Engine:
         engine.piecewise = any(is_struct(one) or has_late_fields(one) for one in found)
     else:
         engine = MsgspecEngine()
-        engine.piecewise = any(map(has_late_fields, found)) or not engine.supports(annotation)
+        apart = any(has_late_fields(one) or keeps_either(one) for one in found)
+        engine.piecewise = apart or not engine.supports(annotation)
     return engine

@@ -20,6 +20,7 @@ from perdure.core.typed import Planner, TypedPlan
 from perdure.core.types import AnyNode, Node, Origins, Walker, isolate
 from perdure.core.unknown import keep_unknown, unknown
 from perdure.core.values import Path, Plain, copy, format_path, look_up, same
+from perdure.core.whole import comes_back
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.model import MISSING
 
@@ -296,11 +297,15 @@ def take_at(
 def _taken(node: Node, value: Any, path: Path, walker: Walker) -> Plain:
     root = walker.root
     plain = node.plain(value, path, walker)
-    if isinstance(node, AnyNode) or (isinstance(node, ObjectNode) and node.stable(plain)):
+    if isinstance(node, AnyNode):
+        return plain
+    if isinstance(node, ObjectNode) and not walker.unsure and node.stable(plain):
         return plain  # whether it is valid is seen when the edit ends
     previous, classes = plain, walker.classes
     for attempt in range(2):
         typed = node.build(previous, path, root)
+        if attempt == 0 and comes_back(node, value, typed, path, root):
+            return plain
         again = Walker(None, root)
         plain = node.plain(typed, path, again)
         for at, cls in again.classes.items():

@@ -27,6 +27,8 @@ class Walker(Taker):
         classes: which class was met where a union leaves a choice.
         origins: typed copies that may be met.
         found: where one was, and what its type does not show.
+        unsure: something was met that the plain form does not show; it must be compared with what
+            will be built.
     """
 
     def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
@@ -34,6 +36,7 @@ class Walker(Taker):
         self.classes: dict[Path, Any] = {}
         self.origins: Origins | None = None
         self.found: dict[Path, dict[str, Plain]] = {}
+        self.unsure = False
 
     def meet_copy(self, value: Any, at: Path) -> None:
         if self.origins and id(value) in self.origins:
@@ -253,9 +256,14 @@ def _fixed_zone(value: Any) -> Any:
 
 
 class ListNode(Node):
-    def __init__(self, annotation: Any, engine: Engine, config: Any, item: Node) -> None:
+    """A list. `either`: a Sequence, where a tuple stays one."""
+
+    def __init__(
+        self, annotation: Any, engine: Engine, config: Any, item: Node, either: bool = False
+    ) -> None:
         super().__init__(annotation, engine, config)
         self.item = item
+        self.either = either
 
     def stable(self, plain: Plain) -> bool:
         return (
@@ -265,30 +273,40 @@ class ListNode(Node):
         )
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
-        if type(value) not in (list, tuple):
+        kind = type(value)
+        if kind is not list and kind is not tuple:
             return walker.take(value, at)
-        walker.enter(value, at)
+        walker.enter(value, at, frozen=kind is tuple)
         item = self.item
         taken = [item.plain(one, (*at, index), walker) for index, one in enumerate(value)]
         walker.leave(value)
+        if kind is tuple:
+            if self.either:
+                return tuple(taken)
+            walker.unsure = True
         return taken
 
     def prepare(self, plain: Plain) -> Any:
-        if type(plain) is not list:
+        if not self._fits(plain):
             return isolate(plain)
-        return [self.item.prepare(one) for one in plain]
+        prepared = [self.item.prepare(one) for one in plain]
+        return prepared if type(plain) is list else tuple(prepared)
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
-        if type(plain) is not list:
+        if not self._fits(plain):
             raise self.unfit(plain, "list", at, root)
         self.check_limits(plain, at, root)
-        return [self.item.build(one, (*at, index), root) for index, one in enumerate(plain)]
+        built = [self.item.build(one, (*at, index), root) for index, one in enumerate(plain)]
+        return built if type(plain) is list else tuple(built)
+
+    def _fits(self, plain: Plain) -> bool:
+        return type(plain) is list or (self.either and type(plain) is tuple)
 
     def child(self, key: Any) -> Node | None:
         return self.item
 
     def takes(self, kind: type) -> bool:
-        return kind is list
+        return kind is list or (self.either and kind is tuple)
 
 
 class DictNode(Node):
@@ -353,15 +371,22 @@ class DictNode(Node):
 
 
 class SetNode(Node):
-    def __init__(self, annotation: Any, engine: Engine, config: Any, item: Node, kind: Any) -> None:
+    """A set or frozenset (`kind`). `either`: a collections.abc.Set, where each stays what it is."""
+
+    def __init__(
+        self, annotation: Any, engine: Engine, config: Any, item: Node, kind: Any,
+        either: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(annotation, engine, config)
         self.item = item
         self.kind = kind
+        self.either = either
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         if type(value) not in (set, frozenset, list, tuple):
             return walker.take(value, at)
-        return self.kind(self.member(one, at, walker) for one in value)
+        kind = frozenset if self.either and type(value) is frozenset else self.kind
+        return kind(self.member(one, at, walker) for one in value)
 
     def child(self, key: Any) -> Node | None:
         return self.item
@@ -370,13 +395,14 @@ class SetNode(Node):
         return walker.member(self.item.plain(value, (*at, value), walker), at)
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
-        if type(plain) is not self.kind:
+        if not self.takes(type(plain)):
             raise self.unfit(plain, self.kind.__name__, at, root)
         self.check_limits(plain, at, root)
-        return self.kind(self.item.build(one, (*at, one), root) for one in plain)
+        kind = type(plain)
+        return kind(self.item.build(one, (*at, one), root) for one in plain)
 
     def takes(self, kind: type) -> bool:
-        return kind is self.kind
+        return kind is self.kind or (self.either and kind is frozenset)
 
 
 class TupleNode(Node):
