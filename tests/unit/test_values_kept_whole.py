@@ -363,7 +363,7 @@ def test_what_no_field_shows_is_refused() -> None:
     schema: Schema[Any] = Schema(OfSlots)
     value = OfSlots("a")
     assert schema.take(value, aliases_refused=True) == {"name": "a"}
-    value.beside = 1
+    value.beside = 1  # type: ignore[attr-defined]
     with pytest.raises(perdure.Unstorable, match="beside"):
         schema.take(value, aliases_refused=True)
     hidden = OfSlots("a")
