@@ -13,6 +13,7 @@ TYPE_CHECKING = False  # true to type checkers, without the import of typing
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from typing import Any
 
 
 def fresh(task: str, argument: str, bytecode: Path) -> dict[str, object]:
@@ -142,6 +143,35 @@ def _straight(path: str) -> dict[str, object]:
     return {"s": took, "items": len(state.messages), "rss": resident, "grown": resident - before}
 
 
+def _session(path: str) -> dict[str, object]:
+    from perdure.integrations.openai_agents import PerdureSession
+
+    __import__("perdure.storage.sqlite.backend")  # `open` would import it
+    return _read_session(lambda: PerdureSession("c", path))
+
+
+def _their_session(path: str) -> dict[str, object]:
+    from agents import SQLiteSession
+
+    return _read_session(lambda: SQLiteSession("c", path))
+
+
+def _read_session(opened: Callable[[], Any]) -> dict[str, object]:
+    import asyncio
+
+    async def read() -> dict[str, object]:
+        start = time.perf_counter()
+        session = opened()
+        items = await session.get_items()
+        took = time.perf_counter() - start
+        closing = session.close()
+        if closing is not None:
+            await closing
+        return {"s": took, "items": len(items)}
+
+    return asyncio.run(read())
+
+
 def _resident() -> int:
     """Bytes of memory that the process has now; where the system does not say, its peak."""
     try:
@@ -156,7 +186,7 @@ def _resident() -> int:
 
 TASKS: dict[str, Callable[[str], dict[str, object]]] = {
     "import": _import, "modules": _modules, "ours": _ours, "plain": _plain, "typed": _typed,
-    "straight": _straight,
+    "straight": _straight, "session": _session, "their-session": _their_session,
 }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ MODULES = (
     "langgraph_threads",
     "langgraph_graphs",
     "langgraph_turns",
+    "agents_session",
     "postgres",
 )
 """Of `bench.rows`."""

@@ -4,9 +4,11 @@ same as LangGraph's own saver finds row by row, in threads of every shape."""
 from __future__ import annotations
 
 import asyncio
+import operator
 import random
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -22,6 +24,7 @@ from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.queued import Queue
 from perdure.state.foreign import ForeignLog
 from perdure.storage.reader import LogReader
+from perdure.storage.sqlite.backend import SqliteBackend
 from tests.integrations.langgraph.checkpoints import checkpoint, config, id_of, put
 from tests.integrations.langgraph.conftest import Place
 
@@ -216,6 +219,10 @@ class State(TypedDict):
     log: Annotated[list[int], DeltaChannel(_extend)]
 
 
+class Plain(TypedDict):
+    log: Annotated[list[int], operator.add]
+
+
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_writes_that_a_checkpoint_waits_for_do_not_wait_for_it(
     place: Place, monkeypatch: pytest.MonkeyPatch, durability: str
@@ -247,3 +254,45 @@ def test_writes_that_a_checkpoint_waits_for_do_not_wait_for_it(
     found = asyncio.run(app.ainvoke({"log": [-1]}, thread, **more))
     assert len(found["log"]) == 55
     assert waits == []
+
+
+@pytest.mark.parametrize("kind", ["plain", "delta"])
+def test_a_turn_reads_little_and_commits_once_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A chat turn read its last commit by itself, its parent by itself, and looked up each of them
+    by its key, in front of one read that had them all. Counted, as times tell nothing on a machine
+    that others use: reads of a log, look-ups of a key, and commits."""
+    asked: list[str] = []
+    for name in ("read", "key", "snapshot", "append"):
+        called = getattr(SqliteBackend, name)
+
+        def counting(
+            self: Any, *args: Any, _called: Any = called, _name: str = name, **more: Any
+        ) -> Any:
+            asked.append(_name)
+            return _called(self, *args, **more)
+
+        monkeypatch.setattr(SqliteBackend, name, counting)
+    graph = StateGraph(State if kind == "delta" else Plain)
+    graph.add_node("answer", lambda state: {"log": [len(state["log"])]})
+    graph.add_edge(START, "answer")
+    thread: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    with PerdureSaver.from_url(tmp_path / "ours.db") as saver:
+        app = graph.compile(checkpointer=saver)
+        for _ in range(30):
+            app.invoke({"log": [-1]}, thread, durability="sync")
+        turns = 5
+        asked.clear()
+        for _ in range(turns):
+            app.invoke({"log": [-1]}, thread, durability="sync")
+        reads = asked.count("read") + asked.count("key") + asked.count("snapshot")
+        assert reads <= turns * (2 if kind == "delta" else 1)
+        assert asked.count("append") == turns * (5 if kind == "delta" else 3)
+    with PerdureSaver.from_url(tmp_path / "ours.db") as saver:
+        asked.clear()
+        found = graph.compile(checkpointer=saver).get_state(thread)
+        assert len(found.values["log"]) == 70
+        walked = 1 + 35 if kind == "delta" else 1  # a third of the checkpoints have no writes
+        assert asked.count("key") <= walked
+        assert asked.count("read") + asked.count("snapshot") <= 7
