@@ -22,7 +22,7 @@ from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.moving_serde import Reader, Unread
 from perdure.integrations.langgraph.values import Coder
 from perdure.state.transfer import LogEntry
-from perdure.storage.port import Standing
+from perdure.storage.answers import Standing
 from perdure.storage.standing import read_why
 from tests.cli.operator import Operator
 from tests.fuzz.targets.logs import mended, parts_of
@@ -244,7 +244,7 @@ def test_bytes_of_a_command_line_that_are_no_text(tmp_path: Path) -> None:
         sys.executable, "-m", "perdure", "show", b"\xff", "--store", where,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and "no text" in done.stderr
+    assert done.returncode == 2 and "no lone surrogate" in done.stderr
 
 
 def test_numbers_of_many_digits(tmp_path: Path) -> None:

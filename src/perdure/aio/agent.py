@@ -16,7 +16,6 @@ from perdure.core.arguments import function
 from perdure.core.chances import CHANCES_MAX, pauses
 from perdure.core.drift import Drift
 from perdure.core.names import cause_of
-from perdure.core.values import Plain
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.state import moves, operations
@@ -131,25 +130,6 @@ class AsyncAgent(Generic[T]):
             raise
         await self.look()
         return result
-
-    async def peek(self, fn: Callable[[Plain], R]) -> R:
-        """What `fn` finds in the plain state as it is now, on another thread; for adapters. It may
-        neither change nor keep what it is given. Nothing typed is built for it.
-
-        Raises:
-            As `refresh`.
-        """
-        working = self._working
-
-        def read() -> R:
-            working.refresh()
-            return fn(working.plain)
-
-        async with self._turn:
-            found = await self._home.call(read)
-            if working.in_memory:  # a typed state moved on with it
-                await self.look()
-            return found
 
     def edit(
         self, what: str = "", *, key: str | None = None, group: str | None = None,

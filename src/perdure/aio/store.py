@@ -121,18 +121,12 @@ class AsyncStore:
         self, name: str, schema: Any = None, *, initial: Any = MISSING, branch: str = MAIN
     ) -> AsyncAgent[Any]:
         """As `Store.agent`; the state is read by then. Where that fails, its use says why."""
-        made = await self.unread(name, schema, initial=initial, branch=branch)
-        await made.look()
-        return made
-
-    async def unread(
-        self, name: str, schema: Any = None, *, initial: Any = MISSING, branch: str = MAIN
-    ) -> AsyncAgent[Any]:
-        """As `agent`, for adapters: the state is not read before it is asked for by a method."""
         agent = await self._home.call(
             self._store.agent, name, schema, initial=initial, branch=branch
         )
-        return AsyncAgent(self._home, agent)
+        made = AsyncAgent(self._home, agent)
+        await made.look()
+        return made
 
     async def agents(
         self, prefix: str = "", *, after: str = "", limit: int = 1000

@@ -11,16 +11,25 @@ from msgspec.structs import replace
 
 from perdure.core.values import Plain
 from perdure.engine.current import Frame, counted, inside
-from perdure.engine.execution import Cancelled, DeadlinePassed, Execution, Fakes
+from perdure.engine.ends import (
+    BranchTaken,
+    End,
+    Finished,
+    FinishedMeanwhileError,
+    NextTurn,
+    Unloaded,
+)
+from perdure.engine.execution import Execution
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import AgentSpec, of_version, spec_of
 from perdure.engine.hold import Hold
 from perdure.engine.identity import FORM, begun_by_older, digests
 from perdure.engine.journal import Journal
+from perdure.engine.leaving import Cancelled, DeadlinePassed
 from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order, refuse_others, resuming, starting
-from perdure.engine.playing import Played
+from perdure.engine.playing import Fakes, Played
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, is_async, parameters_of, preview, results_of
 from perdure.engine.waiting import Suspended
@@ -45,10 +54,6 @@ from perdure.state.working import WorkingCopy
 from perdure.storage.looks import Look
 from perdure.storage.proposals import HERE, Committed, Extras
 from perdure.storage.refusals import UnreadError
-
-
-class FinishedMeanwhileError(Exception):
-    """Another executor finished the run, or did what was to do, before this one had the lease."""
 
 
 class Command(Struct, frozen=True):
@@ -76,23 +81,6 @@ class Means(Struct, frozen=True):
     context: Context
     liveness: Liveness
     wakeups: Wakeups
-
-
-class Finished(Struct, frozen=True):
-    """The run is done, with this result."""
-
-    result: Any
-
-
-class Unloaded(Struct, frozen=True):
-    """The run waits, without a process."""
-
-
-class NextTurn(Struct, frozen=True):
-    """The function ended its turn, and is to be called anew."""
-
-
-End = Finished | Unloaded | NextTurn
 
 
 class Drive:
@@ -494,11 +482,3 @@ class Drive:
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._order.function, run=self.id)
-
-
-class BranchTaken(Conflict):
-    """Another run of the agent is not finished: `run`."""
-
-    def __init__(self, problem: str, *, target: str, hint: str, run: RunInfo) -> None:
-        super().__init__(problem, target=target, hint=hint)
-        self.run = run

@@ -12,8 +12,10 @@ from typing import Any
 
 from perdure.engine.async_run import AsyncRun
 from perdure.engine.current import Frame, counted, inside
-from perdure.engine.drives import Drive, End, NextTurn
-from perdure.engine.execution import Cancelled, Drained, Execution, LeftError
+from perdure.engine.drives import Drive
+from perdure.engine.ends import End, NextTurn
+from perdure.engine.execution import Execution
+from perdure.engine.leaving import Cancelled, Drained, LeftError
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.errors import PerdureError, RunInterrupted
 

@@ -22,10 +22,11 @@ from perdure.engine.failures import words
 from perdure.engine.going import Going
 from perdure.engine.interrupting import Asking, Stopping
 from perdure.engine.journal import Entry, Journal, OthersFirstError, changed, describe
+from perdure.engine.leaving import Cancelled, DeadlinePassed, LeftError
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
-from perdure.engine.playing import Played
-from perdure.engine.replay import Call
+from perdure.engine.playing import Fakes, Played
+from perdure.engine.replay import Call, is_settled_as
 from perdure.engine.scopes import Scope
 from perdure.engine.turns import Turns, Waiter
 from perdure.engine.wakeups import Wakeups
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
     from perdure.engine.tasks import RunTasks
 
 T = TypeVar("T")
-
-Fakes = Mapping[Any, Any]
-"""Stand-ins for tools and steps, by the function they stand for: for tests."""
-
 
 LOOK_S = 1.0
 """How often a busy run looks by itself whether it is to end."""
@@ -195,7 +192,7 @@ class Execution(Generic[T]):
             return None
         frame = current()
         if (
-            entry.scope or not _is_settled_as(call, entry) or self._interrupted is not None
+            entry.scope or not is_settled_as(call, entry) or self._interrupted is not None
             or frame is None or frame.run is not self or frame.inside != "function"
             or frame.scope not in (None, self.root) or threading.get_ident() != self.root.home
         ):  # fmt: skip
@@ -217,7 +214,7 @@ class Execution(Generic[T]):
             return None
         with self._lock:
             entry = self.journal.find(scope.named(call.name), call.digests)
-            if entry is None or not _is_settled_as(call, entry):
+            if entry is None or not is_settled_as(call, entry):
                 return None
             self.check_process()
             self._take(entry)
@@ -500,37 +497,3 @@ class Execution(Generic[T]):
         """The function returned, or raised: was everything recorded come to?"""
         with self.stopping:
             self.journal.check_finished(error)
-
-
-def _is_settled_as(call: Call, entry: Entry) -> bool:
-    """Whether a call is just what is recorded there, with an outcome that the function saw."""
-    outcome = entry.outcome
-    return (
-        outcome is not None and entry.kind == call.kind
-        and entry.call.get("args") == call.digests
-        and not entry.cancelled and not outcome.get("not_done") and call.unsaid is None
-    )  # fmt: skip
-
-
-class LeftError(PerdureError):
-    """Something left a call without an outcome: `left`."""
-
-    def __init__(self, left: BaseException, what: str, target: str) -> None:
-        super().__init__(
-            f"{type(left).__name__} left {what} without an outcome, and was caught", target=target,
-            hint="let it through; run it again to go on",
-        )  # fmt: skip
-        self.left = left
-        self.__cause__ = left
-
-
-class Cancelled(PerdureError):
-    """The run was asked to end; `problem` says why."""
-
-
-class Drained(PerdureError):
-    """This executor is ending; the run goes on elsewhere."""
-
-
-class DeadlinePassed(PerdureError):
-    """The run took longer than its deadline allows; it ends as failed."""

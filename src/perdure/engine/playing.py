@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
 
 from perdure.engine.effects import Await, Came, first_timer
 from perdure.errors import NeedsAttention
+
+Fakes = Mapping[Any, Any]
+"""Stand-ins for tools and steps, by the function they stand for."""
 
 
 class Played(Struct):

@@ -130,6 +130,16 @@ class Call(Struct):
             tries.saved = attempt.saved
 
 
+def is_settled_as(call: Call, entry: Entry) -> bool:
+    """Whether a call is just what is recorded there, with an outcome that the function saw."""
+    outcome = entry.outcome
+    return (
+        outcome is not None and entry.kind == call.kind
+        and entry.call.get("args") == call.digests
+        and not entry.cancelled and not outcome.get("not_done") and call.unsaid is None
+    )  # fmt: skip
+
+
 def recorded_call(call: Call) -> Effects:
     """A call of a step or tool, from where the function comes to it to its result."""
     arrived = yield arrival(call)

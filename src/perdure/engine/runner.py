@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.engine.current import current
-from perdure.engine.drives import (
-    BranchTaken,
-    Command,
-    Drive,
-    End,
-    Finished,
-    FinishedMeanwhileError,
-    Means,
-)
+from perdure.engine.drives import Command, Drive, Means
 from perdure.engine.effects import drive
+from perdure.engine.ends import BranchTaken, End, Finished, FinishedMeanwhileError
 from perdure.engine.execution import Execution
 from perdure.engine.liveness import LEASE_TTL, Liveness
 from perdure.engine.orders import Order

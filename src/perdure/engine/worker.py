@@ -16,9 +16,10 @@ from msgspec import Struct
 
 from perdure.core.arguments import count, function, iterable
 from perdure.core.names import check_name, shown, words_of
-from perdure.engine.drives import BranchTaken, Drive, Finished, FinishedMeanwhileError
-from perdure.engine.execution import Drained
+from perdure.engine.drives import Drive
+from perdure.engine.ends import BranchTaken, Finished, FinishedMeanwhileError
 from perdure.engine.functions import MARK, AgentSpec, by_name, spec_of
+from perdure.engine.leaving import Drained
 from perdure.engine.picking import NeedsCallerError, Pick, Picker
 from perdure.engine.runner import Runner
 from perdure.engine.troubles import AGAIN_MAX_S, UNAVAILABLE_MAX_S, Troubles

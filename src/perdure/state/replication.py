@@ -19,7 +19,8 @@ from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import MISSING, AgentInfo, Message
 from perdure.state.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
 from perdure.state.shipping import FEED, Shipper
-from perdure.storage.port import Backend, Ref, Sent, Shipment, Standing
+from perdure.storage.answers import Standing
+from perdure.storage.port import Backend, Ref, Sent, Shipment
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 
 PART = 1000

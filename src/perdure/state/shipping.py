@@ -21,15 +21,15 @@ from perdure.state.divergence import DivergedError, Divergence, diverged, first_
 from perdure.state.line import Line
 from perdure.state.purging import sweep
 from perdure.state.trimming import carry_out
-from perdure.storage.port import (
+from perdure.storage.answers import Standing
+from perdure.storage.port import (  # fmt: skip
     Append,
     Backend,
     Fed,
     Shipment,
-    Standing,
     StoredCommit,
     StoredSnapshot,
-)  # fmt: skip
+)
 from perdure.storage.reader import CHUNK_MAX, LogReader
 from perdure.storage.retention import RETENTION
 from perdure.storage.standing import Aside, ClosedError, OvertakenError, Why

@@ -1,10 +1,12 @@
-"""What a backend tells of itself: who runs on it, and what takes how much room."""
+"""What a backend tells of itself: who runs on it, who may write, and what takes how much room."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from msgspec import Struct, field
+
+from perdure.model import Message
 
 
 class ExecutorRow(Struct, frozen=True):
@@ -34,3 +36,21 @@ class Sizes(Struct):
     leaf_bytes: int = 0
     file_bytes: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+class Mail(Struct, frozen=True):
+    """A part of what was put into inboxes; `cursor` as in `Feed`."""
+
+    messages: list[Message]
+    cursor: str
+
+
+class Standing(Struct, frozen=True):
+    """Whether others than `Backend.ship` may write to a store, or to one agent in it.
+
+    Attributes:
+        why: text that the backend keeps and gives back; `perdure.storage.standing` reads it.
+    """
+
+    closed: bool
+    why: str

@@ -128,7 +128,9 @@ class CommitReader:
             try:
                 commit = next(walk, None)
             except Corrupt as error:
-                raise (with_way_back(self, error, error.seq) if error.seq else error) from error
+                if not error.seq:
+                    raise
+                raise with_way_back(self, error, error.seq) from error
             if commit is None:
                 return
             yield commit
@@ -223,7 +225,9 @@ class CommitReader:
             try:
                 found = next(walk, None)
             except Corrupt as error:
-                raise (with_way_back(self, error, error.seq) if error.seq else error) from error
+                if not error.seq:
+                    raise
+                raise with_way_back(self, error, error.seq) from error
             if found is None:
                 return
             yield found[0]

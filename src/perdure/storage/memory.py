@@ -15,27 +15,25 @@ from msgspec.structs import replace
 from perdure.core import chain
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
-from perdure.storage.answers import ExecutorRow, Sizes
+from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
 from perdure.storage.looks import Seen
 from perdure.storage.memory_agent import Agent, bury, purge, refusal, trim
-from perdure.storage.port import (
+from perdure.storage.port import (  # fmt: skip
     Append,
     Appended,
     Fed,
     Feed,
-    Mail,
     Outcome,
     Ref,
     Refused,
     Sent,
     Shipment,
-    Standing,
     StoredCommit,
     StoredSnapshot,
-)  # fmt: skip
+)
 from perdure.storage.run_table import RunTable
 from perdure.storage.standing import (
     ClosedError,

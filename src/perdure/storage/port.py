@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, field
 
 from perdure.model import AgentInfo, Checkpoint, Lease, Message, MessageKind, RunInfo
-from perdure.storage.answers import ExecutorRow, Sizes
+from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
 
 
 class StoredCommit(Struct, frozen=True, gc=False):
@@ -193,24 +193,6 @@ class Feed(Struct, frozen=True):
 
     entries: list[Fed]
     cursor: str
-
-
-class Mail(Struct, frozen=True):
-    """A part of what was put into inboxes; `cursor` as in `Feed`."""
-
-    messages: list[Message]
-    cursor: str
-
-
-class Standing(Struct, frozen=True):
-    """Whether others than `Backend.ship` may write to a store, or to one agent in it.
-
-    Attributes:
-        why: text that the backend keeps and gives back; `perdure.storage.standing` reads it.
-    """
-
-    closed: bool
-    why: str
 
 
 class Shipment(Struct, frozen=True):

@@ -259,7 +259,7 @@ class LogReader(CommitReader):
         pending: list[Commit] = []
         state: Plain = None
         leaves = Leaves()
-        snapshot_at = size = 0
+        snapshot_at, size = None, 0
         newest: Commit | None = None
         broken: Corrupt | None = None
         for commit, row in self._ancestor_rows(seq, "foldable"):
@@ -289,7 +289,7 @@ class LogReader(CommitReader):
             pending.append(commit)
         if newest is None:
             raise NotFound("there is no such commit", target=self.target(seq))
-        if not snapshot_at:
+        if snapshot_at is None:
             snapshot_at = pending[-1].at_micros
         weighed = 0
         for commit in reversed(pending):

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
+from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor, number_of
-from perdure.storage.port import Mail, Refused, Sent
+from perdure.storage.port import Refused, Sent
 from perdure.storage.standing import number_taken
 
 

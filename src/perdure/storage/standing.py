@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from perdure.errors import Conflict, StoreUnavailable
 from perdure.model import Message
-from perdure.storage.port import Append, Outcome, Refused, Standing
+from perdure.storage.answers import Standing
+from perdure.storage.port import Append, Outcome, Refused
 
 Kind = Literal["follows", "promoted", "moved", "moving-in", "restoring", "here", "unknown"]
 

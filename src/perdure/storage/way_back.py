@@ -33,7 +33,7 @@ class Readable(Protocol):
 
 
 def with_way_back(reader: Readable, error: Corrupt, seq: int, branch: str = "") -> Corrupt:
-    """The same error, with the way back.
+    """The same error, with the way back; always a new one, which can be raised from it.
 
     Args:
         seq: the commit that cannot be read, or does not fit.
@@ -42,12 +42,10 @@ def with_way_back(reader: Readable, error: Corrupt, seq: int, branch: str = "") 
     try:
         branch = branch or _branch_of(reader, seq)
         before = _last_readable(reader, seq, branch)
+        hint = hint_for(reader.name, branch, seq, before)
     except PerdureError:  # the store itself fails: that is found by whoever goes back
-        return error
-    made = Corrupt(
-        error.problem, target=error.target, hint=hint_for(reader.name, branch, seq, before),
-        seq=seq, before=before,
-    )  # fmt: skip
+        hint, before = error.hint, 0
+    made = Corrupt(error.problem, target=error.target, hint=hint, seq=seq, before=before)
     made.__cause__ = error.__cause__
     return made
 

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MISSING, Lease, Message
-from perdure.storage.port import (
+from perdure.storage.answers import Standing
+from perdure.storage.port import (  # fmt: skip
     Append,
     Appended,
     Backend,
     Sent,
     Shipment,
-    Standing,
     StoredSnapshot,
-)  # fmt: skip
+)
 from perdure.storage.standing import ClosedError, OvertakenError, Why, read_why
 from perdure.testing.pen import Contract, Pen, a_run
 

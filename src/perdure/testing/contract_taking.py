@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.model import Lease, Message
-from perdure.storage.port import Append, Appended, Backend, Ref, Refused, Standing
+from perdure.storage.answers import Standing
+from perdure.storage.port import Append, Appended, Backend, Ref, Refused
 from perdure.storage.standing import ClosedError
 from perdure.testing.pen import Contract, Pen, a_run, refused
 

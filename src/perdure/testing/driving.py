@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from perdure.engine.drives import Command, End
+from perdure.engine.drives import Command
+from perdure.engine.ends import End
 from perdure.engine.handle import RunHandle
 from perdure.engine.runner import Runner
 from perdure.model import FINISHED, RunInfo

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from msgspec import Struct
 
 from perdure.core.values import Plain
-from perdure.engine.drives import Command, Finished
-from perdure.engine.execution import Fakes
+from perdure.engine.drives import Command
+from perdure.engine.ends import Finished
 from perdure.engine.functions import spec_of
 from perdure.engine.lookup import take_any
 from perdure.engine.orders import Order
+from perdure.engine.playing import Fakes
 from perdure.engine.playing import Played as Given
 from perdure.engine.run import Run
 from perdure.engine.scopes import scope_of

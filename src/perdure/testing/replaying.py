@@ -11,9 +11,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.engine.drives import Command, Drive, End, Finished, Means
+from perdure.engine.drives import Command, Drive, Means
 from perdure.engine.drives_async import AsyncDrive
 from perdure.engine.effects import Arrive, Arrived
+from perdure.engine.ends import End, Finished
 from perdure.engine.execution import Execution
 from perdure.engine.failures import words
 from perdure.engine.functions import spec_of

@@ -14,6 +14,7 @@ from agents import SessionSettings, TResponseInputItem
 
 from perdure.agents import Where
 from perdure.aio import AsyncAgent
+from perdure.aio.unbuilt import peek, unread
 from perdure.core.names import check_name
 from perdure.integrations.openai_agents import conversation
 from perdure.integrations.openai_agents.conversation import Conversation, Judge, plain_items
@@ -256,7 +257,7 @@ class PerdureSession(Items):
     async def _agent(self, place: Place) -> AsyncAgent[Conversation]:
         if place.agent is None:
             store = await self._source.store()
-            place.agent = await store.unread(self.session_id, Conversation, branch=self.branch)
+            place.agent = await unread(store, self.session_id, Conversation, branch=self.branch)
         return place.agent
 
     async def fork(self, name: str, *, at: Where | None = None) -> PerdureSession:
@@ -290,7 +291,7 @@ class PerdureSession(Items):
     async def _newest(self, limit: int | None) -> list[TResponseInputItem]:
         async with (place := self._place()).turn:
             agent = await self._agent(place)
-            return await agent.peek(lambda state: conversation.newest_plain(state, limit))
+            return await peek(agent, lambda state: conversation.newest_plain(state, limit))
 
     async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
         results: list[R] = []

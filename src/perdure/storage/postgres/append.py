@@ -16,7 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.core import codec
-from perdure.storage.port import Append, Appended, Outcome, Standing
+from perdure.storage.answers import Standing
+from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.postgres.rows import from_checkpoint, from_run, text, to_refused
 from perdure.storage.postgres.wire import (
     BIGINTS,

@@ -20,22 +20,20 @@ from psycopg.pq.abc import PGresult
 
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
-from perdure.storage.answers import ExecutorRow, Sizes
+from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.looks import CLAIM_S, COMMITS, Head, Seen
-from perdure.storage.port import (
+from perdure.storage.port import (  # fmt: skip
     Append,
     Feed,
-    Mail,
     Outcome,
     Ref,
     Refused,
     Sent,
     Shipment,
-    Standing,
     StoredCommit,
     StoredSnapshot,
-)  # fmt: skip
+)
 from perdure.storage.postgres import housekeeping, inbox, purging, schema
 from perdure.storage.postgres.address import parse
 from perdure.storage.postgres.append import closed_of

@@ -20,8 +20,9 @@ import re
 from collections.abc import Mapping
 from hashlib import sha256
 
+from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor
-from perdure.storage.port import Fed, Feed, Mail, StoredCommit
+from perdure.storage.port import Fed, Feed, StoredCommit
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import from_text, to_message
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from perdure.core import codec
 from perdure.model import MISSING, Message
-from perdure.storage.port import Appended, Shipment, Standing
+from perdure.storage.answers import Standing
+from perdure.storage.port import Appended, Shipment
 from perdure.storage.postgres import purging
 from perdure.storage.postgres.append import outcome_of, values_of
 from perdure.storage.postgres.connection import Connection

@@ -16,22 +16,20 @@ import apsw
 
 from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
-from perdure.storage.answers import ExecutorRow, Sizes
+from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.looks import Seen
-from perdure.storage.port import (
+from perdure.storage.port import (  # fmt: skip
     Append,
     Feed,
-    Mail,
     Outcome,
     Ref,
     Refused,
     Sent,
     Shipment,
-    Standing,
     StoredCommit,
     StoredSnapshot,
-)  # fmt: skip
+)
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks

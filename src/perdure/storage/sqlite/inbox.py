@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from perdure.core import codec
 from perdure.model import FINISHED, MISSING, Message, MessageKind
+from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor, number_of
-from perdure.storage.port import Mail, Refused, Sent
+from perdure.storage.port import Refused, Sent
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.rows import run, to_message, to_run
 

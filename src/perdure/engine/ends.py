@@ -1,0 +1,39 @@
+"""What a drive comes to, and what keeps one from beginning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.errors import Conflict
+from perdure.model import RunInfo
+
+
+class FinishedMeanwhileError(Exception):
+    """Another executor finished the run, or did what was to do, before this one had the lease."""
+
+
+class Finished(Struct, frozen=True):
+    """The run is done, with this result."""
+
+    result: Any
+
+
+class Unloaded(Struct, frozen=True):
+    """The run waits, without a process."""
+
+
+class NextTurn(Struct, frozen=True):
+    """The function ended its turn, and is to be called anew."""
+
+
+End = Finished | Unloaded | NextTurn
+
+
+class BranchTaken(Conflict):
+    """Another run of the agent is not finished: `run`."""
+
+    def __init__(self, problem: str, *, target: str, hint: str, run: RunInfo) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.run = run
