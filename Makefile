@@ -13,7 +13,7 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos crash simulate soak errnos fuzz rubbish mutations check format compat compat-agents bench bench-peers bench-crash profile requirements clean
+.PHONY: help venv demo test chaos crash simulate soak errnos fuzz rubbish shapes mutations check format compat compat-agents bench bench-peers bench-crash profile requirements clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,9 @@ fuzz: venv ## Damage all that reads foreign bytes, for 20 minutes; ARGS="--secon
 
 rubbish: venv ## Call everything public with wrong values, 3,000,000 times; ARGS="--calls N --store sqlite --seed S --only Agent"
 	@$(VENV) -m tests.rubbish $(ARGS)
+
+shapes: venv ## Put 50,000 shapes of classes and values into stores by each way, and see what comes back; ARGS="--shapes N --store sqlite --seed S"
+	@$(VENV) -m tests.shapes $(ARGS)
 
 mutations: venv ## Break the code on purpose, a line at a time, and see that the tests notice; ARGS="--only word"
 	@$(VENV) -m tests.mutations $(ARGS)

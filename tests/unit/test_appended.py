@@ -217,10 +217,8 @@ def test_an_item_that_does_not_fit_is_refused_by_its_path() -> None:
     class Holder(BaseModel):
         items: list[Small] = []
 
-    change = Change(
-        Holder, Holder(items=[Small()]), lambda draft: draft.items.append({"text": "long"})
-    )
+    live = Holder(items=[Small()])
     with pytest.raises(SchemaError) as refused:
-        change.apply()
+        Change(Holder, live, lambda draft: draft.items.append({"text": "long"}))
     assert refused.value.target == "state.items[1].text"
-    assert len(change.typed.items) == 1
+    assert len(live.items) == 1

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from perdure.core.annotations import EphemeralMark, has_validators, of_key, substitute, unwrap
 from perdure.core.hints import hints_of
-from perdure.core.late import equal, init_only
+from perdure.core.late import equal, init_only, private_default
 from perdure.core.layout import content_of, slots_of
 from perdure.core.thawed import thawed
 from perdure.errors import SchemaError
@@ -63,6 +63,7 @@ class Face:
     checks_whole = False  # has validators over several fields
     has_private = False  # attributes that are not stored, and that it does not say so of
     forgotten: frozenset[str] = frozenset()  # private attributes that live in memory only
+    makes_instances = True  # by a constructor that the library wrote, and that refuses nothing
     frozen = False  # a default of that class may stand at several places: it is what it is
 
     def __init__(self, annotation: Any) -> None:
@@ -114,6 +115,10 @@ class Face:
 
     def is_instance(self, value: Any) -> bool:
         return type(value) is self.cls
+
+    def derives(self, value: Any) -> bool:
+        """Whether it is of the class, or of one that derives from it."""
+        return not self.is_dict and isinstance(value, self.cls)
 
     def get(self, value: Any, name: str) -> Any:
         """A field's value, or MISSING. Never calls `__getattr__` of the user."""
@@ -200,6 +205,7 @@ class DataclassFace(Face):
         found = []
         own = dataclasses.fields(self.cls)
         self.frozen = self.cls.__dataclass_params__.frozen
+        self.makes_instances = self.cls.__dataclass_params__.init
         hook = getattr(self.cls, "__post_init__", None)
         given_only = init_only(self.cls)
         self.checks_whole = hook is not None and not given_only
@@ -421,7 +427,7 @@ class PydanticFace(Face):
         found = {}
         for name, item in value.__pydantic_private__.items():
             info = self.cls.__private_attributes__.get(name)
-            default = info.get_default() if info is not None else MISSING
+            default = MISSING if info is None else private_default(info)
             if default is not item and not equal(default, item):
                 found[name] = item
         return found

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from perdure.core.late import private_default
 from perdure.core.objects import ObjectNode
 from perdure.core.place import Place, Proxy, place_of
 from perdure.core.values import same
@@ -111,7 +112,7 @@ def _class_attribute(proxy: DraftObject, cls: type, name: str) -> Any:
     if owner is None:
         private = getattr(cls, "__private_attributes__", {}).get(name)
         if private is not None:
-            return private.get_default()
+            return private_default(private)
         raise AttributeError(f"{place.text()} ({cls.__qualname__}) has no attribute {name!r}")
     attribute = vars(owner)[name]
     if isinstance(attribute, functools.cached_property):

@@ -33,6 +33,8 @@ class ObjectNode(Node):
             return None
         if face.live or face.is_dict or hasattr(face.cls, "__post_init__"):
             return None
+        if self.engine.piecewise and not face.makes_instances:
+            return None
         if any(field.validated for field in face.fields.values()):
             return None
         return self._nodes
@@ -102,7 +104,7 @@ class ObjectNode(Node):
         if type(value) is dict:
             return self._raw(value, at, walker)
         if not face.is_instance(value):
-            if isinstance(value, face.cls) and not hasattr(type(value), "__perdure_place__"):
+            if face.derives(value) and not hasattr(type(value), "__perdure_place__"):
                 raise walker.lost(
                     f"a {type(value).__qualname__} would come back as a {face.name}", at,
                     "declare the field with that type, or with a union of both",
@@ -226,7 +228,7 @@ class UnionNode(Node):
         if option is not self:
             return option.plain(value, at, walker)
         kind = type(value)
-        derived = [one for one in self._objects() if isinstance(value, one.face.cls)]
+        derived = [one for one in self._objects() if one.face.derives(value)]
         if derived:
             return derived[0].plain(value, at, walker)  # refuses it, saying why
         if kind is dict and any(isinstance(one, ObjectNode) for one in self.options):

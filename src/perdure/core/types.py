@@ -127,8 +127,8 @@ class Node:
         return isolate(plain)
 
     def stable(self, plain: Plain) -> bool:
-        """Whether building this value, if it succeeds, surely gives one of this very plain form,
-        that shares nothing with it. A quick look: False only means that one must find out."""
+        """Whether building this value surely succeeds and gives one of this very plain form, that
+        shares nothing with it. A quick look: False only means that one must find out."""
         return False
 
     def all_stable(self, items: Sequence[Plain]) -> bool:
@@ -176,6 +176,7 @@ class LeafNode(Node):
         self.literals: list[Any] | None = None
         self.as_is = kinds is not None
         self.exact = _exact_kinds(annotation, config)
+        self._texts = _exact_texts(annotation, config)
         declared = unwrap(annotation).type
         self.enum = declared if isinstance(declared, type) and issubclass(declared, Enum) else None
 
@@ -198,9 +199,12 @@ class LeafNode(Node):
         return self._dump(value, at, walker)
 
     def stable(self, plain: Plain) -> bool:
-        return type(plain) in self.exact
+        kind = type(plain)
+        return kind in self.exact or (kind is str and plain in self._texts)
 
     def all_stable(self, items: Sequence[Plain]) -> bool:
+        if self._texts:
+            return {str}.issuperset(map(type, items)) and self._texts.issuperset(items)
         return self.exact.issuperset(map(type, items))
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
@@ -230,18 +234,30 @@ class LeafNode(Node):
 
 
 _EXACT: frozenset[Any] = frozenset({str, int, float, bool, bytes, type(None)})
-_CHANGES_TEXT = ("str_strip_whitespace", "str_to_lower", "str_to_upper", "use_enum_values")
+_CHANGES_VALUES = (
+    "str_strip_whitespace", "str_to_lower", "str_to_upper", "str_min_length", "str_max_length",
+    "use_enum_values",
+)  # fmt: skip
 
 
 def _exact_kinds(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[Any]:
     """The plain kinds that a bare type takes as they are: no constraint or validator on it."""
-    if any((config or {}).get(name) for name in _CHANGES_TEXT):
+    if config and (not config.get("allow_inf_nan", True) or _changes(config)):
         return frozenset()
-    if annotation in _EXACT:
-        return frozenset({annotation})
-    if get_origin(annotation) is Literal and all(type(one) is str for one in get_args(annotation)):
-        return frozenset({str})
-    return frozenset()
+    return frozenset({annotation} if annotation in _EXACT else ())
+
+
+def _exact_texts(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[str]:
+    """The texts that a Literal of such takes."""
+    literal = get_origin(annotation) is Literal and not (config and _changes(config))
+    if not literal or any(type(one) is not str for one in get_args(annotation)):
+        return frozenset()
+    return frozenset(get_args(annotation))
+
+
+def _changes(config: Mapping[str, Any]) -> bool:
+    """Whether a class changes or refuses some values of bare types."""
+    return any(config.get(name) for name in _CHANGES_VALUES)
 
 
 _LEAF_HINT = "store what it is made of, or mark the field perdure.Ephemeral"

@@ -173,7 +173,7 @@ class _Comparison:
         """An instance of no class with fields: an Enum's member, a NamedTuple, a Path."""
         if given is built:
             return
-        if isinstance(given, Enum) and not isinstance(built, Enum) and given == built:
+        if isinstance(given, Enum) and type(built) is type(given.value) and given == built:
             self.exact = False  # a StrEnum's member where a text is declared, which is equal to it
             return
         if type(given) is not type(built):
