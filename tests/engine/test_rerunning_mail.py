@@ -58,6 +58,33 @@ def failed(store: Store, listening: Any) -> perdure.RunHandle[Any]:
     return handle
 
 
+def test_a_senders_key_may_end_like_one_of_a_signal_that_came_again(
+    store: Store, listening: Any, world: World
+) -> None:
+    """A signal that a run gets again has a key with `↺` and a number behind it. A sender's own key
+    that ended so was taken for such a one: of `bill`, `bill↺3` and `bill↺4` one came again."""
+    handle = store.start(listening, "a")
+    for number, key in enumerate(("bill", "bill↺3", "bill↺4")):
+        assert handle.signal("paid", number, key=key)
+        assert not handle.signal("paid", number, key=key)
+    with pytest.raises(ValueError, match="a bug"):
+        store.run(listening, "a")
+    world.fails = False
+    handle.retry("look#1")
+    handle.signal("seen", 7)
+    assert store.run(listening, "a") == [0, 1, 7]
+    assert [one.value for one in _left(store)] == [2]
+    store.agent("a").verify()
+
+
+def _left(store: Store) -> list[Any]:
+    """The signals that the last run did not take."""
+    commit = store.agent("a").commit(store.agent("a").seq)
+    [end] = [record for record in commit.records if record["t"] == "run-finished"]
+    return [perdure.model.Message("", "", "signal", one["name"], one["key"], one["value"])
+            for one in end["left"]]  # fmt: skip
+
+
 @pytest.mark.parametrize("step", ["look#1", "look#2"])
 def test_signals_are_not_lost_with_a_run_that_fails(
     store: Store, listening: Any, world: World, step: str

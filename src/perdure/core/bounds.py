@@ -2,9 +2,8 @@
 
 What one backend takes, all take, so that an agent can move to any of them. The narrowest of them
 sets the bounds: PostgreSQL indexes 2,704 bytes at most. Its widest index is that of the inbox:
-agent (800 bytes), run (700), kind, signal (800, or that of a child: 706) and key (200). The
-contract
-suite puts a row of exactly these sizes into each backend.
+agent (800 bytes), run (700), kind, signal (800, or that of a child: 706) and key (240). The
+contract suite puts a row of exactly these sizes into each backend.
 """
 
 from __future__ import annotations
@@ -30,10 +29,26 @@ TAGS_MAX = 1_000
 DURATION_MAX = timedelta(days=365_000)
 """The longest time that can be waited for: a thousand years. A moment behind it has a date."""
 
+SUFFIX_BYTES_MAX = 40
+"""Bytes by which a signal's key grows where a run that was set back gets it again."""
+
 
 def index_key(key: str) -> str:
     """A key as the stores' indexes keep it: itself, or its digest where it is longer than they
     take. What was made of it once may go through here again."""
-    if len(key) <= KEY_BYTES_MAX and (key.isascii() or len(key.encode()) <= KEY_BYTES_MAX):
+    return _within(key, KEY_BYTES_MAX)
+
+
+def message_key(key: str) -> str:
+    """As `index_key`, of a key in an inbox, where those of messages that came again are longer."""
+    return _within(key, KEY_BYTES_MAX + SUFFIX_BYTES_MAX)
+
+
+def _within(key: str, bytes_max: int) -> str:
+    if len(key) <= bytes_max and (key.isascii() or len(key.encode()) <= bytes_max):
         return key
+    return key_digest(key)
+
+
+def key_digest(key: str) -> str:
     return f"sha256:{sha256(key.encode()).hexdigest()}"

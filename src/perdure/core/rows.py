@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.core.bounds import KEY_BYTES_MAX, NAME_MAX, RUN_ID_BYTES_MAX
+from perdure.core.bounds import (
+    KEY_BYTES_MAX,
+    NAME_MAX,
+    RUN_ID_BYTES_MAX,
+    SUFFIX_BYTES_MAX,
+)  # fmt: skip
 from perdure.core.names import is_text, shown
 from perdure.core.records import Started
 from perdure.errors import Unstorable
@@ -22,9 +27,6 @@ _TEXTS = (
 _SEQS = ("agent_no", "started", "ended", "turn", "turn_at", "seen")
 _MOMENTS = ("wake_at", "started_at", "changed_at")
 _SEQ_MAX = 2**62
-
-SUFFIX_MAX = 40
-"""Bytes by which a signal's key grows where a run that was set back gets it again."""
 
 
 def check_row(row: RunInfo) -> None:
@@ -72,7 +74,7 @@ def check_message(message: Message) -> None:
     _within(what, "run", message.run, RUN_ID_BYTES_MAX)
     _within(what, "agent", message.agent, 4 * NAME_MAX)
     _within(what, "name", message.name, 4 * NAME_MAX)
-    _within(what, "key", message.key, KEY_BYTES_MAX + SUFFIX_MAX)
+    _within(what, "key", message.key, KEY_BYTES_MAX + SUFFIX_BYTES_MAX)
     if message.kind == "start":
         value = message.value
         try:

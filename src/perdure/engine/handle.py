@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.arguments import flag, seconds
-from perdure.core.bounds import index_key
 from perdure.core.names import check_key, check_words
 from perdure.core.values import Plain, take
 from perdure.engine.failures import rebuild_error
@@ -31,7 +30,7 @@ from perdure.state.context import Context
 from perdure.state.family import to_children, to_parents
 from perdure.state.notes import note
 from perdure.state.projections import FINISHED, row_text
-from perdure.state.remaining import Unused
+from perdure.state.remaining import Unused, sent_key
 from perdure.storage.port import Refused
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import SEQ_END, LogReader
@@ -155,7 +154,7 @@ class RunHandle(Generic[R]):
             ValueError: the key is empty, or the name is one of the library's own.
         """
         name, by = check_signal(name), check_words(by, "by=")
-        once = os.urandom(12).hex() if key is None else index_key(check_key(key, "a signal's key"))
+        once = os.urandom(12).hex() if key is None else sent_key(check_key(key, "a signal's key"))
         return self._send("signal", name, once, take_any(value, "value"), by)
 
     def questions(self) -> list[Question]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.core.bounds import message_key
 from perdure.model import MISSING, Commit, Message
 from perdure.storage.port import Backend
 
@@ -48,8 +49,9 @@ class Arriving:
         }  # fmt: skip
         by_number |= fresh
         self.messages = [
-            by_number[no] for no in sorted(by_number) if not until or by_number[no].at <= until
-        ]
+            _storable(by_number[no]) for no in sorted(by_number)
+            if not until or by_number[no].at <= until
+        ]  # fmt: skip
         self.taken = list(self._taken_by(commits))
 
     def _taken_by(self, commits: Sequence[Commit]) -> Iterator[int]:
@@ -63,10 +65,8 @@ class Arriving:
             case {"t": "run-started", "run": str(run)}:
                 return self._take(run, lambda message: message.kind == "start")
             case {"t": "wait-ended" | "message-refused", "run": str(run), "key": key, "at": at}:
-                said = (key, at, record.get("who"))
-                return self._take(
-                    run, lambda message: (message.key, message.at, message.who) == said
-                )
+                said = (message_key(str(key)), at, record.get("who"))
+                return self._take(run, lambda one: (message_key(one.key), one.at, one.who) == said)
         return []
 
     def _take(self, run: str, wanted: Any) -> list[int]:
@@ -85,6 +85,12 @@ class Arriving:
             }  # fmt: skip
             self._runs[run] = list(there.values())
         return self._runs[run]
+
+
+def _storable(message: Message) -> Message:
+    """As every backend can keep it: an older version put long keys in as they were."""
+    key = message_key(message.key)
+    return message if key is message.key else replace(message, key=key)
 
 
 def _still_there(source: Backend, ended: set[str], deleted: set[str]) -> dict[int, Message]:

@@ -11,6 +11,7 @@ from perdure.errors import Conflict
 from perdure.model import Cause, Commit
 from perdure.state.flow import Flow, drive
 from perdure.state.working import WorkingCopy
+from perdure.storage.keys import find_key
 from perdure.storage.proposals import NOTHING, Committed, Extras, asked
 
 T = TypeVar("T")
@@ -159,7 +160,7 @@ def used_key(
     reader = working.reader_if_created()
     if reader is None:
         return None
-    found = working.context.backend.key(reader.no, index_key(cause.key))
+    found = find_key(working.context.backend, reader.no, cause.key)
     if found is None:
         return None
     seq, before = found

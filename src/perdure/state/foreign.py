@@ -26,6 +26,7 @@ from perdure.state.places import Where, horizon
 from perdure.state.purging import Purged, sweep
 from perdure.state.snapshotting import SinceSnapshot
 from perdure.state.trimming import Stays, Trimmed, trim
+from perdure.storage.keys import find_key
 from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import LogReader
 from perdure.storage.refusals import KeyUsedError as KeyUsedError
@@ -148,7 +149,7 @@ class ForeignLog:
 
     def key(self, key: str) -> int | None:
         """Seq of the commit that an idempotency key made."""
-        found = self._backend.key(self.info.no, index_key(key))
+        found = find_key(self._backend, self.info.no, key)
         return None if found is None else found[0]
 
     def head(self, branch: str, *, ever: bool = False) -> int | None:

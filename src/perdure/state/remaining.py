@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core import codec, envelope
+from perdure.core.bounds import index_key, key_digest
 from perdure.core.values import Plain
 from perdure.model import Commit, Message
 from perdure.state.family import CHILD
@@ -65,6 +66,11 @@ class Unused(Struct, frozen=True):
         return {**record, **_left_over(self.signals, beside=record.get("value"))}
 
 
+def sent_key(key: str) -> str:
+    """A sender's key as inboxes keep it, which never reads as that of one that came again."""
+    return key_digest(key) if _RENEWED.search(key) else index_key(key)
+
+
 def base_key(key: str) -> str:
     """The key that a signal was sent with first."""
     return _RENEWED.sub("", key)
@@ -73,7 +79,7 @@ def base_key(key: str) -> str:
 def renewed(key: str, until: int) -> str:
     """The key under which a signal comes again to a run that was set back when this was the last
     commit: the inbox ignores one that it had."""
-    return f"{base_key(key)}↺{until}"
+    return f"{index_key(base_key(key))}↺{until}"
 
 
 def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.core import chain
-from perdure.core.bounds import index_key
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, AgentInfo, Commit, Message, RunInfo
 from perdure.state.arriving import Arriving, all_mail
@@ -22,6 +21,7 @@ from perdure.state.line import Line
 from perdure.state.purging import sweep
 from perdure.state.trimming import carry_out
 from perdure.storage.answers import Standing
+from perdure.storage.keys import find_key
 from perdure.storage.port import (  # fmt: skip
     Append,
     Backend,
@@ -306,7 +306,7 @@ class Shipper:
         if line.last is not None and commit.prev != line.last.id and commit.seq == line.seq + 1:
             self._refuse(fed)
         key = commit.cause.key
-        noted = self.source.key(fed.no, index_key(key)) if key is not None else None
+        noted = find_key(self.source, fed.no, key) if key is not None else None
         digest = noted[1] if noted is not None and noted[0] == commit.seq else None
         item = line.append(commit, row.header, row.payload, digest)
         if row.snapshotted:

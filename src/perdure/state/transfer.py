@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from perdure.core import chain, ops, remains
 from perdure.core.arguments import iterable
-from perdure.core.bounds import index_key
 from perdure.core.names import shown
 from perdure.core.ops import OpError
 from perdure.errors import Conflict, Corrupt
@@ -22,6 +21,7 @@ from perdure.state.context import Context
 from perdure.state.line import Line
 from perdure.state.places import resolve
 from perdure.storage import snapshots
+from perdure.storage.keys import find_key
 from perdure.storage.port import Append, Backend, Shipment
 from perdure.storage.proposals import Proposal
 from perdure.storage.reader import CHUNK_MAX, LogReader
@@ -79,7 +79,7 @@ def export_log(
         for row in rows:
             commit = reader.check(row, before)
             key = commit.cause.key
-            found = backend.key(reader.no, index_key(key)) if key is not None else None
+            found = find_key(backend, reader.no, key) if key is not None else None
             held = found[1] if found is not None and found[0] == row.seq else None
             yield LogEntry(row.header, row.payload, held)
             before = commit

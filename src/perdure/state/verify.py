@@ -9,7 +9,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core import chain
-from perdure.core.bounds import index_key
 from perdure.core.names import shown
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound
@@ -20,6 +19,7 @@ from perdure.state.projections import RunRows
 from perdure.state.purging import verify_grave
 from perdure.storage import snapshots
 from perdure.storage.commits import check_follows
+from perdure.storage.keys import find_key
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
 from perdure.storage.retention import Trim
@@ -328,7 +328,7 @@ def _check_key(backend: Backend, reader: LogReader, commit: Commit) -> None:
     key = commit.cause.key
     if key is None:
         return
-    found = backend.key(reader.no, index_key(key))
+    found = find_key(backend, reader.no, key)
     if found is None or found[0] != commit.seq:
         raise Corrupt(
             f"its idempotency key {key!r} is noted for commit {found[0] if found else 'none'}",

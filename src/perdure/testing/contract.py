@@ -21,6 +21,7 @@ from perdure.core import chain, ops
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Cause, Checkpoint, Lease
 from perdure.storage.port import Append, Appended, Backend, Ref, Refused, StoredSnapshot
+from perdure.testing.contract_bounds import BoundsContract
 from perdure.testing.contract_feed import FeedContract
 from perdure.testing.contract_inbox import InboxContract
 from perdure.testing.contract_looks import LooksContract
@@ -35,8 +36,8 @@ from perdure.testing.pen import a_run, fields, refused
 
 
 class BackendContract(
-    RunsContract, InboxContract, LooksContract, NoticesContract, FeedContract, ShippingContract,
-    PurgingContract, TakingContract, TrimmingContract,
+    BoundsContract, RunsContract, InboxContract, LooksContract, NoticesContract, FeedContract,
+    ShippingContract, PurgingContract, TakingContract, TrimmingContract,
 ):  # fmt: skip
     """See the module."""
 
