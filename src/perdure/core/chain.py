@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from perdure.core import codec, envelope, ops, remains
+from perdure.core import codec, envelope, ops, remains, stack
 from perdure.core.ops import Op, OpError
 from perdure.core.randomness import random_bytes
 from perdure.core.records import check_records
@@ -182,6 +182,7 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
         # I11: every commit passes here, and none gets in that `read_commit` would refuse.
         _decode_header(header)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        stack.pass_on(error)
         raise _unreadable(f"the header of a commit ({draft.cause.kind})", error) from error
     return header, Tail(tail.seq + 1, commit_id(header), at, header)
 
@@ -215,6 +216,7 @@ def read_header(header: bytes, target: str) -> list[Any]:
     except (
         msgspec.MsgspecError, ValueError, TypeError, IndexError, KeyError, RecursionError
     ) as error:  # fmt: skip
+        stack.pass_on(error)
         raise Corrupt("its header is unreadable", target=target, hint=HINT) from error
     if version != HEADER_VERSION:
         raise UnsupportedFormat(
@@ -240,6 +242,7 @@ def _typed_header(header: bytes, target: str) -> _Header:
     try:
         return _decode_header(header)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        stack.pass_on(error)
         read_header(header, target)  # is it another version's, or none at all?
         raise Corrupt(f"its header is malformed: {error}", target=target, hint=HINT) from error
 
@@ -287,6 +290,7 @@ def read_payload(
         delta, records = codec.decode(envelope.open_envelope(data, target))
         return tuple(map(ops.from_wire, delta)), check_records(records)
     except (codec.UndecodableError, OpError, ValueError, TypeError, RecursionError) as error:
+        stack.pass_on(error)
         raise Corrupt("its payload is malformed", target=target, hint=HINT) from error
 
 

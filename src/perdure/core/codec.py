@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from perdure.core import stack
 from perdure.core.values import Plain
 from perdure.errors import Unstorable
 
@@ -52,8 +53,12 @@ def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
             return encoder.encode(value if as_is else _wire(value, encoder, wide=False))
         except UnicodeEncodeError:  # a lone surrogate somewhere: rare, so looked for only now
             return encoder.encode(_wire(value, encoder, wide=True))
-    except RecursionError as error:  # of ours none is: a log that somebody made up can be read
-        raise Unstorable("it is nested too deep", hint="flatten it") from error
+    except RecursionError:
+        try:
+            return stack.afresh(encode, value, encoder)
+        except RecursionError as error:  # of ours none is: a log that somebody made up can be read
+            stack.pass_on(error)
+            raise Unstorable("it is nested too deep", hint="flatten it") from error
 
 
 def canonical(value: Plain) -> bytes:
@@ -269,8 +274,21 @@ def decode(data: bytes) -> Plain:
         return _decoder.decode(data)
     except UndecodableError:
         raise
-    except (
-        msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, LookupError,
-        RecursionError, OSError, struct.error,
-    ) as error:  # fmt: skip
+    except RecursionError:
+        return _decode_afresh(data)
+    except _STRANGE as error:
+        raise UndecodableError(f"not a value of this format: {error}") from error
+
+
+_STRANGE = (
+    msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, LookupError, OSError, struct.error
+)  # fmt: skip
+
+
+def _decode_afresh(data: bytes) -> Plain:
+    """What somebody deep in calls asks for is not damaged for that."""
+    try:
+        return stack.afresh(decode, data)
+    except RecursionError as error:
+        stack.pass_on(error)
         raise UndecodableError(f"not a value of this format: {error}") from error

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from perdure.core import stack
 from perdure.core.values import Path, Plain, copy, format_path, look_up
 
 
@@ -150,6 +151,7 @@ def apply(root: Plain, op: Op) -> Plain:
     except (
         LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
     ) as error:  # fmt: skip
+        stack.pass_on(error)
         where = format_path(op.path)
         raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
 
@@ -255,6 +257,7 @@ def invert(root: Plain, op: Op) -> Op:
     try:
         return _invert(root, op)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        stack.pass_on(error)
         where = format_path(op.path)
         raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from hashlib import sha256
 
-from perdure.core import codec, envelope
+from perdure.core import codec, envelope, stack
 from perdure.core.values import Plain
 from perdure.errors import Corrupt
 
@@ -46,6 +46,7 @@ def state_of(data: bytes, target: str) -> Plain:
     try:
         return codec.decode(envelope.open_envelope(packed, target))
     except (codec.UndecodableError, ValueError, TypeError, RecursionError) as error:
+        stack.pass_on(error)
         raise _damaged(target) from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure.core import chain, codec, envelope, ops, remains
+from perdure.core import chain, codec, envelope, ops, remains, stack
 from perdure.core.ops import OpError
 from perdure.core.records import check_records
 from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
@@ -51,7 +51,8 @@ def salvage(
             return commit
         delta, records = codec.decode(envelope.open_envelope(payload, ""))
         read = tuple(map(ops.from_wire, delta))
-    except (Corrupt, UnsupportedFormat, *_BROKEN):
+    except (Corrupt, UnsupportedFormat, *_BROKEN) as error:
+        stack.pass_on(error)
         return commit
     return replace(commit, delta=read, records=_records(records), foldable=sound)
 

@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 from typing_extensions import TypedDict
 
 from perdure.core import codec
@@ -158,8 +158,13 @@ class Outer:
         n: int = 1
 
 
+class Root(RootModel[list[Invoice]]):
+    pass
+
+
 OBJECTS = [
     Invoice(number="R-1"), Line("a", ["t"]), Color.RED, Size.BIG, Pair(1, Line("b")), Outer.Inner(),
+    Root([Invoice(number="R-3")]),
     {Color.RED: [Invoice(number="R-2", cents=2)]}, {Size.BIG},
 ]  # fmt: skip
 
@@ -174,6 +179,8 @@ def test_classes_come_back_without_any_setting(
     assert found == OBJECTS
     assert list(map(type, found)) == list(map(type, OBJECTS))
     assert not caplog.records
+    for one, other in zip(found, OBJECTS, strict=True):  # attributes that == does not look at, too
+        assert getattr(one, "__dict__", {}) == getattr(other, "__dict__", {})
 
 
 def test_a_graph_of_models_and_answers_of_a_schema(place: Place) -> None:

@@ -194,18 +194,18 @@ class ModelKind(Kind):
             if name not in fields:
                 own[name] = make()
         made = _new(self.model)
-        _put(made, "__dict__", own)
-        _put(made, "__pydantic_extra__", extra)
-        _put(made, "__pydantic_fields_set__", given)
+        # By their slots: a `RootModel` hides some of them, and would have them among its fields.
+        _set_dict(made, own)
+        _set_extra(made, extra)
+        _set_names(made, given)
         if private is None and self._private:
             made.model_post_init(None)
         else:
-            _put(made, "__pydantic_private__", private)
+            _set_private(made, private)
         return made
 
 
 _new: Callable[[type[Any]], Any] = object.__new__
-_put = object.__setattr__
 _set_dict, _set_names, _set_extra, _set_private = (
     BaseModel.__dict__[name].__set__
     for name in (

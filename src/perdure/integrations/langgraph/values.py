@@ -20,6 +20,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from perdure.core import stack
 from perdure.core.values import DEPTH_MAX, SCALARS, Path, Plain, check_zone, format_path
 from perdure.errors import SchemaError, Unstorable
 from perdure.integrations.langgraph.arrays import ARRAY, ARRAYS, is_array
@@ -208,10 +209,24 @@ class Coder:
                 error.problem, target=format_path((*at, *reversed(error.path)), root),
                 hint=error.hint,
             ) from error.__cause__  # fmt: skip
+        except RecursionError:
+            return self._decode_afresh(plain, at, root)
         except (
-            TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError,
-            RecursionError, re.error,
+            TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError, re.error,
         ) as error:  # fmt: skip
+            raise SchemaError(
+                f"what is stored there is no value of its kind: {error}",
+                target=format_path(at, root),
+                hint="it was not written by PerdureSaver; look at it with `perdure state`",
+            ) from error
+
+    def _decode_afresh(self, plain: Plain, at: Path, root: str) -> Any:
+        """For those who ask deep in calls. What they built before may be in the middle: nothing of
+        it is shared."""
+        try:
+            return stack.afresh(self._decode_rooted, plain, at, root, None)
+        except RecursionError as error:
+            stack.pass_on(error)
             raise SchemaError(
                 f"what is stored there is no value of its kind: {error}",
                 target=format_path(at, root),
