@@ -10,7 +10,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base.id import uuid6
 
 from perdure.errors import Conflict, Corrupt, NotFound, SchemaError, Unstorable
-from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph import PerdureSaver, metadata
 from tests.integrations.langgraph.checkpoints import (
     checkpoint,
     config,
@@ -214,7 +214,7 @@ def test_secrets_are_not_stored_and_the_rest_of_configurable_is(place: Place) ->
     at["configurable"] |= {
         "openai_api_key": "sk-1", "user_id": "u-1", "model": "m", "temp": "x9",
         "openai": "sk-ant-1", "db": "postgresql://me:pw-1@host/db", "blob": "x" * 1000,
-        "client": object(),
+        "client": object(), "author": "ann", "oauth": "o-1",
         "__pregel_x": "internal",
     }  # fmt: skip
     at["metadata"] = {"tenant": "acme", "temp": "x9", "Auth-Token": "tk-1", "Badge": "b-1"}
@@ -222,7 +222,7 @@ def test_secrets_are_not_stored_and_the_rest_of_configurable_is(place: Place) ->
     saver.put(at, checkpoint({"n": 1}), made, {})  # type: ignore[arg-type]
     assert get(saver).metadata == {
         "source": "loop", "step": 1, "parents": {}, "tenant": "acme", "user_id": "u-1",
-        "total_tokens": 17, "model": "m", "temp": "x9",
+        "total_tokens": 17, "model": "m", "temp": "x9", "author": "ann",
     }  # fmt: skip
     assert [one.config for one in saver.list(None, filter={"user_id": "u-1"})]
     assert not list(saver.list(None, filter={"user_id": "u-2"}))
@@ -230,6 +230,30 @@ def test_secrets_are_not_stored_and_the_rest_of_configurable_is(place: Place) ->
         saver.close()
         stored = b"".join(path.read_bytes() for path in Path(place.url).parent.glob("threads.db*"))
         assert not [secret for secret in (b"sk-1", b"tk-1", b"pw-1", b"b-1") if secret in stored]
+
+
+def test_a_filter_by_what_is_taken_for_a_secret_says_so(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It found nothing, without a word: of `configurable`, what looks like a secret is not
+    stored."""
+    at = config()
+    at["configurable"] |= {"callback_url": "u", "access_token": "t"}
+    saver = place.open()
+    put(saver, {"n": 1}, at)
+    for _ in range(2):
+        assert not list(saver.list(None, filter={"callback_url": "u", "source": "loop"}))
+        assert not list(saver.list(None, filter={"access_token": "t"}))
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "keep=['callback_url']" in first
+    assert "'access_token'" in second and "never stored" in second
+    caplog.clear()
+    metadata._warned.clear()
+    saver = place.open(keep=["callback_url"])
+    put(saver, {"n": 2}, at)
+    assert len(list(saver.list(None, filter={"callback_url": "u"}))) == 1
+    assert not caplog.records
+    metadata._warned.clear()
 
 
 def test_edited_bytes_are_found(tmp_path: Path) -> None:

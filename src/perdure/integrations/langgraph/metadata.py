@@ -7,6 +7,7 @@ sounds or looks like a secret stays out.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
@@ -18,7 +19,7 @@ SECRETS = ("api_key", "apikey", "token", "password", "passwd", "secret", "creden
            "authorization", "private_key")  # fmt: skip
 """A key whose name contains one of these is never stored."""
 
-_OPENS = (*SECRETS, "auth", "jwt", "bearer", "cookie", "session_key", "signature", "dsn", "_url")
+_OPENS = (*SECRETS, "jwt", "bearer", "cookie", "session_key", "signature", "dsn", "_url")
 """Names of `configurable` that are taken for those of secrets, or of what has one in it."""
 
 _LOOKS = re.compile(
@@ -84,9 +85,43 @@ def is_secret(key: str, value: Any, secrets: tuple[str, ...]) -> bool:
 
 
 def _looks_secret(key: str, value: Any) -> bool:
-    if _sounds_secret(key, _OPENS):
+    if _opens(key):
         return True
     return isinstance(value, str) and (len(value) > VALUE_MAX or _LOOKS.match(value) is not None)
+
+
+@lru_cache(maxsize=1024)
+def _opens(key: str) -> bool:
+    return _sounds_secret(key, _OPENS) or "auth" in key.lower().replace("author", "")
+
+
+def warn_of_secrets(
+    asked: Mapping[str, Any], *, keep: Collection[str], secrets: tuple[str, ...]
+) -> None:
+    """Warn, once for each key, who looks for checkpoints by what is not stored with them."""
+    for key, value in asked.items():
+        name = str(key)
+        if name in _warned or len(_warned) >= WARNED_MAX:
+            continue
+        if is_secret(name, value, secrets):
+            _warned.add(name)
+            _log.warning(_NEVER, key)
+        elif name not in keep and _looks_secret(name, value):
+            _warned.add(name)
+            _log.warning(_SELDOM, key, name)
+
+
+WARNED_MAX = 1000
+_warned: set[str] = set()
+_log = logging.getLogger("perdure.langgraph")
+_NEVER = (
+    "no checkpoint is found by %r: what has such a name is taken for a secret, and never stored "
+    "with one. Give what you look for another name"
+)
+_SELDOM = (
+    "a filter by %r finds no value that came in `configurable`: it looks like a secret, and is not "
+    "stored. PerdureSaver(…, keep=[%r]) stores it from then on"
+)
 
 
 @lru_cache(maxsize=1024)

@@ -36,7 +36,11 @@ from perdure.integrations.langgraph.history import delta_channels, delta_history
 from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.lifetime import Lifetime
 from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
-from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store
+from perdure.integrations.langgraph.metadata import (
+    SECRETS,
+    metadata_to_store,
+    warn_of_secrets,
+)  # fmt: skip
 from perdure.integrations.langgraph.reading import (
     checkpoint_of,
     metadata_of,
@@ -252,12 +256,15 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         Args:
             config: of which thread; and, where it says so, which namespace or checkpoint. None:
                 of all threads.
-            filter: metadata that each has; a key is looked up as it is.
+            filter: metadata that each has; a key with dots is a path, where there is none of that
+                very name.
             before: only those with a lesser id than that of this config.
 
         Raises:
             As `get_tuple`.
         """
+        if filter:
+            warn_of_secrets(filter, keep=self._keep, secrets=self._secrets)
         wanted = Wanted(
             names.namespace_of(config) if names.has_namespace(config) else None,
             names.checkpoint_id_of(config), names.checkpoint_id_of(before), filter,
