@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from perdure.agents import Where as Where
+from perdure.core.locks import Lock as Lock
+from perdure.core.locks import ReentrantLock as ReentrantLock
 from perdure.state.foreign import ForeignLog as ForeignLog
 from perdure.state.foreign import ForeignLogs as ForeignLogs
 from perdure.state.foreign import Held as Held

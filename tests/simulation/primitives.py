@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from types import FrameType
 from typing import Any
 
+from perdure.core import locks
 from tests.simulation.scheduler import Process, Scheduler, SimulatedThread
 
 
@@ -71,6 +74,24 @@ class Lock:
 
     def __exit__(self, *error: object) -> None:
         self.release()
+
+
+def giving_way(kind: type[locks.Lock], scheduler: Scheduler) -> type[locks.Lock]:
+    """One of the library's own locks, at which others may run first."""
+
+    class Simulated(kind):  # type: ignore[valid-type,misc]
+        def __enter__(self) -> None:
+            scheduler.give_way()
+            self.take(sys._getframe(1))
+
+        def __exit__(self, *error: Any) -> None:
+            self.give_back(sys._getframe(1))
+
+        def try_take(self, frame: FrameType) -> bool:
+            scheduler.give_way()
+            return bool(super().try_take(frame))
+
+    return Simulated
 
 
 class RLock:

@@ -23,11 +23,18 @@ import perdure
 import perdure.core
 import perdure.engine
 import perdure.state
-from perdure.core import randomness
+from perdure.core import locks, randomness
 from perdure.engine import run as run_module
 from perdure.engine import worker
 from perdure.storage import listeners, memory
-from tests.simulation.primitives import Queue, System, Threading, Time, future_number
+from tests.simulation.primitives import (
+    Queue,
+    System,
+    Threading,
+    Time,
+    future_number,
+    giving_way,
+)  # fmt: skip
 from tests.simulation.scheduler import Scheduler
 
 DEATH_S = 0.25
@@ -43,6 +50,8 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
     simulated: dict[int, Any] = {
         id(threading): Threading(scheduler), id(queue): Queue(scheduler), id(time): Time(scheduler),
         id(sys.modules["os"]): System(chance),
+        id(locks.Lock): giving_way(locks.Lock, scheduler),
+        id(locks.ReentrantLock): giving_way(locks.ReentrantLock, scheduler),
     }  # fmt: skip
     kept = random.getstate()
     random.seed(chance.getrandbits(64))  # pauses between attempts, and `run.random`
@@ -54,7 +63,7 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
             for name, value in list(vars(module).items()):
                 replacement = simulated.get(id(value))
                 # One call at a time reaches the memory: no thread may be put back in there.
-                if replacement is not None and (module, name) != (memory, "threading"):
+                if replacement is not None and module not in (memory, locks):
                     patches.enter_context(patch.object(module, name, replacement))
         _patch_names(patches, scheduler, chance)
         try:
@@ -74,6 +83,7 @@ def _patch_names(patches: ExitStack, scheduler: Scheduler, chance: Random) -> No
 
     for owner, name, value in (
         (listeners, "SimpleQueue", Queue(scheduler).SimpleQueue),
+        (locks, "threading", simulated), (locks, "time", Time(scheduler)),
         (run_module, "uuid4", uuid4),
         (worker, "DEATH_S", DEATH_S),
         (pools, "threading", simulated), (pools, "queue", Queue(scheduler)),

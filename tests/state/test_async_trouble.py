@@ -313,13 +313,13 @@ def test_a_thread_that_waits_anyway_leads_for_coroutines(place):
         sync.update(add)
         disk = Disk(store)
         leaders: list[str] = []
-        lead = disk.committer._lead
+        lead = disk.committer._lead_on
 
         def noted() -> None:
             leaders.append(threading.current_thread().name)
             lead()
 
-        disk.committer._lead = noted  # type: ignore[method-assign]
+        disk.committer._lead_on = noted  # type: ignore[method-assign]
         with disk.slow():
             tasks = [asyncio.create_task(agents[0].update(add))]
             await disk.begun()
@@ -348,7 +348,7 @@ def test_a_leader_to_be_that_withdraws_leaves_the_lead_to_coroutines(place):
         disk = Disk(store)
         outcome: list[BaseException] = []
 
-        def interrupted(proposal: Any) -> None:
+        def interrupted(proposal: Any, seconds: float) -> None:
             proposal._gate.acquire()
             raise KeyboardInterrupt
 
@@ -380,9 +380,7 @@ def test_a_leader_to_be_that_withdraws_leaves_the_lead_to_coroutines(place):
 def test_the_committers_thread_ends_with_it(store):
     """A store that is forgotten, not closed, left a thread behind."""
     committer = Committer(store._context.backend)
-    with committer._lock:
-        committer._busy = True
-        committer._summon()
+    committer._summon()
     thread = committer._thread
     assert thread is not None
     del committer

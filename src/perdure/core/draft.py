@@ -35,7 +35,7 @@ from perdure.core.ops import (
 from perdure.core.place import Place, Proxy, Session, place_of
 from perdure.core.schema import Schema
 from perdure.core.values import Path, Plain, copy, same
-from perdure.errors import SchemaError
+from perdure.errors import Conflict, SchemaError
 from perdure.model import MISSING
 
 Session.kinds.update({dict: DraftDict, list: DraftList, set: DraftSet})
@@ -69,6 +69,9 @@ class Recording(Session):
         self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
+        self.torn = False
+        """Set while a change is made: an exception in there leaves it set, and what is noted may
+        not be what was changed. Then nothing more is taken, and the tree is to be thrown away."""
 
     def before(self) -> Plain:
         """The plain tree as it was before any change, as a copy."""
@@ -92,8 +95,22 @@ class Recording(Session):
         self._count = 0
         return self.plain
 
+    def check_whole(self) -> None:
+        """Refuse to go on behind an exception that came in the middle of a change.
+
+        Raises:
+            Conflict: it was so.
+        """
+        if self.torn:
+            raise Conflict(
+                "a change of this draft was interrupted in the middle", target=self.root_name,
+                hint="let the block end with the exception, and make the edit again",
+            )  # fmt: skip
+
     def begin(self, place: Place) -> tuple[Path, bool]:
         self.check_open()
+        if self.torn:
+            self.check_whole()
         if place.frozen:
             raise SchemaError(
                 "it is inside a tuple, which cannot change",
@@ -102,8 +119,8 @@ class Recording(Session):
             )
         if place.pending and place.parent is not None:
             place.locate()
-            place.pending = False
             self.put(place.parent, place.key, place.plain)
+            place.pending = False  # behind it: done twice it changes nothing
         return place.locate()
 
     # Dicts and objects, and single items of lists
@@ -115,12 +132,14 @@ class Recording(Session):
         old = target.get(key, MISSING) if type(target) is dict else target[key]
         if old is not MISSING and same(old, value) and same_order(place.child(key), old, value):
             return
+        self.torn = True
         self._undo.append(("put", target, key, old))
         target[key] = value
         self._bring_in(value)
         self.waiting.pop((id(target), key), None)
         if not fresh:
             self._log_put(target, (*path, key), old, value)
+        self.torn = False
 
     def _log_put(self, target: Plain, path: Path, old: Plain, value: Plain) -> None:
         puts = self._puts.setdefault(id(target), {})
@@ -143,6 +162,7 @@ class Recording(Session):
         path, fresh = self.begin(place)
         target = place.plain
         old = target[key]
+        self.torn = True
         order = None
         if id(target) not in self._ordered and next(reversed(target)) != key:
             self._ordered.add(id(target))
@@ -152,19 +172,23 @@ class Recording(Session):
         if not fresh:
             self._puts.get(id(target), {}).pop(key, None)
             self._log(Delete((*path, key)), Set((*path, key), copy(old)))
+        self.torn = False
 
     def increment(self, place: Place, key: Any, by: Any) -> None:
         path, fresh = self.begin(place)
         target = place.plain
         old = target[key]
+        new = add(old, by)
+        self.torn = True
         self._undo.append(("put", target, key, old))
-        target[key] = add(old, by)
+        target[key] = new
         if not fresh:
             self._puts.get(id(target), {}).pop(key, None)
             exact = type(old) is int and type(by) is int  # (0.1 + 0.2) - 0.2 is not 0.1
             place_path = (*path, key)
             inverse: Op = Increment(place_path, -by) if exact else Set(place_path, old)
             self._log(Increment(place_path, by), inverse)
+        self.torn = False
 
     # Lists
 
@@ -174,6 +198,7 @@ class Recording(Session):
         if not values:
             return
         length = len(target)
+        self.torn = True
         last = self._undo[-1] if self._undo else None
         if last and last[0] == "cut" and last[1] is target and last[2] + last[3] == length:
             self._undo[-1] = (*last[:3], last[3] + len(values), last[4])
@@ -182,8 +207,11 @@ class Recording(Session):
         target.extend(values)
         for value in values:
             self._bring_in(value)
-        if fresh:
-            return
+        if not fresh:
+            self._log_append(target, path, length, values)
+        self.torn = False
+
+    def _log_append(self, target: Plain, path: Path, length: int, values: list[Plain]) -> None:
         index = self._appends.get(id(target))
         if index is None:
             self._appends[id(target)] = self._count
@@ -204,6 +232,7 @@ class Recording(Session):
         old = target[index : index + removed]
         if not removed and not values:
             return
+        self.torn = True
         self._undo.append(("cut", target, index, len(values), old))
         if not fresh:
             inverse = Splice(path, index, len(values), copy(old))
@@ -212,17 +241,20 @@ class Recording(Session):
         target[index : index + removed] = values
         for value in values:
             self._bring_in(value)
+        self.torn = False
 
     def move(self, place: Place, source: int, target: int) -> None:
         path, fresh = self.begin(place)
         items = place.plain
         if source == target:
             return
+        self.torn = True
         self._undo.append(("move", items, source, target))
         items.insert(target, items.pop(source))
         if not fresh:
             self._forget_indexes(items)
             self._log(Move(path, source, target), Move(path, target, source))
+        self.torn = False
 
     # Sets
 
@@ -230,6 +262,7 @@ class Recording(Session):
         """Remove and add members. Pass only what is there, or is not."""
         path, fresh = self.begin(place)
         members = place.plain
+        self.torn = True
         if gone:
             self._undo.append(("add", members, gone))
             members.difference_update(gone)
@@ -240,6 +273,7 @@ class Recording(Session):
             members.update(come)
             if not fresh:
                 self._log(SetAdd(path, list(come)), SetRemove(path, list(come)))
+        self.torn = False
 
     # Bookkeeping
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.locks import Lock
 from perdure.engine.scopes import Scope
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ current: Callable[[], Frame | None] = _frame.get
 """The frame of the code that calls; None outside of runs."""
 
 _driving = 0
-_driving_lock = threading.Lock()
+_driving_lock = Lock()
 
 
 def current_in(context: Context) -> Frame | None:
@@ -84,11 +84,14 @@ def enter_scope(scope: Scope) -> None:
 @contextmanager
 def counted() -> Iterator[None]:
     """Around the execution of a run's function."""
-    global _driving
-    with _driving_lock:
-        _driving += 1
+    _count(1)
     try:
         yield
     finally:
-        with _driving_lock:
-            _driving -= 1
+        _count(-1)
+
+
+def _count(by: int) -> None:
+    global _driving
+    with _driving_lock:
+        _driving += by

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perdure.core import process
+from perdure.core.locks import ReentrantLock
 from perdure.core.values import Plain
 from perdure.engine.current import Inside, current
 from perdure.engine.edits import Edits
@@ -69,11 +70,10 @@ class Execution(Generic[T]):
         self._behind = [one for one in reversed(journal.commits) if one.seq > working.seq]
         self._interrupted: RunInterrupted | None = None
         self._stop: PerdureError | None = None
-        self._deadline = deadline
-        self.played = played
+        self._deadline, self.played = deadline, played
         self._look_at = time.monotonic() + LOOK_S
         self._pid = process.pid
-        self._lock = threading.RLock()
+        self._lock = ReentrantLock()
         self.writer = RunWriter(working, self.catch_up, self._failed_to_write, self._lock)
         self.edits, self.going = Edits(self), Going()
         self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
@@ -129,7 +129,8 @@ class Execution(Generic[T]):
     @property
     def state(self) -> T:
         self.check()
-        return self.working.typed
+        with self._lock:
+            return self.working.typed
 
     # -- where the function is ---------------------------------------------------------------
 

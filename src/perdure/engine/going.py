@@ -6,6 +6,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
+from perdure.core.locks import Lock
 from perdure.engine.scopes import Scope
 from perdure.engine.waiting import Suspended
 
@@ -15,7 +16,7 @@ class Going:
     being its function's. Safe between threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._threads = 1
         self._joined: list[Scope] = []
         self._waits: dict[Hashable, tuple[str, int, bool, bool]] = {}
@@ -36,24 +37,35 @@ class Going:
             own: it is on a thread of the run.
             deaf: no message is news for it.
         """
-        with self._lock:
-            self._waits[who] = (words, until, own, deaf)
+        self._note(who, (words, until, own, deaf))
         try:
             yield
         finally:
-            with self._lock:
+            self._note(who, None)
+
+    def _note(self, who: Hashable, wait: tuple[str, int, bool, bool] | None) -> None:
+        with self._lock:
+            if wait is None:
                 self._waits.pop(who, None)
+            else:
+                self._waits[who] = wait
 
     @contextmanager
     def joining(self, scope: Scope) -> Iterator[None]:
         """Around waiting, on a thread of the run, for the children of a scope to end."""
-        with self._lock:
-            self._joined.append(scope)
+        self._join(scope)
         try:
             yield
         finally:
-            with self._lock:
-                self._joined.remove(scope)
+            self._join_no_more(scope)
+
+    def _join(self, scope: Scope) -> None:
+        with self._lock:
+            self._joined.append(scope)
+
+    def _join_no_more(self, scope: Scope) -> None:
+        with self._lock:
+            self._joined.remove(scope)
 
     def thread_began(self, scope: Scope) -> None:
         scope.home = threading.get_ident()
@@ -107,7 +119,7 @@ class Counting:
 
     __slots__ = ("_lock", "number")
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: Lock) -> None:
         self._lock = lock
         self.number = 0
 

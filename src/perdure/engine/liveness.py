@@ -12,6 +12,7 @@ from datetime import timedelta
 from msgspec import Struct, field
 
 from perdure.core import process
+from perdure.core.locks import Lock
 from perdure.core.threads import begin
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Lease
@@ -65,9 +66,9 @@ class Liveness:
     def _begin(self) -> None:
         self._owed: list[Claim] = []
         self._claims: set[Claim] = set()
-        self._claims_lock = threading.Lock()
-        self._owed_lock = threading.Lock()
-        self._lock = threading.Lock()
+        self._claims_lock = Lock()
+        self._owed_lock = Lock()
+        self._lock = Lock()
 
     def start(self) -> None:
         """Be alive; returns once that is durable."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from perdure.core.locks import Lock
 from perdure.core.values import Plain
 from perdure.engine.effects import Await, Branch, Came, first_timer
 from perdure.model import FINISHED, Message
@@ -30,7 +30,7 @@ class Mail:
     def __init__(self, backend: Backend, run: str) -> None:
         self._backend = backend
         self._run = run
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._unread: dict[int, Message] = {}
         self._named: dict[tuple[str, str], deque[Message]] = {}
         """The same, and some that were taken, by kind and name: thousands may wait there that this

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from perdure.core.locks import Lock
 from perdure.engine.current import current
 from perdure.engine.drives import Command, Drive, Means
 from perdure.engine.effects import drive
@@ -58,7 +58,7 @@ class Runner:
         self.wakeups = Wakeups(context)
         self._means = Means(context, Liveness(context, lease_ttl), self.wakeups)
         self._going: set[Execution[Any]] = set()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def liveness(self) -> Liveness:

@@ -9,7 +9,8 @@ makes now and then, for waiting say, do not shift its number.
 from __future__ import annotations
 
 import re
-import threading
+
+from perdure.core.locks import Lock
 
 _SCOPE = re.compile(r"(?:[^/]*#\d+/)+")
 _TASK = re.compile(r"(#\d+)/")
@@ -29,7 +30,7 @@ class Scope:
         self.home = 0
         """Ident of the thread that its code runs on: others come to its calls in any order."""
         self._counts: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def child(self, name: str) -> Scope:
         """A new task of this one. `name`: of what it runs."""

@@ -7,11 +7,11 @@ for all. Calls of one scope come one after the other anyway, and may have change
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
+from perdure.core.locks import Lock
 from perdure.engine.journal import Entry, Journal, changed, describe
 from perdure.errors import NeedsAttention
 
@@ -47,7 +47,7 @@ class Turns:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._released = bytearray(len(journal.order))
         self._next = 0
         self._others = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from perdure.core import process
+from perdure.core.locks import Lock
 from perdure.state.context import Context
 
 POLL_S = 0.5
@@ -25,7 +26,7 @@ class Wakeups:
         self.in_place_s = IN_PLACE_S
         """Up to how long a run waits for a time without being unloaded; a test whose clock stands
         still sets it to 0."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._watches: dict[str | None, list[Watch]] = {}
         self._stop: Callable[[], None] | None = None
         self._pid = 0

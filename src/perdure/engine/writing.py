@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from perdure.core.draft import Recording
+from perdure.core.locks import ReentrantLock
 from perdure.engine.journal import UNORDERED
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.model import Cause, RunInfo
@@ -62,7 +63,7 @@ class RunWriter:
 
     def __init__(
         self, working: WorkingCopy[Any], before: Callable[[], None],
-        on_failure: Callable[[BaseException], BaseException], lock: threading.RLock,
+        on_failure: Callable[[BaseException], BaseException], lock: ReentrantLock,
     ) -> None:  # fmt: skip
         self._working = working
         self._before = before
@@ -203,10 +204,7 @@ class RunWriter:
         landing = bell()
         wait = Wait(landing)
         item.wake = lambda: wait.done()
-        with self._lock:
-            self._refuse_when_closed()
-            self._queue.append(item)
-            flight = self._start() if self._flight is None else None
+        flight = self._queue_up(item)
         if flight is not None:
             self._submit_soon(flight)
         cancelled: BaseException | None = None
@@ -217,11 +215,11 @@ class RunWriter:
                 raise
             except BaseException as error:  # it goes on once it is known what became of the commit
                 cancelled = error
-            with self._lock:
-                if item.settled:
-                    break
-                wait = Wait(landing)
-                under_way = self._flight
+            again = Wait(landing)
+            settled, under_way = self._wait_again(item, again.done)
+            if settled:
+                break
+            wait = again
             # It waits to be woken even if this settles it: those of one commit go on in its order.
             if under_way is not None:
                 self._finish(under_way)
@@ -229,6 +227,19 @@ class RunWriter:
             raise cancelled
         if item.error is not None:
             raise item.error
+
+    def _queue_up(self, item: Item) -> _Flight | None:
+        with self._lock:
+            self._refuse_when_closed()
+            self._queue.append(item)
+            return self._start() if self._flight is None else None
+
+    def _wait_again(self, item: Item, wake: Callable[[], None]) -> tuple[bool, _Flight | None]:
+        """Whether it is settled; else who settles it wakes that, and what is under way."""
+        with self._lock:
+            if not item.settled:
+                item.wake = wake
+            return item.settled, self._flight
 
     def _refuse_when_closed(self) -> None:
         if self._closed:  # by code that its function left behind

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from perdure.core import process
+from perdure.core.locks import Lock
 from perdure.core.rows import check_message
 from perdure.errors import Conflict, NotFound, StoreUnavailable
 from perdure.model import Lease, Message
@@ -39,7 +39,7 @@ class Context:
         self.snapshots = snapshots
         self._executor = ""
         self._pid = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._threads: Threads | None = None
         self._heads: Heads | None = None
         self._closed = False
@@ -185,5 +185,5 @@ class Context:
 def _begin_anew(context: Context | None) -> None:
     """In a forked child: the threads are not there, and nobody will release the lock."""
     if context is not None:
-        context._lock = threading.Lock()
+        context._lock = Lock()
         context._threads = context._heads = None

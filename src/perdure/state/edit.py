@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from sys import _getframe
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from perdure.core.bounds import index_key
 from perdure.core.draft import Recording
+from perdure.core.locks import holder_of_block, is_over
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
 from perdure.state.flow import Flow, drive
@@ -111,15 +114,22 @@ class Edit(Generic[T]):
 
     def __enter__(self) -> T:
         working = self._working
-        if not working.lock.acquire(timeout=LOCK_MAX_S):
+        self._holder = holder = holder_of_block(_getframe(1))
+        if not working.lock.take(holder, LOCK_MAX_S):
             raise Conflict(
                 "another thread has an edit of this handle open", target=f"agent {working.name!r}",
                 hint="open a handle per thread: store.agent(…)",
             )  # fmt: skip
         try:
-            return self._block.begin()
+            if working.editing:
+                working.refuse_inside_edit()
+            draft = self._block.begin()
+            working.edit_lost = partial(is_over, holder)
+            return draft
         except BaseException:
-            working.lock.release()
+            if self._block.begun:
+                self._block.abandon()
+            working.lock.give_back(holder)
             raise
 
     def __exit__(
@@ -132,7 +142,7 @@ class Edit(Generic[T]):
             else:
                 drive(self._working.context, self._block.ending())
         finally:
-            self._working.lock.release()
+            self._working.lock.give_back(self._holder)
 
     @property
     def commit(self) -> Commit | None:

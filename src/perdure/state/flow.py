@@ -20,6 +20,8 @@ Flow = Generator[Wanted, Any, R]
 
 def drive(context: Context, flow: Flow[R]) -> R:
     """Run an operation to its end on the calling thread."""
+    # An exception may come between any two steps. The operation then ends here, and not when its
+    # generator is freed, which may be late.
     try:
         wanted = next(flow)
         while True:
@@ -33,6 +35,9 @@ def drive(context: Context, flow: Flow[R]) -> R:
                 wanted = flow.send(result)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+    except BaseException:
+        flow.close()
+        raise
 
 
 async def drive_async(context: Context, flow: Flow[R]) -> R:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from perdure.core import chain, ops
+from perdure.core.ops import OpError
+from perdure.core.values import Plain
+from perdure.errors import Corrupt
 from perdure.model import Commit
+from perdure.state.live import Live
 from perdure.storage.reader import LogReader
 
 MOVES = frozenset({"rollback", "adopt", "fork", "migrate", "trim"})
@@ -31,3 +38,21 @@ def newer_commits(
             return None
         newer.append(commit)
     return None
+
+
+def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commit) -> Plain:
+    """Both states over a commit, in place; the plain one.
+
+    Raises:
+        Corrupt: it does not fit.
+    """
+    inverses = []
+    try:
+        for op in commit.delta:
+            inverses.append(ops.invert(plain, op))
+            plain = ops.apply(plain, ops.own(op))
+    except OpError as error:
+        raise Corrupt(str(error), target=reader.target(commit.seq), hint=chain.HINT) from error
+    if not live.advance(plain, [ops.own(op) for op in commit.delta], inverses):
+        return reader.fold(commit.seq).state
+    return plain

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from perdure.core import chain
 from perdure.core.names import check_cause
 from perdure.model import Cause, Commit
+from perdure.state import missing
 from perdure.state.flow import Flow, drive
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import NOTHING, Committed, Extras
@@ -28,7 +29,7 @@ def find_head(working: WorkingCopy[Any]) -> int:
     working.refuse_inside_edit()
     ref = working.reader.ref(working.branch)
     if ref.kind != "branch":
-        raise working.no_branch()
+        raise missing.no_branch(working.name, working.branch)
     return ref.seq
 
 

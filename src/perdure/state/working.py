@@ -6,7 +6,6 @@ checked, committed, and only then reach `typed`: a reader of the state sees comm
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -15,15 +14,17 @@ from perdure.core import chain, ops
 from perdure.core.diff import diff
 from perdure.core.draft import Recording, view
 from perdure.core.drift import Drift
+from perdure.core.locks import ReentrantLock
 from perdure.core.names import check_cause
-from perdure.core.ops import Op, OpError
-from perdure.core.schema import Schema
+from perdure.core.ops import Op
+from perdure.core.schema import Schema, TypedPlan
 from perdure.core.values import Plain, copy
-from perdure.errors import Conflict, Corrupt, NotFound, SchemaError
+from perdure.errors import Conflict, PerdureError
 from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit
+from perdure.state import missing
 from perdure.state.context import Context
 from perdure.state.flow import Flow, drive
-from perdure.state.following import MOVES, newer_commits
+from perdure.state.following import MOVES, advance_both, newer_commits
 from perdure.state.incarnation import Incarnation
 from perdure.state.initial import initial_state
 from perdure.state.live import Live
@@ -48,11 +49,15 @@ class WorkingCopy(Generic[T]):
         self.name = name
         self.schema = schema
         self.branch = branch
-        self.lock = threading.RLock()
+        self.lock = ReentrantLock()
         self.epoch: int | None = None
         self.editing = False
-        self._draft: Recording | None = None
-        """The plain state holds what it recorded, uncommitted: no snapshot may be taken of it."""
+        self.edit_lost: Callable[[], bool] | None = None
+        """Tells whether the block that is open was left without its end."""
+        self._open: object = None
+        """Whose changes the plain state holds, uncommitted: a draft's, or a commit's under way. Set
+        before the first one, and unset behind the last. An exception may come in between: who
+        finds it set where nothing is under way reads the log anew."""
         self._initial = initial
         self._incarnation = Incarnation(self._reads, name, incarnation)
         self._reader: LogReader | None = None
@@ -69,7 +74,8 @@ class WorkingCopy(Generic[T]):
     def seq(self) -> int:
         """Seq of the commit whose state this is; 0 for an agent that is not created yet."""
         if self._plain is MISSING:
-            self._load_anew()
+            with self.lock:  # else it may be missing for the moment in which a commit lands
+                self.load()
         return self._seq
 
     @property
@@ -102,10 +108,7 @@ class WorkingCopy(Generic[T]):
         """
         reader = self._reader or self.reader_if_created()
         if reader is None:
-            raise NotFound(
-                "has no commits yet", target=f"agent {self.name!r}",
-                hint="the first edit creates it",
-            )  # fmt: skip
+            raise missing.not_created(self.name)
         return reader
 
     def reader_if_created(self) -> LogReader | None:
@@ -124,22 +127,26 @@ class WorkingCopy(Generic[T]):
     # -- keeping in step -------------------------------------------------------------------
 
     def load(self) -> None:
+        self._mend()
         if self._plain is MISSING:
             self._load_anew()
+
+    def _mend(self) -> None:
+        """Drop what is in memory where what changed it was left in the middle."""
+        if self._open is not None and not self.editing:
+            self.forget()
 
     def refresh(self) -> None:
         """Move on to the branch's head as it is now."""
         if self.editing:
-            self.refuse_inside_edit()  # raises
+            self.refuse_inside_edit()
+        self._mend()
         if self._plain is MISSING or self._seq == 0:
             self._load_anew()
             return
         ref = self._reads.ref(self.reader.no, self.branch)
         if ref is None or ref.deleted:
-            raise NotFound(
-                "was deleted", target=f"agent {self.name!r}, branch {self.branch!r}",
-                hint="open the agent anew",
-            )  # fmt: skip
+            raise missing.deleted(self.name, self.branch)
         if ref.seq == self._seq:
             return
         newer = self._newer(ref.seq)
@@ -152,6 +159,7 @@ class WorkingCopy(Generic[T]):
         """As `refresh`, in place, at a cost that depends on what others have committed: that, or
         None where everything may be different now."""
         self.refuse_inside_edit()
+        self._mend()
         ref = self.in_memory and self._seq and self._reads.ref(self.reader.no, self.branch)
         newer = self._newer(ref.seq) if ref and not ref.deleted else None
         if newer is None or any(commit.cause.kind in MOVES for commit in newer):
@@ -160,12 +168,6 @@ class WorkingCopy(Generic[T]):
         for commit in newer:
             self.advance(commit, in_place=True)
         return newer
-
-    def no_branch(self) -> NotFound:
-        return NotFound(
-            f"{self.branch!r} is a checkpoint, not a branch", target=f"agent {self.name!r}",
-            hint="agent.at(name) shows its state, agent.fork(new, at=name) works from it",
-        )  # fmt: skip
 
     def _newer(self, head: int) -> list[Commit] | None:
         own = (self.schema.id, self.schema.version)
@@ -177,6 +179,9 @@ class WorkingCopy(Generic[T]):
         Raises:
             Conflict: a block of `edit` is open.
         """
+        if self.editing and self.edit_lost is not None and self.edit_lost():
+            self.forget()
+            self.editing = False
         if self.editing:
             raise Conflict(
                 "not inside an open edit", target=f"agent {self.name!r}",
@@ -185,7 +190,8 @@ class WorkingCopy(Generic[T]):
 
     def drift(self) -> list[Drift]:
         """Where the live object is not what is committed; an open draft does not count."""
-        plain = self.plain if self._draft is None else self._draft.before()
+        draft = self._open
+        plain = draft.before() if isinstance(draft, Recording) and self.editing else self.plain
         return self.schema.drift(self.typed, plain)
 
     def drop_drift(self) -> None:
@@ -202,43 +208,39 @@ class WorkingCopy(Generic[T]):
         """Drop what is in memory; the next look rehydrates it from the log."""
         self._plain = MISSING
         self._live.drop()
+        self._open = None
 
     def _load_anew(self) -> None:
         reader = self.reader_if_created()
         if reader is None:
             if self.branch != MAIN:
-                raise NotFound(
-                    "has no commits yet", target=f"agent {self.name!r}, branch {self.branch!r}",
-                    hint="its first commit makes the branch 'main'; fork from there",
-                )  # fmt: skip
+                raise missing.no_first_branch(self.name, self.branch)
             self._start_from_initial()
             return
         ref = reader.ref(self.branch)
         if ref.kind != "branch":
-            raise self.no_branch()
+            raise missing.no_branch(self.name, self.branch)
         self._adopt(reader.fold(ref.seq))
 
     def _start_from_initial(self) -> None:
-        self._plain = initial_state(self.schema, self._initial, self.name)
+        plain = initial_state(self.schema, self._initial, self.name)
+        self._plain = MISSING
         self._live.forget()
-        self._live.of(self._plain)
+        self._live.of(plain)
         self._seq = 0
+        self._plain = plain
 
     def _adopt(self, folded: Folded) -> None:
+        if folded.schema_id != self.schema.id:
+            raise missing.other_schema(self.name, folded.schema_id, self.schema.id)
+        plain = self.schema.migrate(folded.state, folded.schema_version)
+        self._plain = MISSING
         self._stored = (folded.schema_id, folded.schema_version)
-        self._check_schema(folded.schema_id)
-        self._plain = self.schema.migrate(folded.state, folded.schema_version)
         self._live.drop()
+        self._open = None
         self._seq = folded.seq
         self._since.begin(folded, migrated=self.migration_due)
-
-    def _check_schema(self, stored: str) -> None:
-        if stored != self.schema.id:
-            raise SchemaError(
-                f"its state was written under schema {stored!r}, not {self.schema.id!r}",
-                target=f"agent {self.name!r}",
-                hint=f"open it with that type, or say so: perdure.Schema(…, id={stored!r})",
-            )
+        self._plain = plain  # last: an exception before leaves none, which is read anew
 
     @property
     def migration_due(self) -> bool:
@@ -265,29 +267,18 @@ class WorkingCopy(Generic[T]):
         if self.migration_due or commit.cause.kind in MOVES:
             self._adopt(self.reader.fold(commit.seq))
             return
+        # Until all is in step the plain state is not there: an exception leaves none to trust.
+        plain, self._plain = self._plain, MISSING
         if not commit.delta:
             pass  # only of a run's journal
         elif in_place and self._live.value is not MISSING:
-            self._advance_typed(commit)
+            plain = advance_both(self.reader, plain, self._live, commit)
         else:
-            self._plain = self.reader.apply(self._plain, commit)
+            plain = self.reader.apply(plain, commit)
             self._live.drop()
         self._since.note(commit.delta, commit.size)
         self._seq = commit.seq
-
-    def _advance_typed(self, commit: Commit) -> None:
-        """Both states over a commit."""
-        inverses = []
-        try:
-            for op in commit.delta:
-                inverses.append(ops.invert(self._plain, op))
-                self._plain = ops.apply(self._plain, ops.own(op))
-        except OpError as error:
-            raise Corrupt(
-                str(error), target=self.reader.target(commit.seq), hint=chain.HINT
-            ) from error
-        if not self._live.advance(self._plain, [ops.own(op) for op in commit.delta], inverses):
-            self._plain = self.reader.fold(commit.seq).state
+        self._plain = plain
 
     # -- moving on -------------------------------------------------------------------------
 
@@ -301,33 +292,40 @@ class WorkingCopy(Generic[T]):
         self, recording: Recording, cause: Cause, extras: Extras = NOTHING
     ) -> Flow[Committed]:
         """The operation behind `commit_recording`."""
-        seq, self._draft = self._seq, None
+        seq = self._seq
         try:
+            recording.check_whole()
             committed = yield from self._committing(
                 recording.plain, recording.ops, recording.inverses, cause, extras
             )
-        except BaseException:
-            self._put_back(recording.rollback, seq)
+        except BaseException as error:
+            whole = isinstance(error, PerdureError) and not recording.torn
+            self._put_back(recording, recording.rollback if whole else None, seq)
             raise
         recording.apply_ephemeral(self._live.value)
         return committed
 
     def record(self) -> Recording:
         """A draft of the state, which `commit_recording` or `restore` ends."""
+        self._mend()
         typed = self.typed  # built from the plain state as it is before the draft changes it
         self._keep_base()
-        self._draft = Recording(self.schema, self._plain, typed=typed)
-        return self._draft
+        self._open = recording = Recording(self.schema, self._plain, typed=typed)
+        return recording
 
     def throwaway(self) -> Recording:
         """A draft of which nothing will remain."""
+        self._mend()
         typed = self.typed
         return Recording(self.schema, copy(self._plain), typed=typed)
 
     def restore(self, recording: Recording) -> None:
         """Undo in memory what an abandoned draft did."""
-        self._draft = None
-        self._plain = recording.rollback()
+        if recording.torn:
+            self.forget()
+        elif self._open is recording:
+            self._plain = recording.rollback()
+            self._open = None
 
     def commit_delta(
         self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
@@ -340,36 +338,45 @@ class WorkingCopy(Generic[T]):
     ) -> Flow[Committed]:
         """The operation behind `commit_delta`."""
         if self.editing:
-            self.refuse_inside_edit()  # raises
+            self.refuse_inside_edit()
         if not delta and self.in_memory and self._seq and not self.migration_due:
             check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
             return self._submitting([], cause, extras)
         return self._committing_ops(delta, cause, extras)
 
     def _committing_ops(self, delta: Sequence[Op], cause: Cause, extras: Extras) -> Flow[Committed]:
+        self._mend()
         if not self.in_memory:
             yield lambda: self.typed
         self._keep_base()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last, and the order of keys counts.
         spare = copy(before) if any(type(op) is ops.Delete for op in delta) else MISSING
-        root, applied, inverses = before, [], []
+        root, inverses = before, []
+        self._open = token = object()
         try:
             for op in delta:
                 inverses.append(ops.invert(root, op))
                 root = ops.apply(root, ops.own(op))
-                applied.append(op)
             return (yield from self._committing(root, list(delta), inverses, cause, extras))
-        except BaseException:
-            undone = reversed(inverses[: len(applied)])
-            self._put_back(lambda: spare if spare is not MISSING else ops.fold(root, undone), seq)
+        except BaseException as error:
+
+            def restore() -> Plain:
+                return spare if spare is not MISSING else ops.fold(root, reversed(inverses))
+
+            whole = isinstance(error, PerdureError)
+            self._put_back(token, restore if whole else None, seq)
             raise
 
-    def _put_back(self, restore: Callable[[], Plain], seq: int) -> None:
-        """After a failure: the state as before. If a commit landed, the log knows better."""
+    def _put_back(self, token: object, restore: Callable[[], Plain] | None, seq: int) -> None:
+        """After a failure: the state as before. If a commit landed, the log knows better; so it
+        does behind an exception that is none of ours, and may have come from in between."""
+        if self._open is not token:
+            return  # a thrown away generator's, late: others have read anew since
         self._since.doubt()
-        if self._seq == seq:
+        if restore is not None and self._seq == seq and self._plain is not MISSING:
             self._plain = restore()
+            self._open = None
         else:
             self.forget()
 
@@ -385,10 +392,7 @@ class WorkingCopy(Generic[T]):
         self._plain = root
         if self._seq == 0 or self.migration_due:
             yield from self._committing_base()
-        committed = yield from self._submitting(delta, cause, extras)
-        if plan is not None:
-            self._live.value = plan.apply()
-        return committed
+        return (yield from self._submitting(delta, cause, extras, root=root, plan=plan))
 
     def _keep_base(self) -> None:
         """Where a base must be written first, it is the state before any change, to its order."""
@@ -422,8 +426,10 @@ class WorkingCopy(Generic[T]):
 
     def _submitting(
         self, delta: Sequence[Op], cause: Cause, extras: Extras, *, snapshot: bool = True,
-        along: Proposal | None = None,
+        along: Proposal | None = None, root: Plain = MISSING, plan: TypedPlan | None = None,
     ) -> Flow[Committed]:  # fmt: skip
+        """One commit. `root` is the plain state behind it, where it changes that, and `plan` what
+        it does to the live object."""
         first = self._seq == 0
         payload = chain.pack_payload(delta, extras.records)
         schema_id, version = self.schema_to_write()
@@ -440,9 +446,10 @@ class WorkingCopy(Generic[T]):
             proposal.no = None  # created meanwhile, or not: the store says so
             proposal.then = along
         stored: Callable[[int], None] | None = None
-        if snapshot and self._draft is None and self._since.due(self.context, cause):
+        state = self._plain if self._open is None else root
+        if snapshot and state is not MISSING and self._since.due(self.context, cause):
             proposal.snapshot, stored = yield partial(
-                self._since.write, self._plain, self.name, incarnation, self._seq
+                self._since.write, state, self.name, incarnation, self._seq
             )
         committed: Committed = yield proposal
         if first:
@@ -453,10 +460,22 @@ class WorkingCopy(Generic[T]):
             self._since.begin_ageing(committed.at_micros)
         if along is not None:
             self._since.note((), len(along.draft.payload.data))
-        self._seq, self._stored = proposal.end.seq, (schema_id, version)
+        self._stored = schema_id, version
+        if root is MISSING:
+            self._seq = proposal.end.seq  # the state stays
+        else:
+            self._land(proposal.end.seq, root, plan)
         if stored is not None:
             self._since.wrote(proposal, stored, committed.at_micros)
         return committed
+
+    def _land(self, seq: int, root: Plain, plan: TypedPlan | None) -> None:
+        """The commit is in: bring all in step with it, the plain state, which says so, last."""
+        self._plain = MISSING
+        self._seq = seq
+        if plan is not None:
+            self._live.value = plan.apply()
+        self._plain, self._open = root, None
 
     def schema_to_write(self) -> tuple[str, tuple[int, int]]:
         """A newer minor version in the log stays: unknown fields are kept, so is their version."""

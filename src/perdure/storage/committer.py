@@ -8,16 +8,21 @@ thread of the committer leads where no waiting caller does.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from sys import _getframe
+from types import FrameType
 
 from perdure.core import chain
 from perdure.core.chain import START, Tail
-from perdure.errors import Corrupt, StoreUnavailable
+from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
+from perdure.core.threads import begin
+from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.storage.port import Append, Appended, Backend, Outcome, Refused
 from perdure.storage.proposals import Committed, Proposal
 
@@ -31,8 +36,21 @@ CLOSE_MAX_S = 60
 """How long closing waits for what is queued; a disk that hangs must not hang it for ever."""
 
 
+class WithdrawnError(PerdureError):
+    """Whoever wanted it committed does not any more; nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("was withdrawn", hint="make the call again")
+
+
 class Committer:
-    """See the module. One per open store."""
+    """See the module. One per open store.
+
+    Who leads holds `_lead`, which names the call that does (core/locks.py): no exception leaves it
+    behind. A proposal stays in the queue or the batch until it is settled. So whoever leads next
+    finds all that is open, also what a leader who was interrupted had under way: that has its
+    place, and is looked up in the log before it is written, for it may be in.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -42,13 +60,12 @@ class Committer:
         os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._queue: list[Proposal] = []
-        self._busy = False
+        self._lead, self._making = Lock(), Lock()
+        self._queue: deque[Proposal] = deque()
+        self._batch: list[Proposal] = []
         self._tails: dict[tuple[str, int], Tail] = {}
         self._thread: threading.Thread | None = None
         self._summons: queue.SimpleQueue[Committer | None] = queue.SimpleQueue()
-        self._idle: threading.Event | None = None
 
     def submit(self, proposal: Proposal) -> Committed:
         """Commit, and return when that is durable as far as was asked.
@@ -56,125 +73,196 @@ class Committer:
         Raises:
             Conflict, Fenced, NotFound: nothing was written.
             StoreUnavailable: its outcome says whether it may have been.
+            BaseException: an interrupt; the proposal is withdrawn before, or its batch awaited.
         """
-        with self._lock:
-            self._queue.append(proposal)
-            leads = not self._busy
-            if leads:
-                self._busy = True
+        here = _getframe()
+        try:
+            if self._lead.try_take(here):
+                self._queue.append(proposal)
+                self._lead_on()
             else:
                 proposal.prepare_to_wait()
-        if leads:
-            self._lead()
-        else:
-            self._wait(proposal)
-            if not proposal.settled:
-                self._lead()
+                self._queue.append(proposal)
+                self._wait(proposal, here)
+        except BaseException:
+            self._see_off(proposal, here)
+            raise
+        finally:
+            try:
+                self._leave(here)
+            except BaseException:
+                self._leave(here)  # whose exceptions come from outside: all of it can be done again
+                raise
         return proposal.committed or proposal.outcome()
 
-    def _wait(self, proposal: Proposal) -> None:
-        """Wait to be committed, or to lead.
+    def _wait(self, proposal: Proposal, here: FrameType) -> None:
+        """Until it is settled; lead, where nobody does any more."""
+        pause_s = LOOK_FIRST_S
+        # It is in the queue: whoever leads until now looks there when he leaves.
+        led = self._lead.take_if_left(here)
+        while not proposal.settled:
+            if led:
+                self._lead_on()
+                continue
+            if proposal.wait(pause_s):
+                led = _is_open(proposal) and self._lead.try_take(here)
+            else:
+                led = self._lead.take_if_left(here)
+                self._lead.refuse_within(here)
+                pause_s = min(2 * pause_s, LOOK_MAX_S)
 
-        Raises:
-            BaseException: an interrupt; the proposal is withdrawn before, or its batch awaited,
-                and those that it would have led go on without it.
-        """
-        try:
-            proposal.wait()
-        except BaseException:
-            if not self.withdraw(proposal) and not proposal.settled:
-                proposal.wait()  # a running batch has it: what it asked for is being done
-            raise
+    def _see_off(self, proposal: Proposal, here: FrameType) -> None:
+        """Its caller was interrupted, and is told nothing: it must not get in later. Where it is
+        under way, it is seen home."""
+        if self._lead.is_held_by(here):
+            proposal.withdrawn = True
+            self._lead_on()
+        elif not self.withdraw(proposal):
+            while not proposal.settled:
+                if self._lead.take_if_left(here):
+                    self._lead_on()
+                else:
+                    proposal.wait(LOOK_MAX_S)
+
+    def _leave(self, here: FrameType) -> None:
+        """The call does not lead any more; those who are open still need somebody who does."""
+        self._lead.give_back(here)
+        if (self._queue or self._batch) and not self._lead.held:
+            self._pass_on()
 
     def submit_soon(self, proposal: Proposal, done: Callable[[], None]) -> None:
         """Queue a commit for the next transaction, and return at once.
 
         Args:
-            done: called once, from the thread that leads, when the proposal is settled; must be
-                quick, must not raise. Not called for one that was withdrawn.
+            done: called from the thread that leads when the proposal is settled; must be quick,
+                must not raise. Not called for one that was withdrawn.
 
         Raises:
             StoreUnavailable: the store is closed.
         """
         proposal.call_when_settled(done)
-        with self._lock:
-            if self._closed:
-                raise StoreUnavailable(
-                    "the store is closed", target=f"agent {proposal.draft.agent!r}",
-                    hint="open it again",
-                )  # fmt: skip
+        if self._closed:
+            raise StoreUnavailable(
+                "the store is closed", target=f"agent {proposal.draft.agent!r}",
+                hint="open it again",
+            )  # fmt: skip
+        try:
             self._queue.append(proposal)
-            if not self._busy:
-                self._busy = True
+            if not self._lead.held:
                 self._summon()
+        except BaseException:
+            self.withdraw(proposal)
+            raise
 
     def withdraw(self, proposal: Proposal) -> bool:
         """Take a queued proposal back; False if a batch has it already, or had."""
-        with self._lock:
-            if proposal not in self._queue:
-                return False
+        if proposal.settled:
+            return False
+        # A leader names its batch first and looks for this mark then; here it is the other way
+        # round. So one of the two sees the other, if not both: then the leader drops it.
+        proposal.withdrawn = True
+        if proposal in self._batch:
+            return False
+        with suppress(ValueError):
             self._queue.remove(proposal)
-            if proposal.waited_for and proposal.woken:  # it was to lead
-                self._pass_on()
         return True
 
     def close(self) -> None:
         """Commit what is queued, and end the thread. Later `submit_soon` are refused."""
-        with self._lock:
-            self._closed = True
-            thread = self._thread
-            if thread is None:
-                return
-            idle = self._idle = self._idle or threading.Event()
-            if not self._busy:
-                idle.set()
-        if idle.wait(CLOSE_MAX_S):
-            self._summons.put(None)
-            thread.join()
+        here = _getframe()
+        self._closed = True
+        thread = self._thread
+        if thread is None or not self._lead.take(here, CLOSE_MAX_S):
+            return
+        try:
+            while self._queue:
+                self._lead_on()
+        finally:
+            self._leave(here)
+        self._summons.put(None)
+        thread.join()
 
     def _summon(self) -> None:
-        """With the lock held: let our own thread lead; made when it is first needed."""
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=_serve, args=(self._summons,), name="perdure-committer", daemon=True
-            )
-            # The thread holds no committer between batches: one that nobody has goes, with it.
-            weakref.finalize(self, self._summons.put, None)
-            self._thread.start()
+        """Let our own thread lead; made when it is first needed."""
+        if self._thread is None or not self._thread.is_alive():
+            self._make_thread()
         self._summons.put(self)
 
-    def _pass_on(self) -> None:
-        """With the lock held: let the next one lead, or nobody."""
-        if not self._queue:
-            self._busy = False
-            if self._idle is not None:
-                self._idle.set()
-            return
-        waited_for = [proposal for proposal in self._queue if proposal.waited_for]
-        if self._idle is not None and len(waited_for) == len(self._queue):
-            self._idle.set()  # our thread has nothing to do any more
-        if waited_for:
-            waited_for[0].wake()  # it must wake anyway: it finds itself unsettled, and leads
-        else:
-            self._summon()
+    def _make_thread(self) -> None:
+        with self._making:
+            if self._thread is not None and self._thread.is_alive():
+                return
+            summons = self._summons
+            thread = threading.Thread(
+                target=_serve, args=(summons,), name="perdure-committer", daemon=True
+            )
+            # The thread holds no committer between batches: one that nobody has goes, with it.
+            weakref.finalize(self, summons.put, None)
+            self._thread = begin(thread)
 
-    def _lead(self) -> None:
-        """Commit all that wait, this thread's own among them, then pass the lead on."""
-        with self._lock:
-            batch, self._queue = self._queue, []
-        interrupt: BaseException | None = None
+    def _pass_on(self) -> None:
+        """Let one of those who are open lead."""
+        for proposal in (*self._batch, *self._queue):
+            if proposal.waited_for and not proposal.settled and not proposal.withdrawn:
+                proposal.wake()  # it must wake anyway: it finds itself unsettled, and leads
+                return
+        self._summon()
+
+    def lead(self) -> None:
+        """For our own thread: commit what is queued, unless somebody is at it."""
+        here = _getframe()
         try:
-            if batch:  # else all that waited were withdrawn
-                self._commit(batch)
-        except BaseException as error:
-            interrupt = self._rescue(batch, error)
+            if self._lead.take_if_left(here):
+                try:
+                    self._lead_on()
+                except Exception as error:  # it lasts: of these nobody knows more
+                    self._fail_open(error)
         finally:
-            with self._lock:
-                self._pass_on()
-            for proposal in batch:
-                proposal.wake()
-        if interrupt is not None:
-            raise interrupt
+            try:
+                self._leave(here)
+            except BaseException:
+                self._leave(here)
+                raise
+
+    def _lead_on(self) -> None:
+        """Commit all that is queued, in one batch. Interrupted, see it through before."""
+        try:
+            self._commit_queued()
+        except PerdureError as error:  # the backend's word, for all of them
+            self._tails.clear()
+            self._fail_open(error)
+        except BaseException:
+            self._tails.clear()
+            # Where this fails, too, the next leader finds the batch as it is.
+            self._commit_queued()
+            raise
+
+    def _fail_open(self, error: Exception) -> None:
+        for proposal in self._batch:
+            if not proposal.settled:
+                proposal.error = error
+            proposal.wake()
+        self._batch = []
+
+    def _commit_queued(self) -> None:
+        # What is left of a batch is a leader's who was interrupted.
+        batch = list(dict.fromkeys((*self._batch, *self._queue)))
+        self._batch = batch
+        left: list[Proposal] = []
+        for proposal in batch:
+            with suppress(ValueError):  # withdrawn at this moment
+                self._queue.remove(proposal)
+            if proposal.settled or (proposal.linked is not None and self._landed(proposal)):
+                continue
+            if proposal.withdrawn:
+                proposal.error = WithdrawnError()
+            else:
+                left.append(proposal)
+        if left:
+            self._commit(left)
+        for proposal in batch:
+            proposal.wake()
+        self._batch = []
 
     def _commit(self, batch: list[Proposal]) -> None:
         waiting = batch
@@ -235,7 +323,7 @@ class Committer:
         last = 2**40
         while rows := self._backend.read(no, 0, last, newest_first=True, limit=32):
             for row in rows:
-                with contextlib.suppress(Corrupt):
+                with suppress(Corrupt):
                     return chain.tail_of(row.header, "").at
             last = rows[-1].seq - 1
         return 0
@@ -263,23 +351,6 @@ class Committer:
             proposal.refused = outcome
         return True
 
-    def _rescue(self, batch: list[Proposal], error: BaseException) -> BaseException | None:
-        """The leader was interrupted: find out how far it came, and finish for its followers."""
-        self._tails.clear()
-        undecided = [proposal for proposal in batch if not proposal.settled]
-        if isinstance(error, Exception):
-            for proposal in undecided:
-                proposal.error = error
-            return None
-        try:
-            left = [proposal for proposal in undecided if not self._landed(proposal)]
-            self._commit(left)
-        except Exception as second:
-            for proposal in undecided:
-                if not proposal.settled:
-                    proposal.error = second
-        return error
-
     def _landed(self, proposal: Proposal) -> bool:
         linked = proposal.linked
         if linked is None:
@@ -299,11 +370,18 @@ class Committer:
 
 def _serve(summons: queue.SimpleQueue[Committer | None]) -> None:
     """The committer's thread: leads when it is asked to, until None comes."""
-    while (committer := summons.get()) is not None:
+    while True:
         # What interrupts a leader is its own: here nobody waits for it, and all are settled.
-        with contextlib.suppress(BaseException):
-            committer._lead()
-        del committer
+        with suppress(BaseException):
+            committer = summons.get()
+            if committer is None:
+                return
+            committer.lead()
+        committer = None
+
+
+def _is_open(proposal: Proposal) -> bool:
+    return not proposal.settled
 
 
 def _begin_anew(committer: Committer | None) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from perdure.core.locks import Lock
 from perdure.core.names import shown
 from perdure.errors import NotAStore, NotFound
 from perdure.model import AgentInfo, Durability
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perdure.storage.memory import MemoryBackend
 
 _named_memories: dict[str, MemoryBackend] = {}
-_naming = threading.Lock()
+_naming = Lock()
 
 EXAMPLES = {
     "sqlite": "sqlite:///path/to/file",

@@ -6,13 +6,13 @@ The same promises as the SQLite backend but durability. Everything ends with the
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
 
 from perdure.core import chain
+from perdure.core.locks import ReentrantLock
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
@@ -20,8 +20,8 @@ from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
 from perdure.storage.looks import Seen
-from perdure.storage.memory_agent import Agent, bury, purge, refusal, trim
-from perdure.storage.port import (  # fmt: skip
+from perdure.storage.memory_agent import Agent, bury, note, purge, refusal, sizes_of, trim
+from perdure.storage.port import (
     Append,
     Appended,
     Fed,
@@ -42,6 +42,7 @@ from perdure.storage.standing import (
     no_such_agent,
     not_linked,
 )  # fmt: skip
+from perdure.storage.undoing import Undo
 
 
 class MemoryBackend:
@@ -50,14 +51,15 @@ class MemoryBackend:
     def __init__(self, name: str = "", *, clock: Clock = wall_clock) -> None:
         self.url = f"memory://{name}"
         self._clock = clock
-        self._lock = threading.RLock()
+        self._lock = ReentrantLock()
         self._agents: list[Agent] = []
         self._latest: dict[str, Agent] = {}
         self._arrivals: list[tuple[int, int]] = []
         self._standings: dict[int, Standing] = {}
         self._id = os.urandom(8).hex()
         self._leaves: dict[int, bytes] = {}
-        self._runs = RunTable()
+        self._undo = Undo()
+        self._runs = RunTable(self._undo)
         self._executors: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._listeners = LocalListeners()
         self._closed = False
@@ -67,14 +69,14 @@ class MemoryBackend:
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
         with self._lock:
             self._check_open()
-            return [self._unless_closed(item) for item in batch]
+            return [self._unless_closed(item) for item in batch]  # each one whole, or not at all
 
     def _unless_closed(self, item: Append) -> Outcome:
         try:
             self._check_closed(item.no or 0, f"agent {item.agent!r}")
         except ClosedError as error:
             return error
-        return self._append_all(item) if item.then else self._append(item)
+        return self._append_all(item)
 
     def _check_closed(self, no: int, target: str) -> None:
         standing = self._standings.get(no) or self._standings.get(0)
@@ -83,21 +85,19 @@ class MemoryBackend:
 
     def _append_all(self, item: Append) -> Outcome:
         """A commit with those that follow it: all, or none."""
-        agents, arrivals = len(self._agents), len(self._arrivals)
-        before, runs = self._latest.get(item.agent), self._runs
-        if any(one.runs or one.consumed or one.sends for one in (item, *item.then[:-1])):
-            self._runs = runs.copy()  # the last one writes nothing where it is refused
         outcome = self._append(item)
         for follower in item.then:
             if isinstance(outcome, Appended):
                 outcome = self._append(replace(follower, no=outcome.no))
-        if not isinstance(outcome, Appended):
-            del self._agents[agents:], self._arrivals[arrivals:]
-            self._runs = runs
-            self._latest.pop(item.agent, None)
-            if before is not None:
-                self._latest[item.agent] = before
+        if isinstance(outcome, Appended):
+            self._undo.keep()
+        elif self._undo:
+            self._take_back()
         return outcome
+
+    def _take_back(self) -> None:
+        self._undo.back()
+        self._runs.in_order()
 
     def _append(self, item: Append) -> Outcome:
         latest = self._latest.get(item.agent)
@@ -114,12 +114,18 @@ class MemoryBackend:
         if item.seq != len(agent.commits) + 1 or item.prev != end:
             return Refused("stale", agent.refs.get(item.branch))
         if item.no is None:
+            self._undo.end(self._agents)
+            self._undo.item(self._latest, item.agent)
             self._agents.append(agent)
             self._latest[item.agent] = agent
         self._write(agent, item)
         return Appended(agent.no)
 
     def _write(self, agent: Agent, item: Append) -> None:
+        undo = self._undo
+        undo.end(agent.commits)
+        undo.end(self._arrivals)
+        undo.item(agent.refs, item.branch)
         agent.commits.append((item.header, item.payload))
         self._arrivals.append((agent.no, item.seq))
         if item.expected is None:
@@ -127,16 +133,22 @@ class MemoryBackend:
         else:
             agent.move(item)
         if item.key is not None:
+            undo.item(agent.keys, item.key[0])
             agent.keys[item.key[0]] = (item.seq, item.key[1])
         if item.snapshot is not None:
+            for leaf in item.snapshot.leaves:
+                undo.item(self._leaves, leaf)
+            undo.item(agent.snapshots, item.seq)
             self._leaves.update(item.snapshot.leaves)
             agent.snapshots[item.seq] = replace(item.snapshot, leaves={})
         if item.checkpoint is not None:
             name = item.checkpoint.name
+            undo.item(agent.refs, name)
             agent.refs[name] = Ref(
                 name, "checkpoint", item.checkpoint.seq, checkpoint=item.checkpoint
             )
         if item.drop_branch is not None:
+            undo.item(agent.refs, item.drop_branch)
             agent.refs[item.drop_branch] = replace(agent.refs[item.drop_branch], deleted=True)
         for message in item.consumed:
             self._runs.consume(message)
@@ -150,6 +162,7 @@ class MemoryBackend:
         if item.release:
             agent.refs[item.branch] = replace(agent.refs[item.branch], held=None, holder=None)
         if item.delete_agent:
+            note(undo, agent)
             self._runs.end_agent(agent.name)
             agent.end(purge=item.purge)
 
@@ -161,10 +174,8 @@ class MemoryBackend:
             if incarnation is None:
                 agent = self._latest.get(name)
                 return agent.info() if agent else None
-            return next(
-                (a.info() for a in self._agents if (a.name, a.incarnation) == (name, incarnation)),
-                None,
-            )
+            agent = self._known(name, incarnation)
+            return agent.info() if agent else None
 
     def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
         with self._lock:
@@ -275,7 +286,7 @@ class MemoryBackend:
             own = self._standings.get(agent.no) if agent else None
             if own is None or own.closed:
                 self._check_closed(0, "")
-            return self._runs.send(message, self.now())
+            return self._undo.kept(self._runs.send(message, self.now()))
 
     def inbox(
         self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
@@ -309,15 +320,18 @@ class MemoryBackend:
     def ship(self, shipment: Shipment) -> None:
         with self._lock:
             self._check_open()
-            agents, runs = [agent.copy() for agent in self._agents], self._runs.copy()
-            arrivals = len(self._arrivals)
+            undo, tables = self._undo, (self._latest, self._leaves, self._standings)
+            for items in (self._agents, self._arrivals, *tables):
+                undo.whole(items)
+            for agent in self._agents:
+                note(undo, agent)
+            self._runs.note()
             try:
                 self._ship(shipment)
             except BaseException:
-                self._agents, self._runs = agents, runs
-                self._latest = {agent.name: agent for agent in agents}  # later ones come later
-                del self._arrivals[arrivals:]
+                self._take_back()
                 raise
+            undo.keep()
 
     def _ship(self, shipment: Shipment) -> None:
         check_after(self._standings.get(0), shipment.after, self.url)
@@ -342,8 +356,7 @@ class MemoryBackend:
             self._standings[0] = shipment.standing
 
     def _bury(self, item: Append) -> None:
-        wanted = item.agent, item.incarnation
-        agent = next((a for a in self._agents if (a.name, a.incarnation) == wanted), None)
+        agent = self._known(item.agent, item.incarnation)
         if agent is None:
             agent = Agent(item.agent, len(self._agents) + 1, item.incarnation)
             self._agents.append(agent)
@@ -363,12 +376,15 @@ class MemoryBackend:
                 agent.refs[name] = replace(agent.refs[name], held=None, holder=None)
         return replace(item, no=agent.no, epoch=None)
 
+    def _known(self, name: str, incarnation: int) -> Agent | None:
+        wanted = name, incarnation
+        return next((one for one in self._agents if (one.name, one.incarnation) == wanted), None)
+
     def _find(self, name: str, incarnation: int) -> Agent:
-        wanted = (name, incarnation)
-        for agent in self._agents:
-            if (agent.name, agent.incarnation) == wanted:
-                return agent
-        raise no_such_agent(name, incarnation)
+        agent = self._known(name, incarnation)
+        if agent is None:
+            raise no_such_agent(name, incarnation)
+        return agent
 
     # -- leases and executors --------------------------------------------------------------
 
@@ -434,14 +450,20 @@ class MemoryBackend:
     def purge(self, no: int, limit: int = 500) -> bool:
         with self._lock:
             self._check_open()
-            return purge(self._agents[no - 1], limit, self._leaves, self._runs)
+            note(self._undo, self._agents[no - 1])
+            self._undo.whole(self._leaves)
+            self._runs.note()
+            return self._undo.kept(purge(self._agents[no - 1], limit, self._leaves, self._runs))
 
     def trim(
         self, no: int, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()
     ) -> bool:
         with self._lock:
             self._check_open()
-            return trim(self._agents[no - 1], word, remains, snapshots, self._leaves)
+            note(self._undo, self._agents[no - 1])
+            self._undo.whole(self._leaves)
+            agent = self._agents[no - 1]
+            return self._undo.kept(trim(agent, word, remains, snapshots, self._leaves))
 
     def maintain(
         self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None
@@ -451,15 +473,7 @@ class MemoryBackend:
         with self._lock:
             self._check_open()
             agents = self._agents if no is None else [self._agents[no - 1]]
-            commits = [commit for agent in agents for commit in agent.rows()]
-            snapshots = [snap for agent in agents for snap in agent.snapshots.values()]
-            ids = {i for snap in snapshots for i in snap.leaf_ids}
-            sizes = Sizes(
-                len(commits), sum(len(h) for h, _ in commits), sum(len(p) for _, p in commits),
-                len(snapshots), sum(len(s.manifest) for s in snapshots),
-                len(ids), sum(len(self._leaves[i]) for i in ids),
-            )  # fmt: skip
-            return sizes
+            return sizes_of(agents, self._leaves)
 
     def now(self) -> int:
         return self._clock()
@@ -475,5 +489,7 @@ class MemoryBackend:
             self._listeners.close()
 
     def _check_open(self) -> None:
+        if self._undo:  # of one who was interrupted
+            self._take_back()
         if self._closed:
             raise StoreUnavailable("the store is closed", target=self.url, hint="open it again")

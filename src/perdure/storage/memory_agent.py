@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from perdure.errors import Conflict
 from perdure.model import AgentInfo
+from perdure.storage.answers import Sizes
 from perdure.storage.port import Append, Ref, Refused, StoredCommit, StoredSnapshot
 from perdure.storage.retention import RETENTION
 from perdure.storage.run_table import RunTable
+from perdure.storage.undoing import Undo
 
 
 class Agent(Struct):
@@ -27,12 +29,6 @@ class Agent(Struct):
     refs: dict[str, Ref] = field(default_factory=dict)
     keys: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)
-
-    def copy(self) -> Agent:
-        return replace(
-            self, commits=list(self.commits), refs=dict(self.refs), keys=dict(self.keys),
-            snapshots=dict(self.snapshots),
-        )  # fmt: skip
 
     def info(self) -> AgentInfo:
         return AgentInfo(
@@ -64,6 +60,14 @@ class Agent(Struct):
         self.purge = purge
         for name, ref in self.refs.items():
             self.refs[name] = replace(ref, deleted=True, held=None, holder=None)
+
+
+def note(undo: Undo, agent: Agent) -> None:
+    """Before anything may become of an agent; takes as long as its log is."""
+    for items in (agent.commits, agent.refs, agent.keys, agent.snapshots):
+        undo.whole(items)
+    for name in ("deleted", "purge", "purged"):
+        undo.field(agent, name)
 
 
 def refusal(
@@ -165,3 +169,15 @@ def bury(agent: Agent, item: Append, runs: RunTable) -> bool:
     runs.rows = {key: row for key, row in runs.rows.items() if row.agent_no != agent.no}
     runs.end_agent(agent.name)
     return True
+
+
+def sizes_of(agents: Sequence[Agent], leaves: Mapping[int, bytes]) -> Sizes:
+    """As `Backend.maintain`."""
+    commits = [commit for agent in agents for commit in agent.rows()]
+    snapshots = [snap for agent in agents for snap in agent.snapshots.values()]
+    ids = {i for snap in snapshots for i in snap.leaf_ids}
+    return Sizes(
+        len(commits), sum(len(h) for h, _ in commits), sum(len(p) for _, p in commits),
+        len(snapshots), sum(len(s.manifest) for s in snapshots),
+        len(ids), sum(len(leaves[i]) for i in ids),
+    )  # fmt: skip

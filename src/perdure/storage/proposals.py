@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -55,7 +55,7 @@ class Proposal:
 
     __slots__ = (
         "_done", "_gate", "committed", "draft", "end", "epoch", "error", "expected", "extras",
-        "linked", "log", "no", "refused", "snapshot", "tail", "then", "woken",
+        "linked", "log", "no", "refused", "snapshot", "tail", "then", "withdrawn",
     )  # fmt: skip
 
     def __init__(
@@ -78,13 +78,14 @@ class Proposal:
         self.committed: Committed | None = None
         self.refused: Refused | None = None
         self.error: BaseException | None = None
-        self.woken = False
+        self.withdrawn = False
+        """Nobody wants it any more; whoever leads leaves it out."""
         self._gate: threading.Lock | None = None
         self._done: Callable[[], None] | None = None
 
     @property
     def waited_for(self) -> bool:
-        """Whether a thread waits for it, which could lead as well."""
+        """True if a thread is blocked on this proposal; such a thread can become the leader."""
         return self._gate is not None
 
     @property
@@ -108,22 +109,22 @@ class Proposal:
         """It is in the log of the agent of that number, at the place that it was linked to."""
         tail, linked = self.tail, self.linked
         assert linked is not None
-        self.committed = Committed(no, tail.seq, tail.id, tail.at, linked)
         if self.then is not None:
             self.then.landed(no)
+        self.committed = Committed(no, tail.seq, tail.id, tail.at, linked)
 
     def link(self, tail: Tail, now: int) -> Append:
         """Take the place behind `tail`; may be done again behind another one."""
         draft, extras = self.draft, self.extras
-        header, self.tail = chain.link(draft, tail, now)
-        self.end, seq = self.tail, self.tail.seq
-        runs = [_with_seq(run, self.tail) for run in extras.runs] if extras.runs else ()
+        header, place = chain.link(draft, tail, now)
+        seq = place.seq
+        runs = [_with_seq(run, place) for run in extras.runs] if extras.runs else ()
         # I11: as with header and records, what the readers of these would refuse is not written.
         for row in runs:
             check_row(row)
         for message in extras.sends:
             check_message(message)
-        linked = self.linked = Append(
+        linked = Append(
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
             draft.branch, self.expected, self.epoch, extras.holder, extras.key, self.snapshot,
             extras.checkpoint and _at(extras.checkpoint, seq), extras.drop_branch,
@@ -132,38 +133,47 @@ class Proposal:
             consumed=extras.consumed, sends=extras.sends, purge=extras.purge,
             read_to=extras.read_to, trims=extras.trims, awaited=self._done is None,
         )  # fmt: skip
+        end = place
         if self.then is not None:
-            follower = self.then.link(self.tail, now)
+            follower = self.then.link(place, now)
             linked.then, linked.sync = (follower,), linked.sync or follower.sync
-            self.end = self.then.end
+            end = self.then.end
+        self.linked = None  # an exception in between leaves none that is out of step
+        self.tail, self.end = place, end
+        self.linked = linked
         return linked
 
-    def wait(self) -> None:
+    def wait(self, seconds: float) -> bool:
+        """Wait to be woken; whether it was."""
         assert self._gate is not None
-        self._gate.acquire()
+        return self._gate.acquire(timeout=seconds)
 
     def anew(self) -> None:
         """It was refused, and is to be submitted once more: nobody waits for it yet."""
-        self.refused, self.woken = None, False
+        self.refused = self.linked = None
         self._gate = self._done = None
 
     def prepare_to_wait(self) -> None:
-        self.woken = False
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        gate = threading.Lock()
+        gate.acquire()
+        self._gate = gate
 
     def call_when_settled(self, done: Callable[[], None]) -> None:
-        self.woken = False
         self._gate, self._done = None, done
 
     def wake(self) -> None:
-        self.woken = True
+        """Once more does no harm: where a leader is interrupted, the next one does it again."""
         if self._gate is not None:
-            self._gate.release()
+            if self._gate.locked():
+                with suppress(RuntimeError):
+                    self._gate.release()
         elif self._done is not None:
-            done, self._done = self._done, None
-            with contextlib.suppress(Exception):  # who asked must not hurt the rest of the batch
-                done()
+            try:
+                self._done()
+            except Exception:
+                with suppress(Exception):  # who asked must not hurt the rest of the batch
+                    self._done()
+            self._done = None
 
 
 HERE = -1

@@ -14,23 +14,34 @@ from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.port import Refused, Sent
 from perdure.storage.standing import number_taken
+from perdure.storage.undoing import Undo
 
 
 class RunTable(Struct):
-    """Not thread-safe: its backend's lock orders its users. `copy` is what a transaction that may
-    have to be undone keeps."""
+    """Not thread-safe: its backend's lock orders its users. `undo` notes what it changes."""
 
+    undo: Undo
     rows: dict[str, RunInfo] = field(default_factory=dict)
     waiting: dict[int, Message] = field(default_factory=dict)
     put_in: dict[tuple[str, str, str, str], Message] = field(default_factory=dict)
     last_no: int = 0
 
-    def copy(self) -> RunTable:
-        return RunTable(dict(self.rows), dict(self.waiting), dict(self.put_in), self.last_no)
+    def note(self) -> None:
+        """Before anything may become of it."""
+        for name in ("rows", "waiting", "put_in"):
+            self.undo.field(self, name)
+            setattr(self, name, getattr(self, name).copy())
+        self.undo.field(self, "last_no")
+
+    def in_order(self) -> None:
+        """Behind a change that was taken back: what was deleted comes back at the end."""
+        self.waiting = dict(sorted(self.waiting.items()))
+        self.put_in = dict(sorted(self.put_in.items(), key=_number_of))
 
     # -- rows --------------------------------------------------------------------------------
 
     def put(self, row: RunInfo) -> None:
+        self.undo.item(self.rows, row.id)
         self.rows[row.id] = row
         if row.status in FINISHED:
             for message in self.inbox(row.id):
@@ -102,6 +113,9 @@ class RunTable(Struct):
                 return Sent(begun(message, row), fresh=False)
         elif row.status in FINISHED if row else not self._starts(message.run):
             return Refused("gone")
+        self.undo.field(self, "last_no")
+        self.undo.item(self.waiting, self.last_no + 1)
+        self.undo.item(self.put_in, place)
         self.last_no += 1
         message = replace(message, value=value, at=now, no=self.last_no)
         self.waiting[message.no] = message
@@ -167,13 +181,20 @@ class RunTable(Struct):
         )
 
     def consume(self, no: int) -> None:
+        self.undo.item(self.waiting, no)
         del self.waiting[no]
 
     def end_agent(self, name: str) -> None:
         for place, message in list(self.put_in.items()):
             if message.agent == name:
+                self.undo.item(self.put_in, place)
+                self.undo.item(self.waiting, message.no)
                 del self.put_in[place]
                 self.waiting.pop(message.no, None)
+
+
+def _number_of(entry: tuple[object, Message]) -> int:
+    return entry[1].no
 
 
 def _number(message: Message) -> int:

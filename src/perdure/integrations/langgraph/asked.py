@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
+
+from perdure.core.locks import Lock
 
 ASKED_MAX = 16_384
 """Some 5 MB. Who asks for so many others between reading one and going on from it is refused
@@ -15,7 +16,7 @@ class Asked:
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
-        self._mutex = threading.Lock()
+        self._mutex = Lock()
 
     def note(self, thread: str, namespace: str, checkpoint_id: str) -> None:
         """It was asked for although there was a later one."""

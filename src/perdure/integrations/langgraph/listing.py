@@ -80,10 +80,7 @@ class Entry(Struct):
 
 def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
     """The wanted checkpoints of a thread, by descending id."""
-    with thread.lock:
-        views = list(thread.views())
-        removals = removals_of(views)
-        late = [_late(view, wanted.namespace) for view in views]
+    views, removals, late = _seen(thread, wanted.namespace)
     told: set[tuple[str, str]] = set()
     streams = [
         _spots(thread.name, views, rank, wanted, late=late[rank]) for rank in range(len(views))
@@ -117,6 +114,13 @@ def _spots(
             yield heappop(heap)
     while heap:
         yield heappop(heap)
+
+
+def _seen(thread: Thread, namespace: str | None) -> tuple[list[View], dict[str, Any], list[bool]]:
+    """The views of a thread, what is removed of it, and of which views `_late` is true."""
+    with thread.lock:
+        views = list(thread.views())
+        return views, removals_of(views), [_late(view, namespace) for view in views]
 
 
 def _late(view: View, namespace: str | None) -> bool:

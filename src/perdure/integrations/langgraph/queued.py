@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from perdure.core.locks import Lock
 from perdure.integrations.langgraph.written import Write
 
 PATIENCE_S = 0.020
@@ -112,7 +113,7 @@ class Queue:
 
     def __init__(self) -> None:
         self.alone: set[str] = set()
-        self._mutex = threading.Lock()
+        self._mutex = Lock()
         self._spaces: dict[str, _Space] = {}
         self._pays = False
         self._in_vain = 0
@@ -186,6 +187,13 @@ class Queue:
     @contextmanager
     def coming(self, namespace: str, parent: str | None) -> Iterator[None]:
         """While a checkpoint wants in. See whether writes for its parent are under way, or were."""
+        space = self._come(namespace, parent)
+        try:
+            yield
+        finally:
+            self._go(namespace, space, parent)
+
+    def _come(self, namespace: str, parent: str | None) -> _Space:
         with self._mutex:
             space = self._space(namespace)
             space.coming.append(parent)
@@ -195,12 +203,12 @@ class Queue:
             self._pays = True
         elif not self._pays and self._just_missed(namespace, parent):
             self._could_pay()
-        try:
-            yield
-        finally:
-            with self._mutex:
-                space.coming.remove(parent)
-                self._leave(namespace, space)
+        return space
+
+    def _go(self, namespace: str, space: _Space, parent: str | None) -> None:
+        with self._mutex:
+            space.coming.remove(parent)
+            self._leave(namespace, space)
 
     def _could_pay(self) -> None:
         self._missed += 1

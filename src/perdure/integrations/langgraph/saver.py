@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import copy
-import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -26,6 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from perdure.adapters import Trimmed, Where, foreign_logs
+from perdure.core.locks import Lock
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.calm import Calm
@@ -132,7 +132,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._remover = Remover(store, self._logs, keep=keep_deleted)
         self._asked = Asked()
-        self._mutex = threading.Lock()
+        self._mutex = Lock()
 
     @property
     def serde(self) -> Any:

@@ -7,7 +7,6 @@ the log's end, and the transaction that appends compares the head again: others 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Literal
 
 from perdure.adapters import ForeignLogs, Held, KeyUsedError, moved
 from perdure.core.chances import chances
+from perdure.core.locks import ReentrantLock
 from perdure.core.values import Plain, same
 from perdure.errors import Conflict, NotFound, SchemaError
 from perdure.integrations.langgraph import changes, names, steps
@@ -55,7 +55,7 @@ class Thread:
         self, logs: ForeignLogs, name: str, asked: Asked, begins: Callable[[], None]
     ) -> None:
         self.name = name
-        self.lock = threading.RLock()
+        self.lock = ReentrantLock()
         self._logs = logs
         self._views: list[View] = []
         self._end = 0

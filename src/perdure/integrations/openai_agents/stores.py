@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import threading
 from dataclasses import dataclass
 
 import perdure
 from perdure.aio import AsyncStore
+from perdure.core.locks import Lock
 from perdure.errors import StoreUnavailable
 from perdure.store import Store
 
@@ -25,7 +25,7 @@ class Shared:
 
 
 _shared: dict[str, Shared] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def _acquire(url: str) -> Store:
@@ -71,7 +71,7 @@ class Source:
         self._key = None if url is None else _key(os.fspath(url))
         self._opened: Store | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     async def store(self) -> AsyncStore:
         """The store, for the loop that runs.

@@ -12,9 +12,10 @@ compared by the server, with its own clock.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+
+from perdure.core.locks import Lock
 
 OLD_S = 60.0
 """A measure that is older gives way to any newer one."""
@@ -24,14 +25,14 @@ class StoreClock:
     """See the module."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._offset_us = 0
         self._trip_s = float("inf")
         self._at_s = 0.0
 
     def renew(self) -> None:
         """In a forked child: somebody may have held the lock."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def measure(self, ask: Callable[[], int]) -> None:
         """Take a measure. `ask` makes a round trip and gives the server's time in microseconds."""

@@ -13,9 +13,9 @@ A process that knows nothing of a commit cannot miss it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable
 
+from perdure.core.locks import Lock
 from perdure.errors import Corrupt
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.connection import Connection
@@ -55,8 +55,8 @@ class Witness:
         self._begin()
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._meeting = threading.Lock()
+        self._lock = Lock()
+        self._meeting = Lock()
 
     def renew(self) -> None:
         """In a forked child: somebody may have held a lock."""

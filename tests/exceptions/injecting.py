@@ -1,0 +1,161 @@
+"""Raises at the n-th instruction of Perdure's code that a call comes to.
+
+CPython delivers a signal's exception where a function begins, behind a call and where a loop goes
+back; MemoryError and RecursionError where anything is made or called. Here it comes before any
+instruction at all: what survives that depends on no version's choice.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import perdure
+
+ROOT = str(Path(perdure.__file__).parent)
+LEFT_OUT = tuple(f"{ROOT}/{name}" for name in ("testing/", "cli/"))
+
+
+class TimeLimit(Exception):
+    """What a soft time limit's signal handler raises."""
+
+
+KINDS: tuple[Callable[[], BaseException], ...] = (
+    lambda: KeyboardInterrupt("injected"),
+    lambda: TimeLimit("injected"),
+    lambda: MemoryError("injected"),
+    lambda: SystemExit("injected"),
+    lambda: RecursionError("injected"),
+)
+
+
+class Injector:
+    """Counts the instructions of the calling thread, and raises before one of them.
+
+    Attributes:
+        count: instructions so far.
+        raised: what was raised; None while the place was not come to.
+        where: file, function and line of that.
+    """
+
+    def __init__(self, at: int = 0, make: Callable[[], BaseException] = KINDS[0]) -> None:
+        self.count = 0
+        self.raised: BaseException | None = None
+        self.where = ""
+        self._at = at
+        self._make = make
+        self._known: dict[CodeType, bool] = {}
+
+    def _ours(self, code: CodeType) -> bool:
+        known = self._known.get(code)
+        if known is None:
+            name = code.co_filename
+            known = self._known[code] = name.startswith(ROOT) and not name.startswith(LEFT_OUT)
+        return known
+
+    def _before(self, code: CodeType, frame: FrameType) -> None:
+        self.count += 1
+        if self.count == self._at:
+            self.raised = self._make()
+            self.where = f"{code.co_filename[len(ROOT) + 1 :]}:{frame.f_lineno} {code.co_qualname}"
+            raise self.raised
+
+    # With sys.settrace: 3.11, and where nothing else is asked for.
+
+    def _call(self, frame: FrameType, event: str, argument: object) -> Any:
+        if self._at and self.count >= self._at:
+            sys.settrace(None)
+            return None
+        if not self._ours(frame.f_code):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode":
+            self._before(frame.f_code, frame)
+        return self._step
+
+    def __enter__(self) -> Injector:
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+
+def count(call: Callable[[], object]) -> int:
+    """How many instructions of Perdure's a call comes to on this thread."""
+    with Injector() as injector:
+        call()
+    return injector.count
+
+
+def inject(call: Callable[[], object], at: int, make: Callable[[], BaseException]) -> Injector:
+    """Make a call, in which that is raised before its `at`-th instruction."""
+    injector = Injector(at, make)
+    # In what a weak reference's end calls an exception goes nowhere: it is only shown.
+    shows = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        with injector:
+            call()
+    except BaseException as error:
+        if injector.raised is None or not _is_from(error, injector.raised):
+            raise
+    finally:
+        sys.unraisablehook = shows
+    return injector
+
+
+def _is_from(error: BaseException, raised: BaseException) -> bool:
+    """What comes out is that, or says that it was the reason; a framework may have wrapped it."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        if one is raised:
+            return True
+        seen.add(id(one))
+        todo += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions
+        reason = getattr(one, "reason", None)
+        todo.append(reason if isinstance(reason, BaseException) else None)
+    return False
+
+
+class Helper:
+    """A thread that makes calls for the test's own, so that it can give up on one that hangs."""
+
+    def __init__(self) -> None:
+        self._call: Callable[[], object] = lambda: None
+        self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
+        self._error: BaseException | None = None
+        threading.Thread(target=self._serve, name="helper", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self._go.acquire()
+            try:
+                self._call()
+                self._error = None
+            except BaseException as error:
+                self._error = error
+            self._done.release()
+
+    def call(self, call: Callable[[], object], timeout_s: float = 5.0) -> None:
+        """Make a call there, and raise what it raises. TimeoutError: it hangs, and with it this
+        helper."""
+        self._call = call
+        self._go.release()
+        if not self._done.acquire(timeout=timeout_s):
+            raise TimeoutError("it hangs")
+        if self._error is not None:
+            raise self._error

@@ -1,0 +1,156 @@
+"""Exceptions that came between two instructions, and what they left behind once."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.agents import Agent
+from perdure.errors import Conflict
+from perdure.storage.memory import MemoryBackend
+from perdure.storage.port import Append, Outcome
+from tests.exceptions.checking import State, check_agent, check_usable
+from tests.exceptions.injecting import KINDS, Helper, count, inject
+
+
+def _grow(draft: State) -> None:
+    draft.n += 1
+    draft.items.append(f"item {draft.n}")
+
+
+def _two_handles(folder: Path, name: str) -> tuple[Agent[State], Agent[State]]:
+    store = perdure.open("memory://" + str(folder).replace("/", "-"))
+    agent = store.agent(name, State, initial=State())
+    agent.update(_grow)
+    return agent, store.agent(name, State)
+
+
+@pytest.mark.parametrize("move", [Agent.refresh, Agent.follow])
+def test_i6_an_exception_while_a_handle_moves_on_puts_no_commit_in_twice(
+    tmp_path: Path, move: Callable[[Agent[State]], object]
+) -> None:
+    """Ctrl-C came when a handle had applied another's commit and not yet noted its seq. The next
+    refresh applied it once more, `drift()` said nothing, and the edit after that wrote ops that did
+    not fit: the agent was `Corrupt` for everybody, for good."""
+    numbers = itertools.count()
+
+    def scene() -> Agent[State]:
+        agent, other = _two_handles(tmp_path, f"moves-{next(numbers)}")
+        other.update(_grow)
+        return agent
+
+    agent = scene()
+    points = count(lambda: move(agent))
+    wheres = set()
+    for at in range(1, points, 13):
+        agent = scene()
+        wheres.add(inject(lambda: move(agent), at, KINDS[at % len(KINDS)]).where.split(" ")[-1])  # noqa: B023
+        check_agent(agent)
+        agent.refresh()
+        agent.update(_grow)
+        assert agent.state.items == ["item 1", "item 2", "item 3"]
+        agent.verify()
+    assert "WorkingCopy.advance" in wheres
+
+
+class _Interrupted(MemoryBackend):
+    """Its leader is interrupted at some moment of a commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interrupt: BaseException | None = None
+
+    def append(self, batch: Any) -> list[Outcome]:
+        outcomes = super().append(batch)
+        if (interrupt := self.interrupt) is not None:
+            self.interrupt = None
+            raise interrupt
+        return outcomes
+
+
+def test_i8_an_exception_while_a_thread_leads_leaves_a_committer_that_goes_on(
+    tmp_path: Path,
+) -> None:
+    """A soft time limit's exception came while an edit committed. The committer stayed busy with
+    nobody leading: every later commit on that open store, by any thread, waited for ever."""
+    helper, numbers = Helper(), itertools.count()
+    store = perdure.open("memory://")
+
+    def scene() -> tuple[Agent[State], Callable[[], object]]:
+        agent = store.agent(f"leads-{next(numbers)}", State, initial=State())
+        agent.update(_grow)
+        return agent, lambda: agent.update(_grow)
+
+    points = count(scene()[1])
+    wheres = set()
+    for at in range(1, points, 17):
+        agent, call = scene()
+        wheres.add(inject(call, at, KINDS[at % len(KINDS)]).where.split(" ")[-1])
+        helper.call(lambda: agent.update(_grow))  # noqa: B023
+        check_usable(store, agent, helper)
+    assert {"Committer.submit", "Committer._commit"} <= wheres
+
+
+def test_i1_who_leads_and_is_interrupted_hurts_no_follower() -> None:
+    """What the others of the batch asked for is done once, whatever becomes of who led."""
+    backend = _Interrupted()
+    store = perdure.Store(backend)
+    agents = [store.agent(f"a{number}", State, initial=State()) for number in range(4)]
+    for agent in agents:
+        agent.update(_grow)
+    for interrupt in (KeyboardInterrupt(), ValueError("a handler's"), MemoryError()):
+        before = [agent.refresh().n for agent in agents]
+        backend.interrupt = interrupt
+        raised: list[BaseException] = []
+
+        def work(agent: Agent[State], raised: list[BaseException] = raised) -> None:
+            try:
+                agent.update(_grow)
+            except BaseException as error:
+                raised.append(error)
+
+        threads = [threading.Thread(target=work, args=(agent,)) for agent in agents]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+        assert raised == [interrupt]
+        assert [agent.refresh().n for agent in agents] == [n + 1 for n in before]
+        for agent in agents:
+            agent.verify()
+
+
+def test_a_handler_that_uses_the_store_that_its_thread_commits_to_is_refused() -> None:
+    """A signal's handler wrote to the store while its own thread led: both waited for ever."""
+
+    class Handled(MemoryBackend):
+        handler: Callable[[], object] | None = None
+
+        def append(self, batch: Sequence[Append]) -> list[Outcome]:
+            if (handler := self.handler) is not None:
+                self.handler = None
+                handler()
+            return super().append(batch)
+
+    backend = Handled()
+    store = perdure.Store(backend)
+    agent, other = (store.agent(name, State, initial=State()) for name in ("one", "two"))
+    other.update(_grow)
+    refused: list[Conflict] = []
+
+    def handler() -> None:
+        with pytest.raises(Conflict, match="called from within itself") as error:
+            other.update(_grow)
+        refused.append(error.value)
+
+    backend.handler = handler
+    agent.update(_grow)
+    assert refused and agent.state.n == 1
+    assert other.update(_grow) and other.state.n == 2
