@@ -142,12 +142,20 @@ class Injector:
     def _run(self, here: Path, fault: Fault | None) -> tuple[list[tuple[str, Any]], str]:
         self._said.clear()
         waits, go = os.pipe()
+        hears, ready = os.pipe()
         child = os.fork()
         if child == 0:
-            os.close(go)
-            os.read(waits, 1)
-            _work(self._workload, here, self._said)
+            try:
+                os.close(go)
+                os.write(ready, b"x")  # calls before this are not the workload's: none may fail
+                os.read(waits, 1)
+                _work(self._workload, here, self._said)
+            finally:
+                os._exit(1)
         os.close(waits)
+        os.close(ready)
+        os.read(hears, 1)
+        os.close(hears)
         trace = self._folder / "trace"
         inject = ["-e", f"inject={fault}"] if fault is not None else []
         tracer = subprocess.Popen(
