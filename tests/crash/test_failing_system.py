@@ -158,7 +158,7 @@ ERRNOS = 10
 
 
 @traced
-@pytest.mark.parametrize("name", ["new", "edits", "running", "copying"])
+@pytest.mark.parametrize("name", ["new", "edits", "reading", "running", "copying"])
 def test_each_error_of_the_system_becomes_one_of_ours(name: str, tmp_path: Path) -> None:
     """A share of `make errnos`: any call of a workload fails, with any error; see tests/errnos."""
     try:

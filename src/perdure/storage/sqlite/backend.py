@@ -346,8 +346,9 @@ class SqliteBackend:
     def _check_pages(self) -> None:
         with self._reading() as db:
             found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
+            unread = unread_page(found, db) if found != ["ok"] else None
         if found != ["ok"]:
-            if unread := unread_page(found):
+            if unread is not None:
                 raise self._writer.translate(unread)
             raise Corrupt("; ".join(found), target=f"store {self.path}", hint=RESTORE)
 

@@ -52,14 +52,19 @@ def unmasked(error: BaseException, connection: apsw.Connection | None) -> BaseEx
 
 
 _UNREAD_PAGE = re.compile(r"unable to get the page. error code=([0-9]+)")
+_NO_CODE = re.compile(r"failed to (?:get page|read ptrmap)", re.IGNORECASE)
 
 
-def unread_page(found: Iterable[str]) -> apsw.Error | None:
+def unread_page(found: Iterable[str], connection: apsw.Connection) -> BaseException | None:
     """The error, where what `integrity_check` found is that the disk cannot read a page."""
     for words in found:
         for code in map(int, _UNREAD_PAGE.findall(words)):
             if code & 0xFF == apsw.SQLITE_IOERR and code != IOERR_DATA:
                 return apsw.IOError(words)
+        if _NO_CODE.search(words):  # of a page that is free: the system knows why, if it is that
+            for number in (_last_of_database(connection), _last_of_wal(connection)):
+                if number:
+                    return OSError(number, words)
     return None
 
 
