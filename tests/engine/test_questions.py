@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -194,3 +195,21 @@ def test_what_is_asked_beside_other_work_can_be_answered(store: Store) -> None:
     handle.answer(True)
     asked.set()
     assert running.join() is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [(tuple[int, str], (1, "a")), (set[str], {"a"}), (bytes, b"a"), (Decimal, Decimal(1))],
+)
+def test_an_answer_may_be_of_a_kind_that_json_does_not_have(
+    store: Store, kind: Any, answer: Any
+) -> None:
+    """A tuple was refused where the question asks for one: it "wants a array"."""
+
+    @perdure.agent(dict)
+    def asking(run: perdure.Run[dict]) -> bool:
+        return bool(run.ask("Which?", schema=kind) == answer)
+
+    go(store, asking)
+    store.handle("a/asking/main").answer(answer)
+    assert go(store, asking) is True

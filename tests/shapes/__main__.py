@@ -63,10 +63,15 @@ def in_one_store(kind: str, seeds: Iterable[int]) -> Counter[str]:
         if kind != "memory":
             look_at(url, taken)
             _look_from_elsewhere(url, taken, folder)
-    return Counter(
-        "refused where it is declared" if not ways else "taken" if any(ways.values()) else "refused"
-        for ways in taken.values()
-    )
+    return Counter(map(_word, taken.values()))
+
+
+def _word(ways: Mapping[str, bool]) -> str:
+    if not ways:
+        return "refused where it is declared"
+    if all(ways.values()):
+        return "taken"
+    return "taken by some ways" if any(ways.values()) else "refused"
 
 
 def look_at(url: str, taken: Taken) -> None:

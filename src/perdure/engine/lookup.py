@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -73,9 +76,11 @@ def _take_any(value: Any, root: str) -> Plain:
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "boolean": (bool,), "string": (str,), "integer": (int,), "number": (int, float),
-    "array": (list,), "object": (dict,), "null": (type(None),),
+    "boolean": (bool,), "integer": (int,), "number": (int, float, Decimal),
+    "string": (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID),
+    "array": (list, tuple, set, frozenset), "object": (dict,), "null": (type(None),),
 }  # fmt: skip
+"""What JSON Schema's words stand for: plain values that JSON has no kind of its own for, too."""
 
 
 def check_answer(question: Question, answer: Plain) -> None:
