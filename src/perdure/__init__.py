@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from perdure.engine.retrying import Retry
     from perdure.engine.run import Run
     from perdure.engine.waiting import Ask, Selected, Signal, Timer
-    from perdure.engine.why import Explanation, Way
+    from perdure.engine.ways import Way
+    from perdure.engine.why import Explanation
     from perdure.engine.worker import Worker, WorkerEvent
     from perdure.model import (
         MISSING,
@@ -167,7 +168,8 @@ _ROOMS = {
     "perdure.engine.retrying": "Retry",
     "perdure.engine.run": "Run",
     "perdure.engine.waiting": "Ask Selected Signal Timer",
-    "perdure.engine.why": "Explanation Way",
+    "perdure.engine.why": "Explanation",
+    "perdure.engine.ways": "Way",
     "perdure.engine.worker": "Worker WorkerEvent",
     "perdure.model": "AgentInfo Branch Cause Change Checkpoint Commit MISSING Message RunInfo",
     "perdure.state.moves": "Moved",

@@ -1,12 +1,15 @@
 """One tree of errors: each says which operation failed, on what, what to do, and whether to retry.
 
 Callers catch `PerdureError` to catch all of it, or the named ones that they act on. An error that
-comes from storage never looks like an absent value (I12).
+comes from storage never looks like an absent value (I12). Its text can be printed: what names and
+messages of others hold is made visible.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal
+
+from perdure.visible import visible_lines
 
 Outcome = Literal["not_done", "done", "unknown"]
 
@@ -30,7 +33,7 @@ class PerdureError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.target}: {self.problem}" if self.target else self.problem
-        return f"{text}\n  → {self.hint}" if self.hint else text
+        return visible_lines(f"{text}\n  → {self.hint}" if self.hint else text)
 
 
 class Conflict(PerdureError):

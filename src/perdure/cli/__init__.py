@@ -9,8 +9,10 @@ import sys
 def main() -> None:
     """The entry point of the installed command."""
     from perdure.cli.app import app  # typer and all commands: only where they are needed
+    from perdure.cli.terminal import guard_python
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale without "→" gets an escape, no crash
             stream.reconfigure(errors="backslashreplace")
+    guard_python()
     app(prog_name="perdure")

@@ -25,6 +25,7 @@ from perdure.cli import (
     replicas,
     runs,
     steering,
+    terminal,
     timeline,
     transfer,
     trimming,
@@ -54,14 +55,14 @@ class Root(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             made = super().invoke(ctx)
-            sys.stdout.flush()
+            terminal.flush()
             return made
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:
             raise typer.Exit(failures.INTERRUPTED) from None
         except BrokenPipeError:  # e.g. `perdure log … | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stdout().fileno())
             raise typer.Exit(failures.PIPE_CLOSED) from None
         except Exception as error:
             raise _left(ctx, error) from None
@@ -75,7 +76,7 @@ def _left(ctx: Any, error: Exception) -> Exception:
     where = getattr(error, "ctx", None)
     if where is not None and not as_json:
         try_help = f"Try '{where.command_path} --help' for help."
-        sys.stderr.write(f"{where.get_usage()}\n{try_help}\n\n")
+        terminal.complain(f"{where.get_usage()}\n{try_help}\n")
     say = ctx.ensure_object(Settings).say
     return typer.Exit(failures.report(error, as_json=as_json, say=say))
 
@@ -88,7 +89,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"perdure {perdure.__version__}\n")
+        terminal.put(f"perdure {perdure.__version__}")
         raise typer.Exit
 
 

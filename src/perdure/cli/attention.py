@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
@@ -13,7 +12,9 @@ from perdure import Branch, Corrupt, EffectInfo, Explanation, RunInfo, Way
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.session import Session
-from perdure.cli.words import STATUS_STYLES, clean, text
+from perdure.cli.terminal import Screen, text
+from perdure.cli.words import STATUS_STYLES
+from perdure.core import shell
 from perdure.model import UNFINISHED
 
 BLOCKS_MAX = 10
@@ -67,10 +68,10 @@ def run_status(session: Session, run: RunInfo) -> Text:
 def why(run: RunInfo, session: Session) -> str:
     """Why a run ended badly or stands still, on one line; empty if it does not."""
     if run.status == "waiting":
-        return "for " + clean(run.waits)
+        return "for " + run.waits
     if run.status not in ("failed", "cancelled", "needs_attention"):
         return ""
-    return clean(session.say((run.problem or "").partition("\n")[0]))
+    return session.say((run.problem or "").partition("\n")[0])
 
 
 def effect_state(effect: EffectInfo, executor: str | None) -> str:
@@ -109,7 +110,7 @@ def in_doubt(
     return found
 
 
-def print_ways_out(console: Console, session: Session, runs: Sequence[RunInfo]) -> None:
+def print_ways_out(console: Screen, session: Session, runs: Sequence[RunInfo]) -> None:
     """For each run that stands still: why, and what a person can type."""
     told = 0
     for run in runs:
@@ -125,13 +126,15 @@ def print_ways_out(console: Console, session: Session, runs: Sequence[RunInfo]) 
             told += _print_way_out(console, session, run)
         except Corrupt as error:  # of what it recorded; the others are told of all the same
             _print_head(console, run)
-            console.print(text(f"  {clean(error.target)}: {clean(error.problem)}"))
-            ways = [Way(line) for line in error.hint.splitlines()]
-            print_ways(console, session, [*ways, Way("or end the run", ("cancel", run.id))])
+            console.print(text(f"  {error.target}: {error.problem}"))
+            ways = [Way(line) for line in error.hint.split("\n")]
+            print_ways(
+                console, session, [*ways, Way("or end the run", shell.words("cancel", run.id))]
+            )
             told += 1
 
 
-def _print_way_out(console: Console, session: Session, run: RunInfo) -> bool:
+def _print_way_out(console: Screen, session: Session, run: RunInfo) -> bool:
     """Returns whether there was something to say."""
     if run.status == "waiting":
         said = session.store.handle(run.id).why()
@@ -144,8 +147,8 @@ def _print_way_out(console: Console, session: Session, run: RunInfo) -> bool:
     doubts = in_doubt(session, [run])
     _print_head(console, run)
     if run.problem and not doubts:
-        for line in session.say(run.problem).splitlines():
-            console.print(text(f"  {clean(line)}"))
+        for line in session.say(run.problem).split("\n"):
+            console.print(text(f"  {line}"))
     for effect in doubts:
         _print_doubt(console, session, run, effect)
     cancel = session.command("cancel", run.id)
@@ -159,32 +162,32 @@ def _print_way_out(console: Console, session: Session, run: RunInfo) -> bool:
     return True
 
 
-def _print_head(console: Console, run: RunInfo) -> None:
+def _print_head(console: Screen, run: RunInfo) -> None:
     console.print()
-    console.print(text(("! ", "bold red"), (f"run {clean(run.id)}", "bold")))
+    console.print(text(("! ", "bold red"), (f"run {run.id}", "bold")))
 
 
-def print_explanation(console: Console, session: Session, said: Explanation) -> None:
+def print_explanation(console: Screen, session: Session, said: Explanation) -> None:
     """Why a run is not moving, and what to do."""
-    for line in session.say(said.why).splitlines():
+    for line in session.say(said.why).split("\n"):
         # Expanded, it would be filled with blanks to the console's width, which is no terminal's.
-        indented = Padding(text(clean(line)), (0, 0, 0, 2), expand=False)
+        indented = Padding(text(line), (0, 0, 0, 2), expand=False)
         console.print(indented, soft_wrap=not console.is_terminal)
     print_ways(console, session, said.ways)
 
 
-def print_ways(console: Console, session: Session, ways: Sequence[Way]) -> None:
+def print_ways(console: Screen, session: Session, ways: Sequence[Way]) -> None:
     """What to do, with commands to paste."""
     for way in ways:
-        words = clean(session.say(way.words))
+        words = session.say(way.words)
         if not way.command:
             console.print(text(("  → ", "cyan"), words))
             continue
-        command = session.command(*way.command)
+        command = session.pasted(way.command)
         console.print(text(("  → ", "cyan"), f"{words}: ", (command, "bold")))
 
 
-def _print_doubt(console: Console, session: Session, run: RunInfo, effect: EffectInfo) -> None:
+def _print_doubt(console: Screen, session: Session, run: RunInfo, effect: EffectInfo) -> None:
     again = f"attempt {effect.attempts} " if effect.attempts > 1 else ""
     before = effect.state == "made before"
     became = ("is in doubt", "bold red")
@@ -194,7 +197,7 @@ def _print_doubt(console: Console, session: Session, run: RunInfo, effect: Effec
         why = f", at commit {effect.made_at}, and the run was set back since"
     console.print(
         text(
-            "  ", (clean(effect.place), "bold red"), f"({clean(effect.preview)}) {again}",
+            "  ", (effect.place, "bold red"), f"({effect.preview}) {again}",
             became, why,
         )
     )  # fmt: skip
@@ -205,8 +208,8 @@ def _print_doubt(console: Console, session: Session, run: RunInfo, effect: Effec
     else:
         console.print("  find out whether it took effect, then say so, and run it again:")
     settle = ("settle", run.agent, effect.place)
-    done = session.command(*settle, "--done", "JSON")
-    not_done = session.command(*settle, "--not-done")
+    done = session.command(*settle, done="JSON")
+    not_done = session.command(*settle, not_done=True)
     width = max(len(done), len(not_done))
     said = (AGAIN_SAID, "make it again") if before else (JSON_SAID, "it did not")
     for command, words in zip((done, not_done), said, strict=True):

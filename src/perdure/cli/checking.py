@@ -13,7 +13,8 @@ from perdure.cli import plain
 from perdure.cli.failures import UsageError, code_of, report
 from perdure.cli.progress import Bar, bar
 from perdure.cli.session import JsonOption, Session, Settings, StoreOption, opened, store_url
-from perdure.cli.words import clean, count, stdout_console, text
+from perdure.cli.terminal import stdout_console, text
+from perdure.cli.words import count
 from perdure.model import Verified
 
 Outcome = Verified | Corrupt | UnsupportedFormat
@@ -132,23 +133,23 @@ def _print(
                 what += f"; {outcome.trimmed:,} emptied by retention, in the chain"
             if outcome.purged:
                 what += ", purged: only the last commit, the deletion, is left"
-            console.print(text(("✓ ", "bold green"), (clean(info.name), "bold"), f"  {what}"))
+            console.print(text(("✓ ", "bold green"), (info.name, "bold"), f"  {what}"))
             console.print(text("  root ", outcome.root))
         else:
-            console.print(text(("✗ ", "bold red"), (clean(info.name), "bold")))
+            console.print(text(("✗ ", "bold red"), (info.name, "bold")))
             problem, hints = _parts(session, outcome)
             for one in _damages(outcome) or [problem]:
-                console.print(text(("  " + clean(one), "red")))
+                console.print(text(("  " + one, "red")))
             advice.update(dict.fromkeys(hints))
     if damaged is not None:
         console.print(text(("✗ ", "bold red"), "the store's pages"))
         problem, hints = _parts(session, damaged)
-        console.print(text(("  " + clean(problem), "red")))
+        console.print(text(("  " + problem, "red")))
         advice.update(dict.fromkeys(hints))
     elif pages:
         console.print(text(("✓ ", "bold green"), "every page of the store"))
     for hint in advice:
-        console.print(text(("→ ", "cyan"), clean(hint)))
+        console.print(text(("→ ", "cyan"), hint))
     good = [outcome for _, outcome in outcomes if isinstance(outcome, Verified)]
     if good and console.is_terminal:
         hint = "keep the roots elsewhere; verify AGENT --anchor ROOT then shows a rebuilt log"

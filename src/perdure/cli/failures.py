@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 
 import typer
 
 from perdure import errors
-from perdure.cli.words import clean, stderr_console, text
+from perdure.cli.terminal import complain, stderr_console, text
+from perdure.core import shell
 from perdure.core.urls import shown as without_password
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -76,10 +75,10 @@ def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
     """The library's words so that their commands can be pasted: on this store, if it was `shown`
     on the command line. A password in its URL is left out: it must then come from elsewhere."""
     for library, ours in IN_THE_SHELL.items():
-        file = shlex.quote((store or "").removeprefix("sqlite:///"))
+        file = shell.quote((store or "").removeprefix("sqlite:///"))
         words = words.replace(library, ours.replace("{file}", file))
     if store and shown:
-        here = f"`perdure --store {shlex.quote(without_password(store))} "
+        here = f"`perdure --store {shell.quote(without_password(store))} "
         words = STORELESS.sub(lambda _: here, words)
     return words
 
@@ -103,13 +102,16 @@ def report(error: Exception, *, as_json: bool, say: Callable[[str], str]) -> int
         }  # fmt: skip
         if isinstance(error, errors.StoreUnavailable):
             said["outcome"] = error.outcome
-        sys.stderr.write(json.dumps(said) + "\n")
+        complain(json.dumps(said))
         return code
     console = stderr_console()
-    head = f"{clean(target)}: " if target else ""
-    console.print(text(("error: ", "bold red"), (head, "bold"), clean(problem)))
-    for line in hint.splitlines():
-        console.print(text(("  → ", "cyan"), clean(line)))
+    head = f"{target}: " if target else ""
+    first, *more = problem.split("\n")
+    console.print(text(("error: ", "bold red"), (head, "bold"), first))
+    for line in more:
+        console.print(text("  ", line))
+    for line in hint.split("\n") if hint else ():
+        console.print(text(("  → ", "cyan"), line))
     return code
 
 
@@ -131,8 +133,3 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
     """Whether a command line that could not be understood asked for JSON."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in before
-
-
-def command_line(*parts: str) -> str:
-    """A command that a person can paste into a shell."""
-    return shlex.join(parts)

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from perdure import Commit, Corrupt, UnsupportedFormat
 from perdure.agents import Agent
@@ -24,7 +23,8 @@ from perdure.cli.session import (
     opened,
 )  # fmt: skip
 from perdure.cli.story import Changes, byline, headline, provenance, record_lines
-from perdure.cli.words import count, stdout_console, text
+from perdure.cli.terminal import Screen, stdout_console, text
+from perdure.cli.words import count
 
 LIMIT = 20
 CHUNK = 200
@@ -76,7 +76,8 @@ def log(
             shown += 1
         left = info.seq - shown
         if limit and shown == limit and left > 0 and next(found, None) is not None:
-            console.print(text((f"\n{count(shown, 'commit')}, and there are more: -n 0", "dim")))
+            console.print()
+            console.print(text((f"{count(shown, 'commit')}, and there are more: -n 0", "dim")))
         _print_attention(console, session, agent)
         tell_of(session, damage)
 
@@ -103,7 +104,7 @@ def _told(commits: Iterable[Commit], printer: _Printer, *, reverse: bool) -> Ite
         yield from chunk
 
 
-def _print_attention(console: Console, session: Session, agent: str) -> None:
+def _print_attention(console: Screen, session: Session, agent: str) -> None:
     info = session.store.find(agent)
     runs = session.store.runs(agent, unfinished=True)
     print_ways_out(console, session, [run for run in runs if info and run.agent_no == info.no])
@@ -111,7 +112,7 @@ def _print_attention(console: Console, session: Session, agent: str) -> None:
 
 class _Printer:
     def __init__(
-        self, console: Console, agent: Agent[Any], *, patch: bool, show_branch: bool
+        self, console: Screen, agent: Agent[Any], *, patch: bool, show_branch: bool
     ) -> None:
         self._console = console
         self._patch = patch

@@ -17,7 +17,8 @@ from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.progress import Bar, bar
 from perdure.cli.session import JsonOption, Settings, StoreOption, store_url
-from perdure.cli.words import clean, count, size, stderr_console, stdout_console, table, text
+from perdure.cli.terminal import attended, flush, stderr_console, stdout_console, table, text
+from perdure.cli.words import count, size
 from perdure.store import Store
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def import_langgraph(
         if settings.json:
             plain.put(_json(report, found, _shown(url), before, after))
         else:
-            there = f"{clean(found.name)} ({size(found.bytes)})"
-            report.end(there, clean(_shown(url)), before, after)
+            there = f"{found.name} ({size(found.bytes)})"
+            report.end(there, _shown(url), before, after)
     if report.left:
         raise typer.Exit(LEFT)
 
@@ -195,7 +196,7 @@ class _Report:
         self.done: list[Moved] = []
         self._dry = dry
         self._quiet = quiet
-        self._bar = not quiet and sys.stdout.isatty()
+        self._bar = not quiet and attended()
 
     @property
     def left(self) -> list[Moved]:
@@ -224,16 +225,16 @@ class _Report:
         self.done.append(moved)
         if not self._bar and not self._quiet:
             stdout_console().print(self._line(moved))
-            sys.stdout.flush()
+            flush()
 
     def _line(self, moved: Moved) -> Any:
         if moved.problems:
-            return text(("✗ ", "bold red"), (clean(moved.thread.name), "bold"), "  left, see below")
+            return text(("✗ ", "bold red"), (moved.thread.name, "bold"), "  left, see below")
         sizes = f"{size(moved.thread.bytes)}" + (
             "" if self._dry else f" → {size(moved.bytes_after)}"
         )
         return text(
-            ("✓ ", "bold green"), (clean(moved.thread.name), "bold"), f"  {_counted(moved)}  ",
+            ("✓ ", "bold green"), (moved.thread.name, "bold"), f"  {_counted(moved)}  ",
             sizes,
         )  # fmt: skip
 
@@ -258,11 +259,13 @@ class _Report:
         states = sum(moved.moved + moved.there for moved in over)
         words = f"{count(len(over), 'thread')}, {count(states, 'checkpoint')}"
         words += " can come over" if self._dry else ", every state compared"
-        console.print(text("\n" if self.done else "", (words, "bold" if not self.left else "")))
+        if self.done:
+            console.print()
+        console.print(text((words, "bold" if not self.left else "")))
         if self.left:
             left = count(len(self.left), "thread") + (" would be" if self._dry else "")
             console.print(text((f"{left} left: ", "bold red"), ", ".join(
-                clean(moved.thread.name) for moved in self.left
+                moved.thread.name for moved in self.left
             )))  # fmt: skip
         self._print_sizes(source, store, before, after)
         _print_left_out(self.done)
@@ -271,7 +274,7 @@ class _Report:
         last = () if self._dry else ("after",)
         made = table("", "thread", "checkpoints", "before", *last, right=("before", "after"))
         for moved in self.done[:LINES_MAX]:
-            name = text((clean(moved.thread.name), "bold"))
+            name = text((moved.thread.name, "bold"))
             mark = text(("✗", "bold red") if moved.problems else ("✓", "bold green"))
             words = "left, see below" if moved.problems else _counted(moved)
             sizes = [size(moved.thread.bytes)]
@@ -311,11 +314,11 @@ def _counted(moved: Moved) -> str:
 def _print_left(moved: Moved) -> None:
     console = stderr_console()
     for problem in moved.problems[:PROBLEMS_SHOWN]:
-        where = f"thread {clean(moved.thread.name)}: "
-        where += f"{clean(problem.where)}: " if problem.where else ""
-        console.print(text(("left: ", "bold red"), (where, "bold"), clean(problem.words)))
+        where = f"thread {moved.thread.name}: "
+        where += f"{problem.where}: " if problem.where else ""
+        console.print(text(("left: ", "bold red"), (where, "bold"), problem.words))
         if problem.hint:
-            console.print(text(("  → ", "cyan"), clean(problem.hint)))
+            console.print(text(("  → ", "cyan"), problem.hint))
     if len(moved.problems) > PROBLEMS_SHOWN:
         console.print(text(f"  and {len(moved.problems) - PROBLEMS_SHOWN} more"))
 
@@ -328,7 +331,7 @@ def _print_left_out(done: Sequence[Moved]) -> None:
         console.print(
             text(
                 ("! ", "bold yellow"), "left out, as their names look like those of secrets: "
-                f"metadata {', '.join(map(clean, secrets))}",
+                f"metadata {', '.join(secrets)}",
             )
         )  # fmt: skip
     orphans = sum(moved.thread.orphans for moved in done)

@@ -18,7 +18,8 @@ from perdure.cli.session import (
     where,
 )  # fmt: skip
 from perdure.cli.story import cause_words, difference
-from perdure.cli.words import clean, count, moment, stderr_console, stdout_console, table, text
+from perdure.cli.terminal import put_document, stderr_console, stdout_console, table, text
+from perdure.cli.words import count, moment
 from perdure.model import id_text
 
 
@@ -54,13 +55,9 @@ def state(
             words = text(f"commit {past.seq}  ", cause_words(commit), f"  {moment(commit.at)}")
             words.stylize("dim")
             notes.print(words)
-        console = stdout_console()
-        if console.is_terminal:
-            console.print_json(plain.dumps(value), ensure_ascii=False)
-        else:
-            typer.echo(plain.dumps(value, indent=2))
+        put_document(plain.dumps(value, indent=2))
         for mismatch in past.mismatches:
-            notes.print(text(("guard does not hold: ", "yellow"), clean(str(mismatch))))
+            notes.print(text(("guard does not hold: ", "yellow"), str(mismatch)))
 
 
 def diff(
@@ -90,7 +87,8 @@ def diff(
         if not changes:
             console.print(text(("nothing differs", "dim")))
         elif len(changes) > 1:
-            console.print(text((f"\n{count(len(changes), 'change')}", "dim")))
+            console.print()
+            console.print(text((f"{count(len(changes), 'change')}", "dim")))
 
 
 def branches(
@@ -119,7 +117,7 @@ def branches(
             last = handle.commit(branch.head, damaged_too=True)
             style = "dim strike" if branch.deleted else "green"
             rows.add_row(
-                text((clean(branch.name), style)), str(branch.head), moment(last.at),
+                text((branch.name, style)), str(branch.head), moment(last.at),
                 cause_words(last),
             )  # fmt: skip
         console.print(rows)
@@ -128,5 +126,5 @@ def branches(
             rows = table("checkpoint", "commit", "made", right=("commit",))
             for point in points:
                 made = moment(handle.commit(point.seq, damaged_too=True).at)
-                rows.add_row(text((clean(point.name), "green")), str(point.seq), made)
+                rows.add_row(text((point.name, "green")), str(point.seq), made)
             console.print(rows)

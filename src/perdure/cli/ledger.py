@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from perdure import Conflict, EffectInfo, NotFound, RunInfo
@@ -28,7 +27,8 @@ from perdure.cli.session import (
     at_the_head,
     opened,
 )  # fmt: skip
-from perdure.cli.words import REMOVED, clean, cut, full, short, stdout_console, table, text
+from perdure.cli.terminal import Screen, stdout_console, table, text
+from perdure.cli.words import REMOVED, cut, full, short
 from perdure.model import UNFINISHED
 
 LIMIT = 50
@@ -41,7 +41,7 @@ WholeOption = Annotated[
 
 
 def print_effects(
-    console: Console, effects: list[tuple[EffectInfo, str | None]], *, whole: bool
+    console: Screen, effects: list[tuple[EffectInfo, str | None]], *, whole: bool
 ) -> None:
     if not effects:
         console.print(text(("no tool calls", "dim")))
@@ -62,8 +62,8 @@ def print_effects(
         taken += max(len(result) for _, _, result in lines) + 4 * GAP
         limit = max(console.width - taken, PREVIEW_MIN)
     for effect, state, result in lines:
-        asked = "…" if effect.state == "removed" else clean(effect.preview)
-        call = text((clean(effect.place), "bold"), f"({asked})")
+        asked = "…" if effect.state == "removed" else effect.preview
+        call = text((effect.place, "bold"), f"({asked})")
         if limit is not None:
             call.truncate(limit, overflow="ellipsis")
         rows.add_row(str(effect.seq), call, state, result)
@@ -152,7 +152,7 @@ def settle(
         became = "was not done, and will be called again"
         if not not_done:
             became = f"took effect, with the result {full(result)}"
-        console.print(text((clean(call), "bold"), f" of run {clean(info.id)} {became}"))
+        console.print(text((call, "bold"), f" of run {info.id} {became}"))
         if info.status in UNFINISHED:
             words = "the run goes on when its program runs it again; until then, settle may correct"
             console.print(text((f"{words} this", "dim")))

@@ -14,7 +14,8 @@ from perdure.cli.replicas import (
     wants_json,
 )  # fmt: skip
 from perdure.cli.session import JsonOption
-from perdure.cli.words import clean, count, stdout_console, text
+from perdure.cli.terminal import stdout_console, text
+from perdure.cli.words import count
 from perdure.replication import Moved
 from perdure.replication import migrate as migrate_store
 
@@ -66,5 +67,5 @@ def migrate(
         return
     console = stdout_console()
     words = f"{count(len(arrived), 'agent')} moved; the longest pause was {longest_s:.3f} s"
-    console.print(text(("✓ ", "bold green"), (clean(target), "bold"), f"  {words}"))
-    console.print(text("  ", f"{clean(source)} is closed; its log can be read there"))
+    console.print(text(("✓ ", "bold green"), (target, "bold"), f"  {words}"))
+    console.print(text("  ", f"{source} is closed; its log can be read there"))

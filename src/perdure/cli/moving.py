@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from perdure import Conflict, Moved
 from perdure.agents import Agent
@@ -26,7 +25,8 @@ from perdure.cli.session import (
     where,
 )  # fmt: skip
 from perdure.cli.story import Changes, cause_words
-from perdure.cli.words import clean, count, stdout_console, text
+from perdure.cli.terminal import Screen, stdout_console, text
+from perdure.cli.words import count
 
 
 def fork(
@@ -50,7 +50,7 @@ def fork(
             return
         stdout_console().print(
             text(
-                "branch ", (clean(name), "bold green"),
+                "branch ", (name, "bold green"),
                 f" begins with the state of commit {commit.parent} (commit {commit.seq})",
             )
         )  # fmt: skip
@@ -75,7 +75,7 @@ def checkpoint(
         if session.json:
             plain.put(plain.of(point))
             return
-        words = text("checkpoint ", (clean(name), "bold green"), f" at commit {point.seq}, state ")
+        words = text("checkpoint ", (name, "bold green"), f" at commit {point.seq}, state ")
         stdout_console().print(text(words, (point.state_hash, "dim")))
 
 
@@ -154,7 +154,7 @@ def _say(session: Session, agent: Agent[Any], moved: Moved) -> None:
     _warn_of_calls(console, moved)
 
 
-def _warn_of_calls(console: Console, moved: Moved) -> None:
+def _warn_of_calls(console: Screen, moved: Moved) -> None:
     if moved.untold:
         words = (
             "some of these commits are damaged, or were removed by retention: what they did to the "
@@ -175,4 +175,4 @@ def _warn_of_calls(console: Console, moved: Moved) -> None:
     )
     for (run, place), preview in previews.items():
         again = f"  {attempts[run, place]} attempts" if attempts[run, place] > 1 else ""
-        console.print(text("    ", (clean(place), "bold"), f"({clean(preview)}){again}"))
+        console.print(text("    ", (place, "bold"), f"({preview}){again}"))

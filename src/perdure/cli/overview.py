@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -10,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from msgspec.structs import asdict
-from rich.console import Console
 from rich.text import Text
 
 from perdure import AgentInfo, Commit, Corrupt, RunInfo, UnsupportedFormat
@@ -29,17 +27,8 @@ from perdure.cli.failures import report
 from perdure.cli.progress import bar
 from perdure.cli.session import NUMBER_MAX, AgentArgument, JsonOption, Session, StoreOption, opened
 from perdure.cli.story import byline, cause_words, headline
-from perdure.cli.words import (
-    STATUS_STYLES,
-    ago,
-    clean,
-    count,
-    moment,
-    size,
-    stdout_console,
-    table,
-    text,
-)  # fmt: skip
+from perdure.cli.terminal import Screen, flush, stdout_console, table, text
+from perdure.cli.words import STATUS_STYLES, ago, count, moment, size
 from perdure.model import UNFINISHED, id_text
 
 LIMIT = 200
@@ -88,7 +77,7 @@ def ls(
                 if isinstance(last, Commit):
                     statuses = _statuses(session, _undone(undone, info))
                     cells = [moment(last.at), _cut(cause_words(last)), statuses]
-                rows.add_row(text((clean(info.name), "bold")), f"{info.seq:,}", *cells)
+                rows.add_row(text((info.name, "bold")), f"{info.seq:,}", *cells)
                 progress.at(shown, limit or None)
         if rows.row_count:
             console.print(rows)
@@ -96,7 +85,7 @@ def ls(
                 said = f"… {count(rows.row_count, 'agent')}, and there are more: -n 0 for all"
                 console.print(text((said, "dim")))
         else:
-            console.print("no agents" + (f" that begin with {clean(prefix)}" if prefix else ""))
+            console.print("no agents" + (f" that begin with {prefix}" if prefix else ""))
         tell_of(session, damage)
 
 
@@ -112,7 +101,7 @@ def _last(session: Session, info: AgentInfo, damage: list[Unreadable]) -> Commit
 def tell_of(session: Session, damage: list[Unreadable]) -> None:
     """After the list: what is wrong with the first that is damaged, and its exit code."""
     if damage:
-        sys.stdout.flush()
+        flush()
         raise typer.Exit(report(damage[0], as_json=session.json, say=session.say))
 
 
@@ -129,10 +118,10 @@ def _statuses(session: Session, runs: list[RunInfo]) -> Text:
         if run.status in ALONE and executor_of(session, run) is None:
             words, style = ALONE[run.status].removeprefix("its "), "yellow"
         numbers[words, style] = numbers.get((words, style), 0) + 1
-    made = Text()
+    made = text()
     for (words, style), number in numbers.items():
         times = f" ×{number}" if number > 1 else ""
-        made.append(f"{', ' if made else ''}{words}{times}", style)
+        made = text(made, (f"{', ' if made else ''}{words}{times}", style))
     return made
 
 
@@ -177,14 +166,15 @@ def show(
         _print_head(console, session, info, newest[0], handle.commit(1, damaged_too=True))
         _print_names(console, session, handle)
         _print_runs(console, session, runs)
-        console.print(text(("\nlast commits", "dim")))
+        console.print()
+        console.print(text(("last commits", "dim")))
         heads = heads_of(handle)
         several = len({commit.branch for commit in newest}) > 1
         for commit in newest:
             console.print(headline(commit, heads=heads, show_branch=several))
             console.print(byline(commit))
             if commit.damaged:
-                words = ("       damaged: ", "bold red"), clean(commit.damaged)
+                words = ("       damaged: ", "bold red"), commit.damaged
                 console.print(text(*words))
         print_ways_out(console, session, runs)
 
@@ -201,7 +191,7 @@ def heads_of(agent: Agent[Any]) -> dict[int, list[str]]:
 
 
 def _print_head(
-    console: Console, session: Session, info: AgentInfo, last: Commit, first: Commit
+    console: Screen, session: Session, info: AgentInfo, last: Commit, first: Commit
 ) -> None:
     sizes = session.store.sizes(info.name)
     log = sizes.header_bytes + sizes.payload_bytes
@@ -210,8 +200,8 @@ def _print_head(
     rows.show_header = False
     version = f"{last.schema_version[0]}.{last.schema_version[1]}"
     again = f" (incarnation {info.incarnation})" if info.incarnation > 1 else ""
-    rows.add_row(text(("agent", "dim")), text((clean(info.name), "bold"), again))
-    rows.add_row(text(("schema", "dim")), f"{clean(last.schema_id)} {version}")
+    rows.add_row(text(("agent", "dim")), text((info.name, "bold"), again))
+    rows.add_row(text(("schema", "dim")), f"{last.schema_id} {version}")
     rows.add_row(text(("created", "dim")), f"{moment(first.at)} ({ago(first.at)})")
     rows.add_row(text(("changed", "dim")), f"{moment(last.at)} ({ago(last.at)})")
     rows.add_row(
@@ -223,18 +213,18 @@ def _print_head(
     console.print(rows)
 
 
-def _print_names(console: Console, session: Session, agent: Agent[Any]) -> None:
+def _print_names(console: Screen, session: Session, agent: Agent[Any]) -> None:
     console.print()
     rows = table("branch", "head", "held by", right=("head",))
     for branch in agent.branches():
         if branch.deleted:
             continue
-        held = Text()
+        held = text()
         if branch.holder:
             alive = session.store.alive(branch.holder)
-            words, style = clean(branch.holder), "cyan"
+            words, style = branch.holder, "cyan"
             held = text((words, style) if alive else (f"{words}, which is gone", "yellow"))
-        rows.add_row(text((clean(branch.name), "green")), str(branch.head), held)
+        rows.add_row(text((branch.name, "green")), str(branch.head), held)
     console.print(rows)
     points = agent.checkpoints()
     if points:
@@ -242,18 +232,18 @@ def _print_names(console: Console, session: Session, agent: Agent[Any]) -> None:
         rows = table("checkpoint", "commit", "made", right=("commit",))
         for point in sorted(points, key=lambda point: point.seq):
             at = agent.commit(point.seq, damaged_too=True).at
-            rows.add_row(text((clean(point.name), "green")), str(point.seq), moment(at))
+            rows.add_row(text((point.name, "green")), str(point.seq), moment(at))
         console.print(rows)
 
 
-def _print_runs(console: Console, session: Session, runs: list[RunInfo]) -> None:
+def _print_runs(console: Screen, session: Session, runs: list[RunInfo]) -> None:
     if not runs:
         return
     console.print()
     rows = table("run", "status", "commits", "why")
     for run in runs[-RUNS_SHOWN:]:
         span = f"{run.started}–{run.ended}" if run.ended else f"{run.started}–"
-        rows.add_row(clean(run.id), run_status(session, run), span, why(run, session))
+        rows.add_row(run.id, run_status(session, run), span, why(run, session))
     console.print(rows)
     if len(runs) > RUNS_SHOWN:
         console.print(text((f"… and {len(runs) - RUNS_SHOWN} older ones", "dim")))
@@ -353,16 +343,17 @@ def _print_stats(rows: list[dict[str, Any]], whole: dict[str, Any] | None) -> No
         if "damaged" not in row:
             growth = ["+" + size(row["log_bytes_last_day"]), size(row["log_bytes_per_day"])]
         shown.add_row(
-            text((clean(row["agent"]), "bold")), f"{row['commits']:,}", size(row["log_bytes"]),
+            text((row["agent"], "bold")), f"{row['commits']:,}", size(row["log_bytes"]),
             size(row["bytes_per_commit"]), size(row["snapshot_bytes"]), *growth,
         )  # fmt: skip
     console.print(shown)
     if whole is not None:
         log = whole["header_bytes"] + whole["payload_bytes"]
         snapshots = whole["snapshot_bytes"] + whole["leaf_bytes"]
+        console.print()
         console.print(
             text(
-                ("\nin all ", "dim"),
+                ("in all ", "dim"),
                 f"{count(len(rows), 'agent')}, {count(whole['commits'], 'commit')}: log "
                 f"{size(log)}, snapshots {size(snapshots)}, files {size(whole['file_bytes'])}",
             )

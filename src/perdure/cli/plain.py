@@ -9,7 +9,6 @@ import base64
 import datetime as dt
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -18,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
+from perdure.cli import terminal
 from perdure.core.values import format_path
 from perdure.model import MISSING, Change, Commit, RunInfo, id_text
 
@@ -131,13 +131,19 @@ def from_json(value: Any) -> Any:
 def dumps(value: Any, *, indent: int | None = None) -> str:
     """JSON text: readable where stdout can show it, escaped where not."""
     made = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    encoding = getattr(terminal.stdout(), "encoding", None) or "utf-8"
     try:
         made.encode(encoding)
     except (UnicodeEncodeError, LookupError):  # a lone surrogate, or a terminal without Unicode
         made = json.dumps(value, allow_nan=False, indent=indent)
-    # Control characters are escaped already, but for those of the range U+007F to U+009F.
-    return "".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in made)
+    return made if made.isprintable() else "".join(map(_escaped, made))
+
+
+def _escaped(character: str) -> str:
+    """JSON escapes control characters itself, but not the upper ones, nor marks of direction."""
+    if character.isprintable() or character == "\n":
+        return character
+    return json.dumps(character)[1:-1]
 
 
 def ascii_dumps(value: Any) -> str:
@@ -147,16 +153,16 @@ def ascii_dumps(value: Any) -> str:
 
 def put(value: Any) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(dumps(value) + "\n")
+    terminal.put(dumps(value))
 
 
 def put_all(values: Iterable[Any]) -> None:
     """A JSON array on stdout, an element a line, written as they come."""
     separator = "[\n"
     for value in values:
-        sys.stdout.write(separator + dumps(value))
+        terminal.put(separator + dumps(value), end="")
         separator = ",\n"
-    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+    terminal.put("[]" if separator == "[\n" else "\n]")
 
 
 def time_json(at: dt.datetime) -> str:

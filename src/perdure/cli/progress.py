@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from perdure.cli.words import clean
+from perdure.cli.terminal import attended, stderr_console, text
 
 
 class Bar:
@@ -21,7 +19,7 @@ class Bar:
 
     def begin(self, words: str, total: int | None = None) -> None:
         if self._progress is not None and self._task is not None:
-            self._progress.reset(self._task, total=total, description=clean(words))
+            self._progress.reset(self._task, total=total, description=text(words).plain)
 
     def at(self, done: int, total: int | None = None) -> None:
         if self._progress is not None and self._task is not None:
@@ -31,12 +29,12 @@ class Bar:
 @contextmanager
 def bar() -> Iterator[Bar]:
     """A bar that is wiped away when it is done."""
-    if not sys.stderr.isatty():
+    if not attended(stderr=True):
         yield Bar(None)
         return
     columns = (
         TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=stderr_console(), transient=True) as progress:
         yield Bar(progress)

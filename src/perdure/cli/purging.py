@@ -9,7 +9,8 @@ import typer
 from perdure.cli import plain
 from perdure.cli.progress import bar
 from perdure.cli.session import JsonOption, ShrinkOption, StoreOption, opened
-from perdure.cli.words import clean, count, stdout_console, text
+from perdure.cli.terminal import stdout_console, text
+from perdure.cli.words import count
 
 
 def purge(
@@ -50,4 +51,4 @@ def purge(
         words = f"{count(len(done.agents), 'log')} purged" if done.agents else "nothing to purge"
         console.print(text(("✓ ", "bold green"), words))
         for one in done.kept:
-            console.print(text(("  kept ", "yellow"), clean(one.name), ": a copy of it is read"))
+            console.print(text(("  kept ", "yellow"), one.name, ": a copy of it is read"))

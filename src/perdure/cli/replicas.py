@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,8 @@ from perdure.cli import plain
 from perdure.cli.failures import CORRUPT, UsageError
 from perdure.cli.progress import bar
 from perdure.cli.session import JsonOption, Settings
-from perdure.cli.words import clean, count, stderr_console, stdout_console, text
+from perdure.cli.terminal import flush, put, stderr_console, stdout_console, text
+from perdure.cli.words import count
 from perdure.replication import (
     Aside,
     Follower,
@@ -130,7 +130,7 @@ def _keep_on(follower: Follower, *, json: bool) -> None:
             _line("unavailable", problem=str(error), again_s=again_s)
         else:
             words = f"{error.target}: {error.problem} (tried again in {again_s:g} s)"
-            stderr_console().print(text(("unavailable ", "bold red"), clean(words)))
+            stderr_console().print(text(("unavailable ", "bold red"), words))
 
     follow(follower, stop, on_step, on_trouble)
 
@@ -153,7 +153,7 @@ def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: 
             words += "up to date"
         time_said = datetime.now().astimezone().strftime("%H:%M:%S ")
         stdout_console().print(text((time_said, "dim"), words))
-        sys.stdout.flush()
+        flush()
         for one in follower.aside:
             stderr_console().print(_aside_words(one))
 
@@ -168,10 +168,10 @@ def aside_json(found: Sequence[Aside]) -> list[dict[str, Any]]:
 
 
 def _aside_words(one: Aside) -> Text:
-    whose = clean(one.agent) if one.agent else "the feed of SRC"
+    whose = one.agent if one.agent else "the feed of SRC"
     return text(
         ("set aside ", "bold red"), (whose, "bold"), f" from commit {one.seq} on: ",
-        clean(one.problem), " (it is tried again)",
+        one.problem, " (it is tried again)",
     )  # fmt: skip
 
 
@@ -181,8 +181,8 @@ def _lag_json(lag: Lag) -> dict[str, Any]:
 
 def _line(event: str, **more: Any) -> None:
     said = {"at": datetime.now(UTC).isoformat(), "event": event, **more}
-    sys.stdout.write(plain.ascii_dumps(said) + "\n")
-    sys.stdout.flush()
+    put(plain.ascii_dumps(said))
+    flush()
 
 
 def promote(
@@ -220,13 +220,13 @@ def promote(
         })  # fmt: skip
         return
     console = stdout_console()
-    console.print(text(("✓ ", "bold green"), (clean(target), "bold"), " is a store of its own"))
+    console.print(text(("✓ ", "bold green"), (target, "bold"), " is a store of its own"))
     if done.lossless:
-        words = f"nothing is lost: {clean(done.source)} was closed, and its last "
+        words = f"nothing is lost: {done.source} was closed, and its last "
         words += f"{count(done.commits, 'commit')} and {count(done.messages, 'message')} shipped"
     else:
         when = latest.isoformat() if latest else "the beginning"
-        words = f"what {clean(done.source)} acknowledged after {when}, commits and messages, is "
+        words = f"what {done.source} acknowledged after {when}, commits and messages, is "
         words += "not here, unless it came with them"
     console.print(text("  ", words))
     for one in done.incomplete:
@@ -265,7 +265,7 @@ def restore(
         })  # fmt: skip
         return
     words = f"{count(done.commits, 'commit')}, {count(done.messages, 'message')} as of {at}"
-    stdout_console().print(text(("✓ ", "bold green"), (clean(target), "bold"), f"  {words}"))
+    stdout_console().print(text(("✓ ", "bold green"), (target, "bold"), f"  {words}"))
     for one in done.incomplete:
         console = stdout_console()
-        console.print(text((f"  incomplete: {clean(one.agent)}: ", "bold red"), clean(one.problem)))
+        console.print(text((f"  incomplete: {one.agent}: ", "bold red"), one.problem))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from perdure import RunInfo
 from perdure.cli import plain
@@ -33,8 +32,9 @@ from perdure.cli.naming import (
     find_run,
 )  # fmt: skip
 from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
+from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.timeline import why_json
-from perdure.cli.words import ago, clean, moment, stdout_console, table, text
+from perdure.cli.words import ago, moment
 from perdure.model import UNFINISHED
 
 LIMIT = 50
@@ -92,17 +92,17 @@ def runs(
         print_ways_out(console, session, chosen)
 
 
-def _print_list(console: Console, session: Session, chosen: Sequence[RunInfo]) -> None:
+def _print_list(console: Screen, session: Session, chosen: Sequence[RunInfo]) -> None:
     branches = any(run.branch != "main" for run in chosen)
     queues = any(run.queue != "default" for run in chosen)
     heads = ["run", "status", *(["branch"] * branches), *(["queue"] * queues), "begun", "why"]
     rows = table(*heads)
-    widest = max(len(clean(run.id)) for run in chosen)
+    widest = max(len(run.id) for run in chosen)
     if widest <= console.width // 2:  # an id in two pieces cannot be pasted
         rows.columns[0].no_wrap = True
     for run in chosen:
-        cells: list[Any] = [text((clean(run.id), "bold")), run_status(session, run)]
-        cells += [clean(run.branch)] * branches + [clean(run.queue)] * queues
+        cells: list[Any] = [text((run.id, "bold")), run_status(session, run)]
+        cells += [run.branch] * branches + [run.queue] * queues
         rows.add_row(*cells, begun(run, short=console.is_terminal), one_line(run, session))
     console.print(rows)
 
@@ -132,7 +132,5 @@ def why(
         since = ""
         if said.since is not None:
             since = f"  since {moment(said.since)} ({ago(said.since)})"
-        console.print(
-            text((clean(info.id), "bold"), ": ", run_status(session, info), (since, "dim"))
-        )
+        console.print(text((info.id, "bold"), ": ", run_status(session, info), (since, "dim")))
         print_explanation(console, session, said)

@@ -14,7 +14,8 @@ from msgspec import Struct
 import perdure
 from perdure import AgentInfo, Conflict, NotFound
 from perdure.agents import Agent, Where
-from perdure.cli.failures import MOVED, UsageError, command_line, in_the_shell
+from perdure.cli.failures import MOVED, UsageError, in_the_shell
+from perdure.core import shell
 from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.names import DATE_LIKE, is_seq
 from perdure.core.urls import shown as without_password
@@ -96,9 +97,15 @@ class Session:
         named = settings.store if settings.shown else None
         self._shown = ["--store", without_password(named)] if named else []
 
-    def command(self, *parts: str) -> str:
+    def command(self, name: str, *given: str, **options: str | bool) -> str:
         """A perdure command for a person to paste: on the store that this one was given."""
-        return command_line("perdure", *parts, *self._shown)
+        return self.pasted(shell.words(name, *given, **options))
+
+    def pasted(self, words: Sequence[str]) -> str:
+        """The words of a perdure command, as `command`."""
+        before = "--" in words  # behind it there are no options
+        parts = [*self._shown, *words] if before else [*words, *self._shown]
+        return shell.join(["perdure", *parts])
 
     # -- agents ----------------------------------------------------------------------------
 
@@ -120,7 +127,7 @@ class Session:
                 "there is no such agent", target=f"agent {name!r}", hint=self._names_like(name)
             )
         if info.deleted and not deleted_too:
-            stays = "its log stays: " + self.command("log", "--all", name)
+            stays = "its log stays: " + self.command("log", name, all=True)
             raise NotFound(
                 "was deleted", target=f"agent {name!r}",
                 hint="its log was purged" if info.purged else stays,

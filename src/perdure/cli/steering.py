@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from perdure import Conflict, PerdureError, Question, RunHandle, RunInfo
 from perdure.cli import plain
@@ -32,8 +31,9 @@ from perdure.cli.naming import (
     value_of,
 )  # fmt: skip
 from perdure.cli.session import JsonOption, Session, StoreOption, at_the_head, opened
-from perdure.cli.timeline import wanted, why_json
-from perdure.cli.words import clean, full, stderr_console, stdout_console, text
+from perdure.cli.terminal import Screen, stderr_console, stdout_console, text
+from perdure.cli.timeline import wanted, which, why_json
+from perdure.cli.words import full
 from perdure.model import FINISHED
 
 MOVING = ("executing", "finished", "waiting")
@@ -79,7 +79,7 @@ def answer(
             plain.put({**said, "answer": plain.to_json(given), "why": why_json(handle.why())})
             return
         console = stdout_console()
-        console.print(text((clean(asked.question), "bold"), f" was answered: {full(given)}"))
+        console.print(text((asked.question, "bold"), f" was answered: {full(given)}"))
         _tell_what_is_next(console, session, handle)
 
 
@@ -91,9 +91,8 @@ def _tell_questions(session: Session, questions: Sequence[Question]) -> None:
     if not questions:
         console.print("it asks nothing")
     for one in questions:
-        console.print(text((clean(one.question), "bold"), f"  wants {clean(wanted(one))}"))
-        which = ("--question", one.place) if len(questions) > 1 else ()
-        command = session.command("answer", one.run, "VALUE", *which)
+        console.print(text((one.question, "bold"), f"  wants {wanted(one)}"))
+        command = session.command("answer", one.run, "VALUE", **which(one, questions))
         console.print(text(("  → ", "cyan"), (command, "bold")))
 
 
@@ -110,7 +109,7 @@ def _asked(session: Session, handle: RunHandle[Any], place: str | None) -> Quest
     target = f"run {handle.id}"
     if found:
         hint = " or ".join(
-            session.command("answer", handle.id, "VALUE", "--question", one.place) for one in found
+            session.command("answer", handle.id, "VALUE", question=one.place) for one in found
         )
         raise Conflict(f"asks {len(found)} things", target=target, hint=hint)
     if asked:
@@ -156,17 +155,13 @@ def signal(
             return
         console = stdout_console()
         if not fresh:
-            console.print(
-                text("a signal ", (clean(name), "bold"), " was sent with that key before")
-            )
+            console.print(text("a signal ", (name, "bold"), " was sent with that key before"))
             return
-        console.print(
-            text("signal ", (clean(name), "bold"), f" is in the inbox of {clean(info.id)}")
-        )
+        console.print(text("signal ", (name, "bold"), f" is in the inbox of {info.id}"))
         _tell_what_is_next(console, session, handle)
 
 
-def _tell_what_is_next(console: Console, session: Session, handle: RunHandle[Any]) -> None:
+def _tell_what_is_next(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
     """Who goes on with it; if nobody is there for that, what to do."""
     said = handle.why()
     if said.situation in MOVING or said.workers:
@@ -200,19 +195,19 @@ def cancel(
         at_the_head(lambda: handle.cancel(words))
         return {"status": handle.status}
 
-    def tell(console: Console, session: Session, handle: RunHandle[Any]) -> None:
+    def tell(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
         if handle.status in FINISHED:
-            console.print(text(f"run {clean(handle.id)} is ", (handle.status, "bold")))
+            console.print(text(f"run {handle.id} is ", (handle.status, "bold")))
             return
         said = handle.why()
         if said.executor is None or said.situation != "executing":
-            console.print(text(f"run {clean(handle.id)} is ", ("asked to end", "bold"), ":"))
+            console.print(text(f"run {handle.id} is ", ("asked to end", "bold"), ":"))
             print_explanation(console, session, said)
             return
         console.print(
             text(
-                f"run {clean(handle.id)} is ", ("asked to end", "bold"), ": executor "
-                f"{clean(said.executor)} has it, and leaves its function at its next step",
+                f"run {handle.id} is ", ("asked to end", "bold"), ": executor "
+                f"{said.executor} has it, and leaves its function at its next step",
             )
         )  # fmt: skip
 
@@ -248,8 +243,8 @@ def resume(
         _each(session, meant, again, _tell_pending, many=len(run or ()) != 1)
 
 
-def _tell_pending(console: Console, session: Session, handle: RunHandle[Any]) -> None:
-    console.print(text(f"run {clean(handle.id)} is to be ", ("gone on with", "bold")))
+def _tell_pending(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
+    console.print(text(f"run {handle.id} is to be ", ("gone on with", "bold")))
     _tell_what_is_next(console, session, handle)
 
 
@@ -311,9 +306,7 @@ def fork_run(
             plain.put({"run": new.id, "branch": branch, "status": new.status, "of": info.id})
             return
         console = stdout_console()
-        console.print(
-            text(f"run {clean(new.id)} on branch ", (clean(branch), "bold"), f" begins at {step}")
-        )
+        console.print(text(f"run {new.id} on branch ", (branch, "bold"), f" begins at {step}"))
         _tell_what_is_next(console, session, new)
 
 
@@ -348,7 +341,7 @@ def _meant(
         raise UsageError(f"that would {what} {len(runs)} runs: say --yes to do it without asking")
     console = stderr_console()
     for run in runs[:BLOCKS_MAX]:
-        console.print(text(f"  {clean(run.id)}  ", (run.status.replace("_", " "), "dim")))
+        console.print(text(f"  {run.id}  ", (run.status.replace("_", " "), "dim")))
     if len(runs) > BLOCKS_MAX:
         console.print(f"  … and {len(runs) - BLOCKS_MAX:,} more")
     number = f"these {len(runs):,} runs" if len(runs) > 1 else "this run"
@@ -359,7 +352,7 @@ def _meant(
 
 def _each(
     session: Session, runs: Sequence[RunInfo], do: Callable[[RunHandle[Any]], dict[str, Any]],
-    tell: Callable[[Console, Session, RunHandle[Any]], None], *, many: bool = False,
+    tell: Callable[[Screen, Session, RunHandle[Any]], None], *, many: bool = False,
 ) -> None:  # fmt: skip
     """Do it to each. What goes wrong with one is said, and the others are done all the same.
 

@@ -8,7 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from perdure import Corrupt, NotFound
-from perdure.cli.words import REMOVED, ago, clean, count, full, moment, short, text
+from perdure.cli.terminal import text
+from perdure.cli.words import REMOVED, ago, count, full, moment, short
 from perdure.core import ops
 from perdure.core.values import Plain, format_path, look_up
 from perdure.model import MISSING, UNTIL, Change, Commit, id_text
@@ -26,7 +27,7 @@ Say = Callable[[Any], str]
 def cause_words(commit: Commit) -> Text:
     """Why the commit was made."""
     cause = commit.cause
-    what, step = clean(cause.what), clean(cause.step or "")
+    what, step = cause.what, cause.step or ""
     refers = ", ".join(map(str, cause.refers))
     match cause.kind:
         case "create":
@@ -80,19 +81,19 @@ def cause_words(commit: Commit) -> Text:
         case "step":
             return text("step ", (step, "bold"))
         case kind:
-            return text(clean(kind), f" {what or step}" if what or step else "")
+            return text(kind, f" {what or step}" if what or step else "")
 
 
 def _said(commit: Commit, kind: str, field: str) -> str:
     """What the first record of a kind says, on one line."""
     found = (str(one.get(field, "")) for one in commit.records if one.get("t") == kind)
-    return clean(next(found, "").partition("\n")[0])
+    return next(found, "").partition("\n")[0]
 
 
 def _waiting(commit: Commit, what: str) -> Text:
     line = text(("run waits: ", "cyan"), what)
     waits = _said(commit, "run-waiting", "waits")
-    return line.append(f"  {'' if waits.startswith(UNTIL) else 'for '}{waits}") if waits else line
+    return text(line, f"  {'' if waits.startswith(UNTIL) else 'for '}{waits}") if waits else line
 
 
 def _version(commit: Commit) -> str:
@@ -104,9 +105,9 @@ def headline(commit: Commit, *, heads: Mapping[int, list[str]], show_branch: boo
     names = heads.get(commit.seq, [])
     line = text((f"{commit.seq:>5}", "bold yellow"), "  ", cause_words(commit))
     if show_branch:
-        line.append(f"  [{clean(commit.branch)}]", "blue")
+        line = text(line, (f"  [{commit.branch}]", "blue"))
     if names:
-        line.append("  (" + ", ".join(map(clean, names)) + ")", "bold green")
+        line = text(line, ("  (" + ", ".join(names) + ")", "bold green"))
     return line
 
 
@@ -115,12 +116,12 @@ def byline(commit: Commit) -> Text:
     cause = commit.cause
     parts = [f"{moment(commit.at)} ({ago(commit.at)})"]
     if cause.run:
-        parts.append(f"run {clean(cause.run)}")
+        parts.append(f"run {cause.run}")
     if cause.key:
-        parts.append(f"key {clean(cause.key)}")
+        parts.append(f"key {cause.key}")
     if cause.group:
-        parts.append(f"group {clean(cause.group)}")
-    parts += [f"#{clean(tag)}" for tag in cause.tags]
+        parts.append(f"group {cause.group}")
+    parts += [f"#{tag}" for tag in cause.tags]
     return text((" " * 7 + " · ".join(parts), "dim"))
 
 
@@ -131,8 +132,8 @@ def provenance(commit: Commit) -> Text:
     return text(
         (
             f"{' ' * 7}{id_text(commit.id)}\n{' ' * 7}parent {parents} · branch "
-            f"{clean(commit.branch)} · schema {clean(commit.schema_id)} {_version(commit)} · "
-            f"executor {clean(commit.executor)}{epoch}",
+            f"{commit.branch} · schema {commit.schema_id} {_version(commit)} · "
+            f"executor {commit.executor}{epoch}",
             "dim",
         )
     )
@@ -146,7 +147,7 @@ def _first(lines: list[Text]) -> list[Text]:
 
 
 def line(sign: str, path: str, *rest: str) -> Text:
-    return text((f"{sign} ", SIGNS[sign]), (clean(path), "bold"), " ", *rest)
+    return text((f"{sign} ", SIGNS[sign]), (path, "bold"), " ", *rest)
 
 
 def _op_lines(op: ops.Op, before: Plain, say: Say, items_max: int | None) -> Iterator[Text]:
@@ -219,11 +220,11 @@ def record_lines(commit: Commit, *, whole: bool) -> list[Text]:
 
 
 def _record(record: Mapping[str, Any], say: Say, whole: bool) -> Text | None:
-    place = clean(str(record.get("place", "")))
-    preview = clean(str(record.get("preview", "")))
+    place = str(record.get("place", ""))
+    preview = str(record.get("preview", ""))
     match record.get("t"):
         case "run-started":
-            return text(("▶ ", "cyan"), clean(str(record.get("function"))), f"({preview})")
+            return text(("▶ ", "cyan"), str(record.get("function")), f"({preview})")
         case "intent":
             attempt = int(record.get("attempt", 1))
             again = f"  attempt {attempt}" if attempt > 1 else ""
@@ -231,12 +232,12 @@ def _record(record: Mapping[str, Any], say: Say, whole: bool) -> Text | None:
         case "step":
             return text(("· ", "cyan"), f"{place}({preview}) ", *_result(record, say))
         case "outcome":
-            who = f"  says {clean(str(record['who']))}" if "who" in record else ""
+            who = f"  says {record['who']!s}" if "who" in record else ""
             by = record.get("by", "call")
-            how = "" if by == "call" else f"  by {clean(str(by))}"
+            how = "" if by == "call" else f"  by {by!s}"
             return text(("← ", "cyan"), f"{place} ", *_result(record, say), (who or how, "magenta"))
         case "wait-ended":
-            who = f"  from {clean(str(record['who']))}" if record.get("who") else ""
+            who = f"  from {record['who']!s}" if record.get("who") else ""
             return text(("← ", "cyan"), f"{place} ", *_result(record, say), (who, "magenta"))
         case "value":
             return text(("· ", "cyan"), f"{place} = {say(record.get('value'))}")
@@ -246,9 +247,9 @@ def _record(record: Mapping[str, Any], say: Say, whole: bool) -> Text | None:
             return text(("■ ", "cyan"), (status, style), " ", *_result(record, say))
         case "run-stopped":
             problem = str(record.get("problem"))
-            return text(("! ", "bold red"), clean(problem if whole else problem.partition("\n")[0]))
+            return text(("! ", "bold red"), problem if whole else problem.partition("\n")[0])
         case "run-cancelled":
-            return text(("■ ", "cyan"), f"cancelled {clean(str(record.get('run')))}")
+            return text(("■ ", "cyan"), f"cancelled {record.get('run')!s}")
     return None
 
 
@@ -260,7 +261,7 @@ def _result(record: Mapping[str, Any], say: Say) -> tuple[tuple[str, str] | str,
         error = record.get("value")
     if isinstance(error, Mapping):
         kind = str(error.get("type", "")).rpartition(":")[2]
-        return (("raised ", "red"), clean(f"{kind}: {error.get('text', '')}"))
+        return (("raised ", "red"), f"{kind}: {error.get('text', '')}")
     return (f"→ {say(record.get('value'))}",)
 
 
@@ -281,7 +282,7 @@ class Changes:
         """The commit's changes, a line each."""
         if commit.trimmed:
             return [text((REMOVED, "dim"))]
-        damage = [text(("damaged: ", "bold red"), clean(commit.damaged))] if commit.damaged else []
+        damage = [text(("damaged: ", "bold red"), commit.damaged)] if commit.damaged else []
         if not commit.foldable:
             self._seq = 0
             return damage
@@ -303,7 +304,5 @@ class Changes:
                 self._state = ops.apply(self._state, ops.own(op))
         except (ops.OpError, TypeError, LookupError) as error:
             self._seq = 0
-            made.append(
-                text(("damaged: ", "bold red"), f"a change does not fit: {clean(str(error))}")
-            )
+            made.append(text(("damaged: ", "bold red"), f"a change does not fit: {error!s}"))
         return [*damage, *(made if self._whole else _first(made))]

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from perdure import MISSING, Explanation, Message, Question, RunInfo, RunReport, Way
@@ -16,19 +15,8 @@ from perdure.cli.attention import effect_style, executor_of, print_ways, print_w
 from perdure.cli.ledger import WholeOption, effect_json
 from perdure.cli.naming import RunArgument, find_run
 from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
-from perdure.cli.words import (
-    REMOVED,
-    ago,
-    clean,
-    cut,
-    full,
-    moment,
-    short,
-    span,
-    stdout_console,
-    table,
-    text,
-)  # fmt: skip
+from perdure.cli.terminal import Screen, stdout_console, table, text
+from perdure.cli.words import REMOVED, ago, cut, full, moment, short, span
 from perdure.model import UNFINISHED, UNTIL, from_micros
 
 Event = Any  # the library's own type has no public name
@@ -81,7 +69,7 @@ def _answers(way: Way) -> bool:
 # -- the head -------------------------------------------------------------------------------
 
 
-def _print_head(console: Console, session: Session, known: RunReport, executor: str | None) -> None:
+def _print_head(console: Screen, session: Session, known: RunReport, executor: str | None) -> None:
     run = known.info
     rows = table("", "")
     rows.show_header = False
@@ -89,20 +77,20 @@ def _print_head(console: Console, session: Session, known: RunReport, executor: 
     def row(name: str, words: str | Text) -> None:
         rows.add_row(text((name, "dim")), words)
 
-    row("run", text((clean(run.id), "bold")))
+    row("run", text((run.id, "bold")))
     row("status", run_status(session, run))
     if run.status in UNFINISHED:
-        for line in session.say(known.why.why).splitlines()[:1]:
-            row("why", clean(line))
+        for line in session.say(known.why.why).split("\n")[:1]:
+            row("why", line)
     if executor:
-        row("executor", clean(executor))
-    row("agent", f"{clean(run.agent)}, branch {clean(run.branch)}")
-    version = f", version {clean(run.version)}" if run.version else ""
-    row("function", f"{clean(run.function)}{version}, key {clean(run.key)}")
+        row("executor", executor)
+    row("agent", f"{run.agent}, branch {run.branch}")
+    version = f", version {run.version}" if run.version else ""
+    row("function", f"{run.function}{version}, key {run.key}")
     if run.queue != "default":
-        row("queue", clean(run.queue))
+        row("queue", run.queue)
     if run.parent:
-        row("parent", clean(run.parent))
+        row("parent", run.parent)
     if run.started_at:
         began = from_micros(run.started_at)
         asked = "" if run.started else ", asked for; it has not begun"
@@ -115,11 +103,11 @@ def _print_head(console: Console, session: Session, known: RunReport, executor: 
     if run.status == "done":
         row("result", full(run.result))
     elif run.problem and run.status in ("failed", "cancelled"):
-        row("why", clean(run.problem))
+        row("why", run.problem)
     if known.notes:
         note = known.notes[-1]
         share = f" {note.fraction:.0%}" if note.fraction is not None else ""
-        row("progress", f"{clean(note.text)}{share} ({ago(note.at)})")
+        row("progress", f"{note.text}{share} ({ago(note.at)})")
     console.print(rows)
 
 
@@ -127,7 +115,7 @@ def _print_head(console: Console, session: Session, known: RunReport, executor: 
 
 
 def _print_timeline(
-    console: Console, known: RunReport, executor: str | None, number: int, *, whole: bool
+    console: Screen, known: RunReport, executor: str | None, number: int, *, whole: bool
 ) -> None:
     events = known.events
     console.print()
@@ -164,22 +152,22 @@ def _took(event: Event) -> str:
 
 
 def _what(event: Event, whole: bool) -> Text:
-    words = clean(event.words if whole else cut(event.words, 120))
+    words = event.words if whole else cut(event.words, 120)
     if event.kind in ("step", "tool"):
         style = "bold" if event.kind == "tool" else ""
-        return text((clean(event.place), style), f"({words})")
+        return text((event.place, style), f"({words})")
     if event.kind == "edit":
-        return text((clean(event.place), "green"))
+        return text((event.place, "green"))
     if event.kind == "wait":
         verb = "sleeps " if words.startswith(UNTIL) else "waits for "
-        return text((verb, "yellow"), words, (f"  {clean(event.place)}", "dim"))
+        return text((verb, "yellow"), words, (f"  {event.place}", "dim"))
     if event.kind in ("value", "patch", "removed"):
-        return text((clean(event.place), "dim"))
+        return text((event.place, "dim"))
     style = MARK_STYLES.get(event.kind, "cyan")
     if event.kind == "started":
         return text((f"{event.kind}", style), f"({words})")
-    place = f" {clean(event.place)}" if event.place else ""
-    first = clean(event.words.partition("\n")[0]) if not whole else words
+    place = f" {event.place}" if event.place else ""
+    first = event.words.partition("\n")[0] if not whole else words
     return text((f"{event.kind}{place}", style), f" {first}" if first else "")
 
 
@@ -190,7 +178,7 @@ def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
     if event.kind == "removed":
         return text((REMOVED, "dim"))
     if event.kind not in (*CALLS, "value", "patch", "finished"):
-        return Text()
+        return text()
     saved = f", saved {say(event.saved)}" if event.saved is not None else ""
     if event.state == "open" and event.kind == "tool":
         words = "under way" if executor else "in doubt"
@@ -205,7 +193,7 @@ def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
     if event.state != "done":
         return text((event.state, "yellow"), tries)
     by = event.by if event.by not in ("", "call") else ""
-    who = f" by {clean(event.who or by)}" if event.who or by else ""
+    who = f" by {event.who or by}" if event.who or by else ""
     if event.kind in ("edit", "patch") or (event.kind == "wait" and event.value is None):
         return text("came" if event.kind == "wait" else "", (who, "magenta"))
     return text(f"→ {say(event.value)}", (who, "magenta"), tries)
@@ -214,7 +202,7 @@ def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
 def _error(event: Event) -> str:
     error: Mapping[str, Any] = event.error or {}
     kind = str(error.get("type", "")).rpartition(":")[2].rpartition(".")[2]
-    return clean(f"{kind}: {error.get('text', '')}")
+    return f"{kind}: {error.get('text', '')}"
 
 
 def _clock(at: datetime) -> str:
@@ -224,14 +212,14 @@ def _clock(at: datetime) -> str:
 # -- what stands around it ------------------------------------------------------------------
 
 
-def _print_places(console: Console, known: RunReport, executor: str | None) -> None:
+def _print_places(console: Screen, known: RunReport, executor: str | None) -> None:
     """Where it is in the code, where that is more than the timeline's last line."""
     if known.info.status not in UNFINISHED or len(known.places) < 2:
         return
     console.print()
     rows = table("task", "is at", "")
     for path, event in list(known.places.items())[:OTHERS]:
-        task = text((clean(path.rstrip("/")), "bold") if path else ("the function itself", "dim"))
+        task = text((path.rstrip("/"), "bold") if path else ("the function itself", "dim"))
         past = "" if event.ended is None else "past "
         rows.add_row(
             task, text((past, "dim"), _what(event, False)), _came_of(event, executor, False)
@@ -240,21 +228,22 @@ def _print_places(console: Console, known: RunReport, executor: str | None) -> N
     _print_more(console, len(known.places))
 
 
-def _print_questions(console: Console, session: Session, questions: Sequence[Question]) -> None:
+def _print_questions(console: Screen, session: Session, questions: Sequence[Question]) -> None:
     for question in questions:
         console.print()
         console.print(
             text(
-                ("? ", "bold yellow"), (clean(question.question), "bold"),
-                f"  wants {clean(wanted(question))}, since {moment(question.since)}",
+                ("? ", "bold yellow"), (question.question, "bold"),
+                f"  wants {wanted(question)}, since {moment(question.since)}",
             )
         )  # fmt: skip
-        command = session.command("answer", question.run, "VALUE", *_which(question, questions))
+        command = session.command("answer", question.run, "VALUE", **which(question, questions))
         console.print(text(("  → ", "cyan"), (command, "bold")))
 
 
-def _which(question: Question, questions: Sequence[Question]) -> tuple[str, ...]:
-    return ("--question", question.place) if len(questions) > 1 else ()
+def which(question: Question, questions: Sequence[Question]) -> dict[str, str]:
+    """The options that say which of several questions is meant."""
+    return {"question": question.place} if len(questions) > 1 else {}
 
 
 def wanted(question: Question) -> str:
@@ -271,33 +260,33 @@ def wanted(question: Question) -> str:
     return f"type {kind}" if isinstance(kind, str) else "any value"
 
 
-def _print_inbox(console: Console, inbox: Sequence[Message]) -> None:
+def _print_inbox(console: Screen, inbox: Sequence[Message]) -> None:
     if not inbox:
         return
     console.print()
     rows = table("in its inbox", "came", "value")
     for message in inbox[:OTHERS]:
-        who = f" from {clean(message.who)}" if message.who else ""
+        who = f" from {message.who}" if message.who else ""
         value = "" if message.value is MISSING else short(message.value)
-        name = text(message.kind, (f" {clean(message.name)}" if message.name else "", "bold"), who)
+        name = text(message.kind, (f" {message.name}" if message.name else "", "bold"), who)
         rows.add_row(name, moment(from_micros(message.at)), value)
     console.print(rows)
     _print_more(console, len(inbox))
 
 
-def _print_children(console: Console, session: Session, children: Sequence[RunInfo]) -> None:
+def _print_children(console: Screen, session: Session, children: Sequence[RunInfo]) -> None:
     if not children:
         return
     console.print()
     rows = table("child", "status", "")
     for child in children[:OTHERS]:
-        result = short(child.result) if child.status == "done" else clean(child.problem or "")
-        rows.add_row(clean(child.id), run_status(session, child), result)
+        result = short(child.result) if child.status == "done" else child.problem or ""
+        rows.add_row(child.id, run_status(session, child), result)
     console.print(rows)
     _print_more(console, len(children))
 
 
-def _print_more(console: Console, number: int) -> None:
+def _print_more(console: Screen, number: int) -> None:
     if number > OTHERS:
         console.print(text((f"… and {number - OTHERS:,} more; --json has all", "dim")))
 

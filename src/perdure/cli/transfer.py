@@ -28,7 +28,8 @@ from perdure.cli.session import (
     opened,
     where,
 )  # fmt: skip
-from perdure.cli.words import clean, count, size, stderr_console, stdout_console, text
+from perdure.cli.terminal import bytes_out, stderr_console, stdout_console, text
+from perdure.cli.words import count, size
 from perdure.model import id_text
 from perdure.store import read_file
 
@@ -84,7 +85,7 @@ def export(
         what = f"the state of commit {said['seq']}" if state else count(said["commits"], "commit")
         console.print(
             text(
-                (clean(agent), "bold"), f": {what} in ", (clean(str(output)), "bold"),
+                (agent, "bold"), f": {what} in ", (str(output), "bold"),
                 f", {size(output.stat().st_size)}",
             )
         )  # fmt: skip
@@ -99,9 +100,9 @@ export.__doc__ = f"{export.__doc__}\n\n    {plain.TAGS_HELP}\n    "
 def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
     """Where an export goes: a file is there whole, or not at all."""
     if path is None:
-        sys.stdout.flush()
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        out = bytes_out()
+        yield out
+        out.flush()
         return
     if path.exists() and not force:
         raise Conflict("is there already", target=f"file {path}", hint="--force replaces it")
@@ -180,9 +181,7 @@ def import_(
         return
     console = stdout_console()
     number = count(verified.commits, "commit")
-    console.print(
-        text(("✓ ", "bold green"), (clean(verified.agent), "bold"), f"  {number}, verified")
-    )
+    console.print(text(("✓ ", "bold green"), (verified.agent, "bold"), f"  {number}, verified"))
     console.print(text("  root ", verified.root))
     if stderr_console().is_terminal and info.deleted:
         console.print(text(("  this agent was deleted; its log is here", "yellow")))

@@ -23,7 +23,8 @@ from perdure.cli.session import (
     opened,
     where,
 )
-from perdure.cli.words import clean, count, size, stdout_console, text
+from perdure.cli.terminal import stdout_console, text
+from perdure.cli.words import count, size
 
 
 def trim(
@@ -117,9 +118,9 @@ def _say(
         console.print(text(("✓ ", "bold green"), "nothing to remove"))
     for one in went:
         console.print(text(
-            ("✓ ", "bold green"), (clean(one.agent), "bold"),
+            ("✓ ", "bold green"), (one.agent, "bold"),
             f"  {count(one.removed, 'commit')} emptied, {size(one.freed)} free; "
             f"whole from commit {one.before} on, {count(one.bases, 'earlier state')} kept",
         ))  # fmt: skip
     for name, error in kept:
-        console.print(text(("  kept ", "yellow"), (clean(name), "bold"), f": {error.problem}"))
+        console.print(text(("  kept ", "yellow"), (name, "bold"), f": {error.problem}"))

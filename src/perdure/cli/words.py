@@ -1,27 +1,12 @@
-"""Words for people: sizes, times, short values, and consoles that print nothing but them.
-
-What agents stored may hold control characters: nothing reaches a terminal but through `clean`,
-`short` or `full`, which write them as escapes.
-"""
+"""Words for people: sizes, times, and values on one line."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rich.console import Console
-from rich.style import Style
-from rich.table import Table
-from rich.text import Text
-
 from perdure.cli.plain import INT_BITS_MAX
-
-Part = str | tuple[str, str] | Text
-
-PLAIN_WIDTH = 100_000
-"""Of output that is no terminal: nothing is cut or wrapped there."""
 
 REMOVED = "removed by retention"
 
@@ -31,56 +16,9 @@ STATUS_STYLES = {
 }  # fmt: skip
 
 
-def stdout_console() -> Console:
-    return _console(stderr=False)
-
-
-def stderr_console() -> Console:
-    return _console(stderr=True)
-
-
-def _console(*, stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else PLAIN_WIDTH
-    return Console(
-        stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True
-    )
-
-
-def text(*parts: Part) -> Text:
-    """Pieces with their styles; rich's markup is never read from data."""
-    built = Text()
-    for part in parts:
-        if isinstance(part, tuple):
-            built.append(part[0], Style.parse(part[1]))
-        else:
-            built.append(part)
-    return built
-
-
-def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """A table with few lines: a head in dim letters, and columns two blanks apart."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in columns:
-        justify: Any = "right" if name in right else "left"
-        made.add_column(name, justify=justify, overflow="fold")
-    return made
-
-
-def clean(words: str) -> str:
-    """Text from outside on one line, control characters as escapes."""
-    if words.isprintable():
-        return words
-    return "".join(c if c.isprintable() else _escape(c) for c in words)
-
-
 def cut(words: str, limit: int | None) -> str:
     """Words of `limit` characters at most; those that are left out show as …."""
     return words if limit is None or len(words) <= limit else words[: max(limit - 1, 1)] + "…"
-
-
-def _escape(character: str) -> str:
-    return " " if character == "\n" else repr(character)[1:-1]
 
 
 def size(count: int) -> str:

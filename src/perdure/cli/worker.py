@@ -11,14 +11,15 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
 from perdure import Worker, WorkerEvent
 from perdure.cli.failures import UsageError
 from perdure.cli.session import JsonOption, Session, StoreOption, close_names, opened
-from perdure.cli.words import STATUS_STYLES, clean, stdout_console, text
+from perdure.cli.terminal import complain, elsewhere, flush, stdout_console, text
+from perdure.cli.words import STATUS_STYLES
 
 STYLES = {
     **STATUS_STYLES, "ready": "green", "started": "cyan", "resumed": "cyan", "draining": "yellow",
@@ -80,16 +81,15 @@ def _events(
     if not session.json:
         yield lambda event: _print(event, session, queues, limit)
         return
-    out = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        yield lambda event: _print_json(event, out)
+    with elsewhere() as say:
+        yield lambda event: say(_as_json(event))
 
 
 def _print(event: WorkerEvent, session: Session, queues: Sequence[str], limit: int) -> None:
     words = event.words
     if event.kind == "ready":
         words += f" · queues {', '.join(queues)} · limit {limit} · {session.store.url}"
-    parts = [clean(event.run), clean(words)]
+    parts = [event.run, words]
     if event.seconds:
         parts.append(f"{event.seconds:.2f} s")
     stdout_console().print(
@@ -99,10 +99,10 @@ def _print(event: WorkerEvent, session: Session, queues: Sequence[str], limit: i
             "  ".join(part for part in parts if part),
         )
     )
-    sys.stdout.flush()
+    flush()
 
 
-def _print_json(event: WorkerEvent, out: TextIO) -> None:
+def _as_json(event: WorkerEvent) -> str:
     said: dict[str, Any] = {"at": datetime.now(UTC).isoformat(), "event": event.kind}
     if event.run:
         said["run"] = event.run
@@ -110,8 +110,7 @@ def _print_json(event: WorkerEvent, out: TextIO) -> None:
         said["words"] = event.words
     if event.seconds:
         said["seconds"] = round(event.seconds, 6)
-    out.write(json.dumps(said) + "\n")
-    out.flush()
+    return json.dumps(said)
 
 
 # -- finding the functions -------------------------------------------------------------------------
@@ -184,4 +183,4 @@ def _show(error: Exception) -> None:
     """Where it failed, which is in the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "importlib" not in frame.filename]
-    sys.stderr.writelines(traceback.format_list(ours[1:]))
+    complain("".join(traceback.format_list(ours[1:])).rstrip("\n"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_BARE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+_BARE = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)  # zsh reads =word as the path of a command
 _KEPT = re.compile(r"[^\x00-\x1f\x7f`'\\]+")
 
 
@@ -23,22 +23,42 @@ def quote(word: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    if character in "'\\":
-        return "\\" + character
-    if character.isprintable() and character != "`":
+    # A quote is escaped without one, and ! too: a shell that looks for past commands in what is
+    # typed knows no $'…', and would take \' for its end.
+    if character.isprintable() and character not in "`'\\!":
         return character
-    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+    wrong = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", wrong))
 
 
 def join(words: Iterable[str]) -> str:
     return " ".join(map(quote, words))
 
 
-def perdure(command: str, *given: str, **options: str | int) -> str:
-    """A command of ours: its options first, then what is given, also where that begins with -."""
-    words = ["perdure", command]
+def words(command: str, *given: str, **options: str | int | bool) -> tuple[str, ...]:
+    """The words of a command of ours, behind ``perdure``.
+
+    Options follow what is given, as people write them; but before it, with ``--`` between, where
+    one begins with - and would be taken for an option.
+
+    Args:
+        options: with their values; True: one that has none.
+    """
+    apart = any(word.startswith("-") for word in given)
+    chosen: list[str] = []
     for name, value in options.items():
-        words += [f"--{name.replace('_', '-')}={value}"]
-    if any(word.startswith("-") for word in given):
-        words.append("--")
-    return join([*words, *given])
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            chosen.append(option)
+        elif apart or str(value).startswith("-"):
+            chosen.append(f"{option}={value}")
+        else:
+            chosen += [option, str(value)]
+    if apart:
+        return (*command.split(), *chosen, "--", *given)
+    return (*command.split(), *given, *chosen)
+
+
+def perdure(command: str, *given: str, **options: str | int | bool) -> str:
+    """A command of ours, to paste; see `words`."""
+    return join(["perdure", *words(command, *given, **options)])

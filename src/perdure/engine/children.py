@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
+import json
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core import shell
 from perdure.core.arguments import Seconds, flag
 from perdure.core.names import check_name
 from perdure.engine.effects import Arrive, Arrived, Effect, Effects, Record
@@ -204,13 +205,13 @@ def _started_before(
     execution: Execution[Any], place: str, asked: Mapping[str, Any]
 ) -> NeedsAttention:
     run = str(asked["made"])
-    settle = shlex.join(("perdure", "settle", execution.agent, place))
-    same = shlex.quote(f'"{run}"')
+    settle = "settle", execution.agent, place
+    same = shell.perdure(*settle, done=json.dumps(run))
     return NeedsAttention(
         f"run {run} was started before, at commit {asked['made_at']}, and this run was set back "
         f"since: {asked['preview']}", target=f"run {execution.id}, call {place}",
-        hint=f"say whether that one is to be taken: `{settle} --done {same}`, or another one "
-        f"started: `{settle} --not-done`; then run it again",
+        hint=f"say whether that one is to be taken: `{same}`, or another one started: "
+        f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
     )  # fmt: skip
 
 

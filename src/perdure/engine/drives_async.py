@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from perdure.core import logs
 from perdure.engine.async_run import AsyncRun
 from perdure.engine.current import Frame, counted, inside
 from perdure.engine.drives import Drive
@@ -19,7 +19,7 @@ from perdure.engine.leaving import Cancelled, Drained, LeftError
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.errors import PerdureError, RunInterrupted
 
-_log = logging.getLogger("perdure.engine")
+_log = logs.logger("perdure.engine")
 
 
 class AsyncDrive(Drive):

@@ -266,6 +266,6 @@ def _begin_anew(liveness: Liveness | None) -> None:
 
 
 def _warn(text: str, *parts: object) -> None:
-    import logging  # 6 ms to import, for a bad day alone
+    from perdure.core import logs  # 6 ms to import, for a bad day alone
 
-    logging.getLogger("perdure.engine").warning(text, *parts)
+    logs.logger("perdure.engine").warning(text, *parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core import logs
 from perdure.engine.drives import Command
 from perdure.engine.functions import of_version, spec_of
 from perdure.engine.handle import RunHandle
@@ -41,7 +41,7 @@ PAGES = (64, 512, 4096, 32_768)
 UNKNOWN_MAX = 20
 """How many runs of unknown functions are noted at one look: each is a commit."""
 
-_log = logging.getLogger("perdure.worker")
+_log = logs.logger("perdure.worker")
 
 
 class NeedsCallerError(Exception):

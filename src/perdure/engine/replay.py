@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from perdure.core import shell
 from perdure.core.arguments import seconds
 from perdure.core.values import Plain
 from perdure.engine.effects import (
@@ -435,17 +436,14 @@ def _take_found(call: Call, found: Any) -> Any:
 
 
 def settle_hint(call: Call) -> str:
-    settle = _settle_command(call)
     return (
-        f"find out, then say so: `{settle} --done JSON` with its result (text is '\"like this\"'), "
-        f"or `{settle} --not-done`; then run it again"
+        f"find out, then say so: `{_settle(call, done='JSON')}` with its result (text is "
+        f"'\"like this\"'), or `{_settle(call, not_done=True)}`; then run it again"
     )
 
 
-def _settle_command(call: Call) -> str:
-    import shlex
-
-    return shlex.join(("perdure", "settle", unquote(call.run.split("/")[0]), call.place))
+def _settle(call: Call, **said: str | bool) -> str:
+    return shell.perdure("settle", unquote(call.run.split("/")[0]), call.place, **said)
 
 
 def outcome_of(call: Call, entry: Entry) -> Any:
@@ -470,7 +468,7 @@ def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
         if outcome.get("by") == "person":  # whoever settled it may have mistyped it
             problem = "the result that it was settled with does not fit its declared type"
             hint = (
-                f"settle it again with a value that fits: `{_settle_command(call)} --done JSON` "
+                f"settle it again with a value that fits: `{_settle(call, done='JSON')}` "
                 "(text is '\"like this\"'); then run it again"
             )
         raise NeedsAttention(

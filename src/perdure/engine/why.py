@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
+from perdure.engine.ways import Way, by
 from perdure.errors import Corrupt
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
 from perdure.state.family import CHILD
@@ -25,14 +26,6 @@ LATE_S = 5.0
 """A worker that is there picks up what is to be done in far less."""
 
 CALLS_SHOWN = 3
-
-
-class Way(Struct, frozen=True):
-    """Something that a person can do: in words, and as words of a ``perdure`` command line, where
-    a command does it."""
-
-    words: str
-    command: tuple[str, ...] = ()
 
 
 class Explanation(Struct, frozen=True):
@@ -160,7 +153,7 @@ class _Look:
         """The way out that is always there, unless it was gone already."""
         if self._asked_to_end() is not None:
             return None
-        return Way("or end it", ("cancel", self._run.id))
+        return by("or end it", "cancel", self._run.id)
 
     def _were_arguments_left_out(self, reader: LogReader | None) -> bool:
         """Whether its arguments are not stored: no worker has them."""
@@ -205,11 +198,9 @@ class _Look:
             if run.queue != "default":
                 look += f", and whether it picks up queue {run.queue!r}"
             return Way(look)
-        queue = () if run.queue == "default" else ("--queue", run.queue)
-        return Way(
-            "run its program again, or start a worker that serves it",
-            ("worker", f"MODULE:{run.function}", *queue),
-        )
+        queue = {} if run.queue == "default" else {"queue": run.queue}
+        words = "run its program again, or start a worker that serves it"
+        return by(words, "worker", f"MODULE:{run.function}", **queue)
 
     # -- who has it ----------------------------------------------------------------------------
 
@@ -231,7 +222,7 @@ class _Look:
             hangs = "its heartbeat is overdue: its process may be stopped, or its machine cut off"
         made = self._made(
             "executing", why, began,
-            [Way(hangs), Way("see what it did", ("run", "show", self._run.id)), self._cancel()],
+            [Way(hangs), by("see what it did", "run show", self._run.id), self._cancel()],
         )  # fmt: skip
         return replace(made, executor=holder)
 
@@ -349,14 +340,14 @@ class _Look:
         for event in self._recorded.open:
             for branch in event.branches:
                 if branch.kind == "signal":
-                    ways.append(Way("send the signal", ("signal", run, branch.name, "VALUE")))
+                    ways.append(by("send the signal", "signal", run, branch.name, "VALUE"))
                 elif branch.kind == "ask":
-                    which = ("--question", event.place) if len(asked) > 1 else ()
+                    which = {"question": event.place} if len(asked) > 1 else {}
                     words = f"answer {event.question!r}"
-                    ways.append(Way(words, ("answer", run, "VALUE", *which)))
+                    ways.append(by(words, "answer", run, "VALUE", **which))
                 elif branch.kind == "child":
                     child = branch.name.removeprefix(CHILD)
-                    ways.append(Way("ask the same of the run that it waits for", ("why", child)))
+                    ways.append(by("ask the same of the run that it waits for", "why", child))
         return ways
 
     def _heed(self) -> Way | None:
@@ -410,8 +401,8 @@ class _Look:
         if ahead.status == "waiting":
             words += f" for {ahead.waits}"
         ways = [
-            Way("ask the same of that one", ("why", ahead.id)),
-            Way("or end that one", ("cancel", ahead.id)), self._cancel(),
+            by("ask the same of that one", "why", ahead.id),
+            by("or end that one", "cancel", ahead.id), self._cancel(),
         ]  # fmt: skip
         return replace(self._made("queued", before + words, run.changed_at, ways), behind=ahead.id)
 
@@ -420,14 +411,14 @@ class _Look:
         ways: list[Way] = []
         for event in self._recorded.open:
             if event.kind == "tool" and event.state == "open":
-                settle = ("settle", self._run.agent, event.place, "--run", self._run.id)
+                call, run = ("settle", self._run.agent, event.place), self._run.id
                 asked = event.made_at and not event.attempts  # made before, and not since
                 done, not_done = "took effect", "did not"
                 if asked:
                     done, not_done = "is not to be made again", "is, under another key"
                 ways += [
-                    Way(f"{event.place} {done}", (*settle, "--done", "JSON")),
-                    Way(f"{event.place} {not_done}", (*settle, "--not-done")),
+                    by(f"{event.place} {done}", *call, run=run, done="JSON"),
+                    by(f"{event.place} {not_done}", *call, run=run, not_done=True),
                 ]
         return ways
 
@@ -440,7 +431,7 @@ class _Look:
         doubts = self._settle()
         ways += doubts
         if not doubts:
-            ways.append(Way("once that is put right, let it be tried again", ("resume", run.id)))
+            ways.append(by("once that is put right, let it be tried again", "resume", run.id))
         return self._made("stopped", problem, run.changed_at, [*ways, self._cancel()])
 
     def _unreadable(self, error: Corrupt) -> Explanation:
@@ -449,7 +440,7 @@ class _Look:
 
     def _finished(self) -> Explanation:
         run = self._run
-        show = Way("see what it did", ("run", "show", run.id))
+        show = by("see what it did", "run show", run.id)
         again = Way("nothing more happens to it; the same command anew needs another key")
         if run.status == "done":
             return self._made("finished", "it is done", run.changed_at, [again, show])

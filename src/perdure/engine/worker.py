@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from perdure.core import logs
 from perdure.core.arguments import count, function, iterable
 from perdure.core.names import check_name, shown, words_of
 from perdure.engine.drives import Drive
@@ -45,7 +46,7 @@ TAKE_UP_S = 60.0
 LOOKING_MAX = 0.05
 """What part of its time an idle worker may spend on looking, however much there is to look at."""
 
-_log = logging.getLogger("perdure.worker")
+_log = logs.logger("perdure.worker")
 
 
 class WorkerEvent(Struct, frozen=True):

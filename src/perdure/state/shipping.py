@@ -5,14 +5,13 @@ Where it goes on is always what the target has: so whoever ships may be killed a
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from perdure.core import chain
+from perdure.core import chain, logs
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, AgentInfo, Commit, Message, RunInfo
 from perdure.state.arriving import Arriving, all_mail
@@ -34,7 +33,7 @@ from perdure.storage.reader import CHUNK_MAX, LogReader
 from perdure.storage.retention import RETENTION
 from perdure.storage.standing import Aside, ClosedError, OvertakenError, Why
 
-_log = logging.getLogger("perdure.replication")
+_log = logs.logger("perdure.replication")
 
 FEED = ""
 """Stands among those that are set aside for the source's feed, if it cannot be read."""

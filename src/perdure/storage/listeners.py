@@ -15,9 +15,9 @@ def call(callback: Callable[[str], None], run_id: str) -> None:
     try:
         callback(run_id)
     except Exception:
-        import logging  # 6 ms to import, for a bad day alone
+        from perdure.core import logs  # 6 ms to import, for a bad day alone
 
-        log = logging.getLogger("perdure.storage")
+        log = logs.logger("perdure.storage")
         log.exception("a listener raised at the notice for run %s", run_id)
 
 

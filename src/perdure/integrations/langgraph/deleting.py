@@ -7,10 +7,10 @@ Python's own to end, and room is made before more is asked for.
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 
 from perdure.adapters import ForeignLogs
+from perdure.core import logs
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.integrations.langgraph.thread import Thread
 from perdure.store import Store
@@ -18,7 +18,7 @@ from perdure.store import Store
 PURGE_S = 0.020
 """How long one call may purge. A thread of 1,000 messages takes less."""
 
-_log = logging.getLogger("perdure.langgraph")
+_log = logs.logger("perdure.langgraph")
 
 
 class Remover:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 
-logger = logging.getLogger(__name__)
+from perdure.core import logs
+
+logger = logs.logger(__name__)
 
 
 class Sweeper:

@@ -7,16 +7,16 @@ imported by a name that was read (I10), and no constructor or validator runs.
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any
 
+from perdure.core import logs
 from perdure.integrations.langgraph.kinds import Kind, as_data, kind_of, may_register, own_name
 
 MET_MAX = 4096
 """Classes that are in memory without being registered; a program may make them as it goes."""
 
-_log = logging.getLogger("perdure.langgraph")
+_log = logs.logger("perdure.langgraph")
 _said: set[str] = set()
 
 

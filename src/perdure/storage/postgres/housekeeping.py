@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from psycopg import errors
 
+from perdure.core import logs
 from perdure.storage.answers import Sizes
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.statements import quoted, statements
 
-_log = logging.getLogger("perdure.postgres")
+_log = logs.logger("perdure.postgres")
 
 
 def sizes(db: Connection, schema: str, no: int | None) -> Sizes:

@@ -22,7 +22,6 @@ executor's time decides, and nobody hears notices, so that all look by themselve
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import threading
@@ -32,6 +31,7 @@ from contextlib import suppress
 
 import psycopg
 
+from perdure.core import logs
 from perdure.errors import PerdureError
 from perdure.storage.listeners import LocalListeners
 from perdure.storage.postgres.address import Address
@@ -50,7 +50,7 @@ RETRY_S = 0.1
 RETRY_MAX_S = 2.0
 HOLD_TRIES = 50
 
-_log = logging.getLogger("perdure.postgres")
+_log = logs.logger("perdure.postgres")
 
 
 class Line:

@@ -5,13 +5,13 @@ What comes while a notice is under way is told in one go. Nothing depends on it.
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 import psycopg
 
+from perdure.core import logs
 from perdure.errors import PerdureError
 from perdure.storage.postgres.faults import DeadlineError
 from perdure.storage.postgres.pool import Pool
@@ -24,7 +24,7 @@ BYTES_MAX = 7999
 AT_ONCE_MAX = 1000
 CLOSE_S = 2.0
 
-_log = logging.getLogger("perdure.postgres")
+_log = logs.logger("perdure.postgres")
 
 
 class Notifier:

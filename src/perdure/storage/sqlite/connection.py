@@ -7,7 +7,6 @@ https://sqlite.org/howtocorrupt.html.
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import sys
@@ -20,6 +19,7 @@ from urllib.parse import quote
 import apsw
 import apsw.sqlite_extra
 
+from perdure.core import logs
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.files import exists, writable
@@ -35,7 +35,7 @@ BUSY_MS = 10_000
 MADE_MEANWHILE_S = 0.005
 CHECKSUM_SIZE = 8
 LOCAL_MAX = 1000
-_log = logging.getLogger("perdure.sqlite")
+_log = logs.logger("perdure.sqlite")
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
 )

@@ -6,7 +6,6 @@ SQLite would run its WAL checkpoint inside whatever commit crosses a threshold; 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from contextlib import AbstractContextManager
 
 import apsw
 
+from perdure.core import logs
 from perdure.storage.sqlite.wal import sync_wal
 
 CHECKPOINT_PAGES = 1000
@@ -25,7 +25,7 @@ LONG_PAGES = 4 * CHECKPOINT_PAGES
 KEPT_OUT_MAX_MS = 200
 """How long it is tried to keep them out; and our own, too, where somebody reads for long."""
 
-_log = logging.getLogger("perdure.sqlite")
+_log = logs.logger("perdure.sqlite")
 
 
 class Housekeeper:

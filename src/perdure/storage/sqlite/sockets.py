@@ -6,7 +6,6 @@ time until somebody looks by himself, so no error here is anybody's business but
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import socket
@@ -15,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from perdure.core import logs
 from perdure.storage.listeners import call
 from perdure.storage.sqlite.executors import SOCKET as SUFFIX
 
@@ -25,7 +25,7 @@ DATAGRAM_MAX = 65_536
 PATH_MAX = 107
 """Bytes in the name of a Unix socket, on Linux; a few less elsewhere (see unix(7))."""
 
-_log = logging.getLogger("perdure.sqlite")
+_log = logs.logger("perdure.sqlite")
 
 
 class Sockets:

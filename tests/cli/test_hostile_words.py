@@ -1,0 +1,137 @@
+"""Names and words of others reach the operator's terminal as words, and nothing else."""
+
+import ast
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.core import logs, shell
+from tests.cli.operator import Operator, crash
+from tests.source_tree import SOURCE
+
+HOSTILE = "-e\x1b]0;pwned\x07\x9b2J\r\n\t\x7f\u202e\u2066\u200b\u2028[red]x[/red]:smile:'`$!\\"
+"""A title, a clearing of the screen, ends of lines, marks of direction, markup, quoting."""
+
+VIEWS = (
+    ("ls",), ("show", "AGENT"), ("log", "AGENT"), ("log", "-p", "AGENT"), ("state", "AGENT"),
+    ("diff", "AGENT", "1"), ("branches", "AGENT"), ("stats",), ("runs",), ("why", "AGENT"),
+    ("run", "show", "AGENT"), ("effects", "AGENT"), ("verify", "--no-pages", "AGENT"),
+    ("cancel", "AGENT"), ("undo", "AGENT"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Operator:
+    path = tmp_path / "agents.db"
+    with perdure.open(path) as opened:
+        agent = opened.agent(HOSTILE)
+        with agent.edit(HOSTILE, key=HOSTILE, tags=[HOSTILE]) as draft:
+            draft.update(customer=HOSTILE, **{HOSTILE: HOSTILE})
+        agent.checkpoint(HOSTILE + "point")
+        agent.fork(HOSTILE + "branch")
+        crash(opened, HOSTILE, key=HOSTILE)
+    return Operator(path)
+
+
+def typed(operator: Operator, words: tuple[str, ...], *options: str) -> list[str]:
+    command, given = list(words[:1]), list(words[1:])
+    if command == ["run"]:
+        command, given = command + given[:1], given[1:]
+    flags = [word for word in given if word.startswith("-")]
+    named = [HOSTILE if word == "AGENT" else word for word in given if word not in flags]
+    return ["--store", str(operator.path), *command, *options, *flags, "--", *named]
+
+
+def run(words: list[str]) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "perdure", *words], capture_output=True, check=False
+    )
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
+def assert_harmless(shown: str) -> None:
+    assert all(c.isprintable() or c == "\n" for c in shown), repr(shown)
+
+
+def test_what_an_agent_is_called_does_not_steer_the_terminal(store: Operator) -> None:
+    """Story: an agent named itself with a sequence that sets the terminal's title; `runs`, `why`
+    and `show` printed it raw. A name that began with - was taken for an option, and the command
+    that a hint gave for it did not work."""
+    for words in VIEWS[:-2]:
+        code, shown = run(typed(store, words))
+        assert code in (0, 3), (words, shown)
+        assert_harmless(shown)
+        assert "smile" in shown or words[0] in ("state", "stats", "diff", "effects"), shown
+
+
+def test_json_and_errors_are_harmless_too(store: Operator) -> None:
+    for words in [("show", "AGENT"), ("log", "AGENT"), ("runs",), ("state", "AGENT")]:
+        code, shown = run(typed(store, words, "--json"))
+        assert code == 0
+        assert_harmless(shown)
+    for given in (["show", "--", "none" + HOSTILE], ["show", HOSTILE], [HOSTILE]):
+        code, shown = run(["--store", str(store.path), *given])
+        assert code in (2, 3)
+        assert_harmless(shown)
+
+
+def test_a_hint_can_be_pasted(store: Operator) -> None:
+    """Each command that `show` gives for the call in doubt is read by bash as it was meant."""
+    _, shown = run(typed(store, ("show", "AGENT")))
+    hints = [line.strip() for line in shown.splitlines() if line.strip().startswith("perdure ")]
+    assert len(hints) >= 2
+    not_done = next(hint for hint in hints if "--not-done" in hint).partition("   ")[0]
+    ours = f'perdure() {{ {shell.quote(sys.executable)} -m perdure "$@"; }}; {not_done}'
+    store_named = {"PERDURE_STORE": str(store.path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        ["bash", "-c", ours], capture_output=True, env=store_named, check=False, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "was not done" in done.stdout
+
+
+def test_a_word_is_quoted_whatever_it_holds() -> None:
+    for word in (HOSTILE, "=ls", "a b", "", "!!", "it's", "\U0001f600", "-x", "é"):
+        line = shell.join(["printf", "%s", word])
+        assert_harmless(line)
+        done = subprocess.run(["bash", "-c", line], capture_output=True, check=True)
+        assert done.stdout.decode() == word
+    assert shell.words("why", "-x", question="q") == ("why", "--question=q", "--", "-x")
+    assert shell.words("run show", "x", all=True) == ("run", "show", "x", "--all")
+
+
+def test_messages_of_errors_and_logs(caplog: pytest.LogCaptureFixture) -> None:
+    error = perdure.NotFound(HOSTILE, target=HOSTILE, hint=HOSTILE)
+    assert_harmless(str(error))
+    with caplog.at_level(logging.WARNING):
+        logs.logger("perdure.worker").warning("run %s: %s", HOSTILE, error)
+    assert_harmless(caplog.records[-1].getMessage())
+
+
+def printers(tree: ast.AST) -> list[str]:
+    """What writes to the terminal by itself."""
+    found: list[str] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="print" | "Console" | "Text")):
+                found.append(ast.unparse(node))
+            case ast.Attribute(value=ast.Name(id="sys"), attr="stdout" | "stderr"):
+                found.append(ast.unparse(node))
+            case ast.Attribute(value=ast.Name(id="typer"), attr="echo" | "secho"):
+                found.append(ast.unparse(node))
+            case ast.Attribute(value=ast.Name(id="logging"), attr="getLogger"):
+                found.append(ast.unparse(node))
+    return found
+
+
+def test_nothing_is_printed_but_in_one_room() -> None:
+    known: dict[str, Any] = {"terminal.py": ..., "__init__.py": ["sys.stdout", "sys.stderr"]}
+    for path in sorted((SOURCE / "perdure" / "cli").glob("*.py")):
+        found = printers(ast.parse(path.read_text("utf-8")))
+        expected = known.get(path.name, [])
+        assert expected is ... or found == expected, (path, found)
