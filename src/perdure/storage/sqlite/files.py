@@ -94,14 +94,24 @@ def exists(path: str) -> bool:
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
+def _find_access() -> Any:
+    with suppress(AttributeError, OSError, TypeError):  # TypeError: Windows has no such library
+        return ctypes.PyDLL(None, use_errno=True).access
+    return None
+
+
+_access = _find_access()
+
+
 def writable(path: str) -> bool:
     """Whether this user may write to a file or folder.
 
     Raises:
         OSError: nobody can tell (`os.access` would say no).
     """
-    access: Any = ctypes.PyDLL(None, use_errno=True).access
-    if not access(os.fsencode(path), os.W_OK):
+    if _access is None:
+        return os.access(path, os.W_OK)
+    if not _access(os.fsencode(path), os.W_OK):
         return True
     number = ctypes.get_errno()
     if number in _REFUSED:
