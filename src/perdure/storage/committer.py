@@ -194,11 +194,18 @@ class Committer:
                 return
             summons = self._summons
             thread = threading.Thread(
-                target=_serve, args=(summons,), name="perdure-committer", daemon=True
-            )
+                target=_serve, args=(summons, weakref.ref(self)), name="perdure-committer",
+                daemon=True,
+            )  # fmt: skip
             # The thread holds no committer between batches: one that nobody has goes, with it.
             weakref.finalize(self, summons.put, None)
             self._thread = begin(thread)
+
+    def _succeed(self) -> None:
+        """Another thread than the calling one, which ends."""
+        self._thread = None
+        if self._queue or self._batch:
+            self._summon()
 
     def _pass_on(self) -> None:
         """Let one of those who are open lead."""
@@ -368,16 +375,19 @@ class Committer:
         return True
 
 
-def _serve(summons: queue.SimpleQueue[Committer | None]) -> None:
+def _serve(
+    summons: queue.SimpleQueue[Committer | None], owner: weakref.ref[Committer]
+) -> None:  # fmt: skip
     """The committer's thread: leads when it is asked to, until None comes."""
-    while True:
-        # What interrupts a leader is its own: here nobody waits for it, and all are settled.
-        with suppress(BaseException):
-            committer = summons.get()
-            if committer is None:
-                return
-            committer.lead()
-        committer = None
+    try:
+        while (committer := summons.get()) is not None:
+            with suppress(Exception):  # a leader's own: here nobody waits for it, and all are settled
+                committer.lead()
+            committer = None
+    except BaseException:  # it ends the thread: another one does what this was summoned for
+        if (committer := owner()) is not None:
+            committer._succeed()
+        raise
 
 
 def _is_open(proposal: Proposal) -> bool:
