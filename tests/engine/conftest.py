@@ -24,6 +24,7 @@ ON_POSTGRES = {
     "test_outages",
     "test_review",
     "test_never_poisoned",
+    "test_damaged_runs",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

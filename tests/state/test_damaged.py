@@ -62,8 +62,11 @@ def test_the_way_back(place: Place, kind: str, behind: int) -> None:
             _ = other.agent("a").state
         assert (caught.value.seq, caught.value.before) == (bad, last)
         assert f"agent 'a', commit {bad}" in str(caught.value)
-        fork = f"fork a before-{bad} --at {last}"
-        for command in (f"rollback a {last}", fork, f"state a --at {last}"):
+        for command in (
+            f"rollback a {last}",
+            f"fork a before-{bad} --at {last}",
+            f"state a --at {last}",
+        ):
             assert f"`perdure {command}" in str(caught.value)
     check_verify(other, bad, head, kind)
     forked = other.agent("a").fork("way-out", at=last)

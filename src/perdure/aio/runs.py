@@ -120,9 +120,9 @@ class AsyncRunHandle(Generic[R]):
         """As `RunHandle.report`."""
         return await self._home.call(self._handle.report)
 
-    async def effects(self) -> list[EffectInfo]:
+    async def effects(self, *, damaged_too: bool = False) -> list[EffectInfo]:
         """As `RunHandle.effects`."""
-        return await self._home.call(self._handle.effects)
+        return await self._home.call(self._handle.effects, damaged_too=damaged_too)
 
     async def settle(
         self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from perdure.agents import Agent
 from perdure.aio.agent import AsyncAgent
 from perdure.aio.store import AsyncStore
 from perdure.core.values import Plain
 from perdure.model import MAIN
-from perdure.state.waiting import in_own_thread
-from perdure.store import Store
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,27 +21,6 @@ async def unread(
     return AsyncAgent(
         store._home, await store._home.call(lambda: store._store.agent(name, schema, branch=branch))
     )
-
-
-async def first_peek(
-    open_it: Callable[[], Store], name: str, schema: type[T], fn: Callable[[Plain], R], *,
-    branch: str = MAIN,
-) -> tuple[AsyncAgent[T], R]:  # fmt: skip
-    """As `unread` and `peek` of a store that is opened first: all on one thread, in one go, as
-    going to another thread takes longer than what is done there.
-
-    Raises:
-        As `peek`, and what `open_it` raises.
-    """
-
-    def read() -> tuple[Store, Agent[T], R]:
-        store = open_it()
-        agent = store.agent(name, schema, branch=branch)
-        agent._working.refresh()
-        return store, agent, fn(agent._working.plain)
-
-    store, agent, found = await in_own_thread(read)
-    return AsyncAgent(AsyncStore(store)._home, agent), found
 
 
 async def peek(agent: AsyncAgent[T], fn: Callable[[Plain], R]) -> R:

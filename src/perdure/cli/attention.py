@@ -8,7 +8,15 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure import Branch, Corrupt, EffectInfo, Explanation, RunInfo, Way
+from perdure import (
+    Branch,
+    Corrupt,
+    EffectInfo,
+    Explanation,
+    RunInfo,
+    UnsupportedFormat,
+    Way,
+)  # fmt: skip
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.session import Session
@@ -108,6 +116,19 @@ def in_doubt(
             continue
         found += [effect for effect in effects if effect.open]
     return found
+
+
+def effects_noting(
+    session: Session, run: str, damage: list[Corrupt | UnsupportedFormat]
+) -> list[EffectInfo]:  # fmt: skip
+    """A run's tool calls; where commits cannot be read, those that the others tell of, and why goes
+    to `damage`."""
+    handle = session.store.handle(run)
+    try:
+        return handle.effects()
+    except Corrupt as error:
+        damage.append(error)
+        return handle.effects(damaged_too=True)
 
 
 def print_ways_out(console: Screen, session: Session, runs: Sequence[RunInfo]) -> None:

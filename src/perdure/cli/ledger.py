@@ -12,12 +12,14 @@ from perdure.cli import plain
 from perdure.cli.attention import (
     effect_state,
     effect_style,
+    effects_noting,
     executor_of,
     in_doubt,
     print_ways_out,
 )  # fmt: skip
 from perdure.cli.failures import HELD, UsageError
 from perdure.cli.naming import find_run, login, value_of
+from perdure.cli.overview import Unreadable, tell_of
 from perdure.cli.session import (
     NUMBER_MAX,
     AgentArgument,
@@ -87,24 +89,31 @@ def effects(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """What an agent did to the world: the tool calls of all its runs, and what came of each."""
+    """What an agent did to the world: the tool calls of all its runs, and what came of each.
+
+    Of commits that are damaged nobody knows what they said of calls; the exit code says so.
+    """
     with opened(ctx) as session:
         session.find(agent, deleted_too=True)
+        damage: list[Unreadable] = []
         found: list[tuple[EffectInfo, str | None]] = []
         all_runs = session.store.runs(agent)
         for run in all_runs:
             executor = executor_of(session, run) if run.status in UNFINISHED else None
-            found += [(effect, executor) for effect in session.store.handle(run.id).effects()]
+            effects = effects_noting(session, run.id, damage)
+            found += [(effect, executor) for effect in effects]
         limit = number if number is not None else (0 if session.json else LIMIT)
         chosen = found[-limit:] if limit else found
         if session.json:
             plain.put_all(effect_json(*pair) for pair in chosen)
+            tell_of(session, damage)
             return
         console = stdout_console()
         print_effects(console, chosen, whole=whole)
         if len(found) > len(chosen):
             console.print(text((f"… {len(found) - len(chosen):,} more (-n 0 for all)", "dim")))
         print_ways_out(console, session, all_runs)
+        tell_of(session, damage)
 
 
 # -- settling -------------------------------------------------------------------------------

@@ -11,9 +11,17 @@ from rich.text import Text
 
 from perdure import MISSING, Explanation, Message, Question, RunInfo, RunReport, Way
 from perdure.cli import plain
-from perdure.cli.attention import effect_style, executor_of, print_ways, print_ways_out, run_status
+from perdure.cli.attention import (
+    effect_style,
+    effects_noting,
+    executor_of,
+    print_ways,
+    print_ways_out,
+    run_status,
+)  # fmt: skip
 from perdure.cli.ledger import WholeOption, effect_json
 from perdure.cli.naming import RunArgument, find_run
+from perdure.cli.overview import Unreadable
 from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, ago, cut, full, moment, short, span
@@ -45,8 +53,11 @@ def show(
         known = handle.report()
         executor = executor_of(session, known.info)
         if session.json:
-            effects = [effect_json(effect, executor) for effect in handle.effects()]
-            plain.put({**_report_json(known, executor), "effects": effects})
+            damage: list[Unreadable] = []
+            found = effects_noting(session, info.id, damage)
+            effects = [effect_json(effect, executor) for effect in found]
+            damaged = {"damaged": str(damage[0])} if damage else {}
+            plain.put({**_report_json(known, executor), "effects": effects, **damaged})
             return
         console = stdout_console()
         _print_head(console, session, known, executor)

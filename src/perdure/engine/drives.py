@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -30,6 +29,7 @@ from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order, refuse_others, resuming, starting
 from perdure.engine.playing import Fakes, Played
+from perdure.engine.stopping import stop_unread
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, is_async, parameters_of, preview, results_of
 from perdure.engine.waiting import Suspended
@@ -194,24 +194,17 @@ class Drive:
 
     def begin(self) -> Execution[Any]:
         """The run, ready to go over what is recorded."""
-        row = self._begin_at_once()
-        self._row = row if row is not None else self._begin_under_lease()
-        self._choose_function(self._row)
         try:
+            row = self._begin_at_once()
+            self._row = row if row is not None else self._begin_under_lease()
+            self._choose_function(self._row)
             execution = self._next_execution()
         except Corrupt as error:
-            self._stop_unread(error)
+            self._hold.release()  # I8: it needs a person, and says why
+            stop_unread(self._means.context, self._means.wakeups, self.id, error)
             raise
         self.look.forget()
         return execution
-
-    def _stop_unread(self, error: Corrupt) -> None:
-        """I8: a run whose journal cannot be read needs a person, and says why."""
-        problem = row_text(f"what it recorded cannot be read: {error}")
-        row = replace(self._row, status="needs_attention", problem=problem)
-        with suppress(PerdureError):  # whoever called hears of the damage, in any case
-            record = {"t": "run-stopped", "run": self.id, "problem": problem}
-            self._commit(None, record["t"], record, row, sync=True, release=True)
 
     def _begin_at_once(self) -> RunInfo | None:
         """Where it was seen that nothing stands in its way, record that the run begins, or goes on,

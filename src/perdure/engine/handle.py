@@ -234,11 +234,19 @@ class RunHandle(Generic[R]):
 
     # -- tool calls --------------------------------------------------------------------------
 
-    def effects(self) -> list[EffectInfo]:
-        """The run's tool calls, in order: its part of the effect ledger."""
+    def effects(self, *, damaged_too: bool = False) -> list[EffectInfo]:
+        """The run's tool calls, in order: its part of the effect ledger.
+
+        Args:
+            damaged_too: pass over commits that cannot be read: what these said of calls is missing.
+
+        Raises:
+            Corrupt: a commit since the run began cannot be read.
+        """
         if not self.info.started:
             return []
-        return [effect for journal in self._journals() for effect in effects_of(self._id, journal)]
+        journals = self._journals(damaged_too=flag(damaged_too, "damaged_too="))
+        return [effect for journal in journals for effect in effects_of(self._id, journal)]
 
     def settle(
         self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""
@@ -436,10 +444,11 @@ class RunHandle(Generic[R]):
             raise NotFound("its agent is gone", target=f"run {self._id}")
         return LogReader(self._context.backend, agent)
 
-    def _journals(self) -> list[Journal]:
+    def _journals(self, *, damaged_too: bool = False) -> list[Journal]:
         """One for each turn, of which each counts its calls anew, and so after it was set back."""
         turns: list[list[Commit]] = [[]]
-        for commit in self._reader().commits(self.info.started, SEQ_END):
+        read = self._reader().commits(self.info.started, SEQ_END, damaged_too=damaged_too)
+        for commit in read:
             if any(r["t"] in ANEW and r.get("run") == self._id for r in commit.records):
                 turns.append([])
             else:

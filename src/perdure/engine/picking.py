@@ -8,7 +8,6 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from perdure.core import logs
 from perdure.engine.drives import Command
@@ -17,11 +16,11 @@ from perdure.engine.handle import RunHandle
 from perdure.engine.lookup import never_begun
 from perdure.engine.orders import Order
 from perdure.engine.runner import Runner
+from perdure.engine.stopping import stop
 from perdure.engine.values import parameters_of
-from perdure.errors import Conflict, NeedsAttention, PerdureError, StoreUnavailable
-from perdure.model import FINISHED, MAIN, Cause, Message, RunInfo
+from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
+from perdure.model import FINISHED, MAIN, Message, RunInfo
 from perdure.state.family import to_parents
-from perdure.state.projections import row_text
 from perdure.storage.looks import CLAIM_S, Look
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
@@ -295,15 +294,7 @@ class Picker:
         Raises:
             Conflict: it is finished, somebody executes it, or it is noted already.
         """
-
-        def stopped(info: RunInfo) -> RunInfo:
-            if info.status in (*FINISHED, "needs_attention"):
-                raise Conflict(f"is {info.status}", target=f"run {run}")
-            return replace(info, status="needs_attention", problem=row_text(str(problem)))
-
-        record = {"t": "run-stopped", "run": run, "problem": str(problem)}
-        self.handle(run)._record(Cause("run-stopped", run=run), record, stopped)
-        self._runner.wakeups.tell(run)
+        stop(self._context, self._runner.wakeups, run, str(problem))
 
     def take_up_known(self) -> list[str]:
         """Let those runs go on that needed attention because nobody served their function, which

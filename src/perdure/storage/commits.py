@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure.core import chain
 from perdure.core.salvage import salvage
 from perdure.errors import Corrupt, NotFound
-from perdure.model import MICROS_MAX, AgentInfo, Commit
+from perdure.model import MAIN, MICROS_MAX, AgentInfo, Commit
 from perdure.storage.looks import Reads
 from perdure.storage.port import StoredCommit
 from perdure.storage.way_back import with_way_back
@@ -53,6 +53,11 @@ class CommitReader:
 
     def target(self, seq: int | None = None) -> str:
         return f"agent {self.name!r}" + (f", commit {seq}" if seq is not None else "")
+
+    def waited_on(self, branch: str) -> bool:
+        """Whether a run on a branch is not finished; see `way_back`."""
+        rows = self._backend.runs(agent=self.name, unfinished=True)
+        return any((row.agent_no, row.branch) == (self.no, branch or MAIN) for row in rows)
 
     # -- commits ---------------------------------------------------------------------------
 

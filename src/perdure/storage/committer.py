@@ -381,7 +381,9 @@ def _serve(
     """The committer's thread: leads when it is asked to, until None comes."""
     try:
         while (committer := summons.get()) is not None:
-            with suppress(Exception):  # a leader's own: nobody waits for it here, all are settled
+            with suppress(
+                Exception
+            ):  # a leader's own: here nobody waits for it, and all are settled
                 committer.lead()
             committer = None
     except BaseException:  # it ends the thread: another one does what this was summoned for

@@ -105,6 +105,7 @@ class Reads(Protocol):
     def snapshot(self, no: int, seq: int) -> StoredSnapshot | None: ...
     def read(self, no: int, first: int, last: int, *, newest_first: bool = False,
              limit: int | None = None) -> list[StoredCommit]: ...  # fmt: skip
+    def runs(self, *, agent: str, unfinished: bool) -> list[RunInfo]: ...
 
 
 _Take = Callable[
@@ -220,6 +221,10 @@ class Look:
         return [
             row for row in self._seen.runs if row.agent == self._agent and row.status in UNFINISHED
         ]
+
+    def runs(self, *, agent: str, unfinished: bool) -> list[RunInfo]:
+        """As `Backend.runs`, as new as that."""
+        return self._backend.runs(agent=agent, unfinished=unfinished)
 
     def inbox(self, kind: MessageKind | None = None) -> list[Message]:
         """The messages to its run, or those of one kind, that no commit took out."""

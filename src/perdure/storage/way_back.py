@@ -21,6 +21,10 @@ class Readable(Protocol):
 
     name: str
 
+    def waited_on(self, branch: str) -> bool:
+        """Whether a run on the branch is not finished: a rollback has to end it."""
+        ...
+
     def can_fold(self, seq: int) -> int:
         """0: the state at a commit can be had. Else the commit that stands in the way."""
         ...
@@ -42,7 +46,7 @@ def with_way_back(reader: Readable, error: Corrupt, seq: int, branch: str = "") 
     try:
         branch = branch or _branch_of(reader, seq)
         before = _last_readable(reader, seq, branch)
-        hint = hint_for(reader.name, branch, seq, before)
+        hint = hint_for(reader, branch, seq, before)
     except PerdureError:  # the store itself fails: that is found by whoever goes back
         hint, before = error.hint, 0
     made = Corrupt(error.problem, target=error.target, hint=hint, seq=seq, before=before)
@@ -50,13 +54,15 @@ def with_way_back(reader: Readable, error: Corrupt, seq: int, branch: str = "") 
     return made
 
 
-def hint_for(agent: str, branch: str, seq: int, before: int) -> str:
+def hint_for(reader: Readable, branch: str, seq: int, before: int) -> str:
     """What to do about a commit that cannot be read: commands to paste."""
+    agent = reader.name
     verify = f"`{shell.perdure('verify', agent)}` says which commits are affected"
     if not before:
         return f"no commit before it can be read: restore the agent from a copy; {verify}"
     place = {} if branch in ("", MAIN) else {"branch": branch}
-    back = shell.perdure("rollback", agent, str(before), **place)
+    ending = {"cancel_run": True} if reader.waited_on(branch) else {}
+    back = shell.perdure("rollback", agent, str(before), **place, **ending)
     fork = shell.perdure("fork", agent, f"before-{seq}", at=before, **place)
     state = shell.perdure("state", agent, at=before, **place)
     return (
