@@ -23,6 +23,7 @@ MODULES = (
     "past",
     "scale",
     "engine",
+    "side_by_side",
     "langgraph",
     "langgraph_threads",
     "langgraph_graphs",
