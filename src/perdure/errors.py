@@ -114,7 +114,7 @@ class Drifted(SchemaError):
 
 
 class UnknownZone(PerdureError):
-    """What was asked of a datetime needs the rules of its zone, and this machine does not have them.
+    """What was asked of a datetime needs the rules of its zone, which this machine does not have.
 
     The value is kept as it was written; see `perdure.core.zones.MissingZone` for what can be done
     with it all the same.

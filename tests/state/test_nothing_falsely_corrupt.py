@@ -82,7 +82,7 @@ def test_a_missing_zone_leaves_the_agent_healthy(place):
 
 
 @pytest.mark.parametrize(
-    "schema, made",
+    ("schema", "made"),
     [
         (Booking, lambda: Booking(when=at(CHATHAM))),
         (Trip, lambda: Trip(at(CHATHAM), [at(BERLIN)], dt.time(9, tzinfo=ZoneInfo(BERLIN)))),
@@ -134,7 +134,7 @@ def test_what_needs_the_rules_says_which_are_missing():
             lambda: other.astimezone(when.tzinfo), lambda: hash(when.replace(hour=3)),
             lambda: dt.datetime.now(when.tzinfo), lambda: f"{when:%z}", when.timetuple,
         ):  # fmt: skip
-            with pytest.raises(UnknownZone, match="Pacific/Chatham.*\n.*tzdata") as raised:
+            with pytest.raises(UnknownZone, match=r"Pacific/Chatham.*\n.*tzdata") as raised:
                 asked()
             assert raised.value.zone == CHATHAM
 
@@ -198,9 +198,11 @@ def test_a_zone_from_a_file_is_refused_where_it_comes_in(store, steady, key):
     with agent.edit() as draft:
         draft["open"] = True
     when = NOON.replace(tzinfo=_own_zone(key))
-    with steady.refuses(agent, Unstorable, match=r"(?s)state\.when.*zoneinfo\.ZoneInfo\("):
-        with agent.edit() as draft:
-            draft["when"] = when
+    with (
+        steady.refuses(agent, Unstorable, match=r"(?s)state\.when.*zoneinfo\.ZoneInfo\("),
+        agent.edit() as draft,
+    ):
+        draft["when"] = when
     with steady.refuses(agent, Unstorable, match=r"state\.days"):
         agent.save({"seats": 1, "days": {when: 1}})
 
