@@ -1,4 +1,4 @@
-"""Machines that know other time zones than this one: what a richer one wrote is read on a poorer."""
+"""Machines that know other time zones than this one: what one of them wrote, any other reads."""
 
 from __future__ import annotations
 
