@@ -183,6 +183,21 @@ def test_a_zone_that_comes_is_found():
     assert named(CHATHAM) is ZoneInfo(CHATHAM)
 
 
+def test_an_hour_that_comes_twice_is_the_same_after_the_cache_of_zones_was_cleared(store):
+    """Python takes such an hour in one zone object to differ from itself in another: what was in
+    memory was not what the log says."""
+    twice = at(BERLIN, dt.datetime(2026, 10, 25, 2, 30)).replace(fold=1)
+    agent = store.agent("night")
+    with agent.edit() as draft:
+        draft["when"] = twice
+    ZoneInfo.clear_cache()
+    read = store.agent("night")
+    assert values.same(read.state, agent.state) and not agent.drift()
+    again = twice.replace(tzinfo=ZoneInfo(BERLIN))
+    assert again != twice and agent.save({"when": again}) is None
+    assert agent.verify() == read.verify()
+
+
 # -- a zone of somebody's own -------------------------------------------------------------------
 
 

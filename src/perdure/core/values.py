@@ -205,7 +205,7 @@ def same(a: Plain, b: Plain) -> bool:
     if kind is Decimal:
         return str(a) == str(b)
     if kind is dt.datetime or kind is dt.time:
-        return repr(a) == repr(b) and a == b  # of two zones, one may be missing
+        return repr(a) == repr(b)  # `==` needs the zones' rules, and takes a fold to be no equal
     if kind is set or kind is frozenset:
         return len(a) == len(b) and marks(a) == marks(b)
     return bool(a == b)

@@ -22,7 +22,11 @@ from perdure.errors import UnknownZone
 LOOK_AGAIN_S = 1.0
 """A look for a zone that is not there goes through all of the places where it might be."""
 
-_known: WeakValueDictionary[str, MissingZone] = WeakValueDictionary()
+_found: dict[str, dt.tzinfo] = {}
+"""One object for each zone, whatever `ZoneInfo.clear_cache` does: to Python, an hour that comes
+twice is never the same hour of another object, and a dict key could not be found again."""
+
+_missing: WeakValueDictionary[str, MissingZone] = WeakValueDictionary()
 _lock = Lock()
 
 
@@ -43,12 +47,12 @@ class MissingZone(dt.tzinfo):
 
     def __new__(cls, key: str) -> MissingZone:
         with _lock:  # one for each key: Python compares by the wall clock within one object only
-            found = _known.get(key)
+            found = _missing.get(key)
             if found is None:
                 found = super().__new__(cls)
                 found.key, found.tried = key, -LOOK_AGAIN_S
                 found._stand_in = _stand_in(key)
-                _known[key] = found
+                _missing[key] = found
             return found
 
     def utcoffset(self, at: dt.datetime | None, /) -> dt.timedelta:
@@ -104,14 +108,19 @@ def keep_hash(value: dt.datetime | dt.time) -> None:
 
 def named(key: str) -> dt.tzinfo:
     """The zone of a key; a `MissingZone` if it cannot be had here and now."""
-    from zoneinfo import ZoneInfo  # 5 ms to import, for this alone
+    found = _found.get(key)
+    return found if found is not None else _look_for(key)
 
-    missing = _known.get(key)
+
+def _look_for(key: str) -> dt.tzinfo:
+    missing = _missing.get(key)
     now = time.monotonic()
     if missing is not None and now - missing.tried < LOOK_AGAIN_S:
         return missing
+    from zoneinfo import ZoneInfo  # 5 ms to import, for this alone
+
     try:
-        return ZoneInfo(key)
+        return _found.setdefault(key, ZoneInfo(key))
     except _NOT_TO_BE_HAD:
         missing = MissingZone(key)
         missing.tried = now
@@ -123,8 +132,9 @@ _NOT_TO_BE_HAD = (LookupError, ValueError, OSError, ImportError, EOFError, struc
 
 
 def forget() -> None:
-    """Have the next look for each zone be made at once."""
-    for missing in list(_known.values()):
+    """Look for each zone anew: the tz database has changed."""
+    _found.clear()
+    for missing in list(_missing.values()):
         missing.tried = -LOOK_AGAIN_S
 
 
