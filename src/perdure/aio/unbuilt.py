@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from perdure.agents import Agent
 from perdure.aio.agent import AsyncAgent
 from perdure.aio.store import AsyncStore
 from perdure.core.values import Plain
 from perdure.model import MAIN
+from perdure.state.ends import end_of
+from perdure.state.waiting import in_own_thread
+from perdure.state.working import WorkingCopy
+from perdure.store import Store
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,21 +28,57 @@ async def unread(
     )
 
 
-async def peek(agent: AsyncAgent[T], fn: Callable[[Plain], R]) -> R:
+class Wanted(NamedTuple):
+    """Of the list at `key` of a state, so many of the last items."""
+
+    key: str
+    items: int
+
+
+async def first_peek(
+    open_it: Callable[[], Store], name: str, schema: type[T], fn: Callable[[Plain], R], *,
+    branch: str = MAIN, end: Wanted | None = None,
+) -> tuple[AsyncAgent[T], R]:  # fmt: skip
+    """As `unread` and `peek` of a store that is opened first: all on one thread, in one go, as
+    going to another thread takes longer than what is done there.
+
+    Raises:
+        As `peek`, and what `open_it` raises.
+    """
+
+    def read() -> tuple[Store, Agent[T], R]:
+        store = open_it()
+        agent = store.agent(name, schema, branch=branch)
+        return store, agent, _look(agent._working, fn, end)
+
+    store, agent, found = await in_own_thread(read)
+    return AsyncAgent(AsyncStore(store)._home, agent), found
+
+
+async def peek(
+    agent: AsyncAgent[T], fn: Callable[[Plain], R], *, end: Wanted | None = None
+) -> R:  # fmt: skip
     """What `fn` finds in the plain state as it is now, on another thread. It may neither change nor
     keep what it is given.
+
+    Args:
+        end: all that `fn` looks at. Where it can be read without the rest, it is, and `fn` is given
+            a state of nothing else; then no state is in memory afterwards.
 
     Raises:
         As `AsyncAgent.refresh`.
     """
     working = agent._working
-
-    def read() -> R:
-        working.refresh()
-        return fn(working.plain)
-
     async with agent._turn:
-        found = await agent._home.call(read)
+        found = await agent._home.call(lambda: _look(working, fn, end))
         if working.in_memory:  # a typed state moved on with it
             await agent.look()
         return found
+
+
+def _look(working: WorkingCopy[T], fn: Callable[[Plain], R], end: Wanted | None) -> R:
+    items = end_of(working, end.key, end.items) if end is not None else None
+    if end is not None and items is not None:
+        return fn({end.key: items})
+    working.refresh()
+    return fn(working.plain)

@@ -43,7 +43,13 @@ def check_follows(commit: Commit, before: Commit | None) -> None:
 
 
 class CommitReader:
-    """Reads the commits of one incarnation of one agent."""
+    """Reads the commits of one incarnation of one agent.
+
+    Attributes:
+        chunk_first: how many commits a walk back reads at first.
+    """
+
+    chunk_first = CHUNK_FIRST
 
     def __init__(self, backend: Reads, info: AgentInfo) -> None:
         self._backend = backend
@@ -241,7 +247,7 @@ class CommitReader:
         self, seq: int, damaged: Damaged
     ) -> Iterator[tuple[Commit, StoredCommit]]:  # fmt: skip
         """Follows first parents, reading neighbours in growing chunks."""
-        chunk = CHUNK_FIRST
+        chunk = self.chunk_first
         rows: dict[int, StoredCommit] = {}
         child: Commit | None = None
         while seq > 0:

@@ -42,6 +42,10 @@ SEAL_SIZE = 16
 """Bytes of SHA-256 in front of each manifest and leaf."""
 
 
+ABSENT: Any = object()
+"""What stands for an item that was not read; see `read_end`."""
+
+
 class SealedList(Struct):
     """The sealed leaves at the front of one list. `skip` items of the first leaf were trimmed."""
 
@@ -217,27 +221,78 @@ def read(
         Corrupt: it is damaged, incomplete, or belongs to another commit.
     """
     try:
-        body = envelope.open_envelope(_unsealed(stored.manifest, target), target)
-        version, name, number, at, layout, state = codec.decode(body)
-        if (version, name, number, at) != (VERSION, agent, incarnation, parent):
-            raise Corrupt("the snapshot belongs to another commit", target=target, hint=HINT)
+        layout, state = _open(stored, target, agent, incarnation, parent)
         leaves = Leaves()
         ids = iter(stored.leaf_ids)
         for path, skip, counts in layout:
             sealed = SealedList(skip, [(next(ids), count) for count in counts])
             items: list[Plain] = []
             for leaf_id, count in sealed.leaves:
-                items += _read_leaf(stored, leaf_id, count, target)
+                items += _read_leaf(stored.leaves.get(leaf_id), count, target)
             container = look_up(state, path)
             container[0:0] = items[skip:]
             leaves.lists[tuple(path)] = sealed
         return state, leaves
-    except (codec.UndecodableError, ValueError, TypeError, LookupError, StopIteration) as error:
-        raise Corrupt(f"the snapshot is malformed: {error}", target=target, hint=HINT) from error
+    except MALFORMED as error:
+        raise _malformed(error, target) from error
 
 
-def _read_leaf(stored: StoredSnapshot, leaf_id: int, count: int, target: str) -> list[Plain]:
-    data = stored.leaves.get(leaf_id)
+def read_end(
+    stored: StoredSnapshot | None, fetch: Callable[[int], bytes | None], key: str, count: int,
+    target: str, agent: str, incarnation: int, parent: int,
+) -> Plain:  # fmt: skip
+    """As `read`, but only of the last `count` items of the list at `key`: where other leaves would
+    be, there is `ABSENT` for each item.
+
+    Args:
+        stored: without its leaves; None: it is gone.
+        fetch: gives the bytes of one of them; None: it is gone.
+
+    Raises:
+        Corrupt: as `read`, of what is read.
+    """
+    try:
+        if stored is None:
+            raise Corrupt("the snapshot is not there any more", target=target, hint=HINT)
+        layout, state = _open(stored, target, agent, incarnation, parent)
+        ids = iter(stored.leaf_ids)
+        for path, skip, lengths in layout:
+            sealed = [(next(ids), length) for length in lengths]
+            container = look_up(state, path)
+            wanted = count - len(container) if path == [key] else 0
+            if path[:1] == [key] and len(path) > 1:  # within one of the last items
+                wanted = sum(lengths)
+            front: list[Plain] = []
+            for leaf_id, length in reversed(sealed):
+                if len(front) < wanted:
+                    front[0:0] = _read_leaf(fetch(leaf_id), length, target)
+                else:
+                    front[0:0] = [ABSENT] * length
+            container[0:0] = front[skip:]
+        return state
+    except MALFORMED as error:
+        raise _malformed(error, target) from error
+
+
+MALFORMED = (codec.UndecodableError, ValueError, TypeError, LookupError, StopIteration)
+
+
+def _malformed(error: Exception, target: str) -> Corrupt:
+    return Corrupt(f"the snapshot is malformed: {error}", target=target, hint=HINT)
+
+
+def _open(
+    stored: StoredSnapshot, target: str, agent: str, incarnation: int, parent: int
+) -> tuple[Any, Plain]:
+    """What the manifest says: the layout, and the state without its sealed items."""
+    body = envelope.open_envelope(_unsealed(stored.manifest, target), target)
+    version, name, number, at, layout, state = codec.decode(body)
+    if (version, name, number, at) != (VERSION, agent, incarnation, parent):
+        raise Corrupt("the snapshot belongs to another commit", target=target, hint=HINT)
+    return layout, state
+
+
+def _read_leaf(data: bytes | None, count: int, target: str) -> list[Plain]:
     if data is None:
         raise Corrupt("a leaf of the snapshot is missing", target=target, hint=HINT)
     items = codec.decode(envelope.open_envelope(_unsealed(data, target), target))

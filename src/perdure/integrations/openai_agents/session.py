@@ -14,8 +14,9 @@ from agents import SessionSettings, TResponseInputItem
 
 from perdure.agents import Where
 from perdure.aio import AsyncAgent
-from perdure.aio.unbuilt import peek, unread
+from perdure.aio.unbuilt import Wanted, first_peek, peek, unread
 from perdure.core.names import check_name
+from perdure.core.values import Plain
 from perdure.integrations.openai_agents import conversation
 from perdure.integrations.openai_agents.conversation import Conversation, Judge, plain_items
 from perdure.integrations.openai_agents.stores import AnyStore, Source
@@ -289,9 +290,21 @@ class PerdureSession(Items):
             return agent.exists
 
     async def _newest(self, limit: int | None) -> list[TResponseInputItem]:
+        def newest(state: Plain) -> list[TResponseInputItem]:
+            return conversation.newest_plain(state, limit)
+
         async with (place := self._place()).turn:
-            agent = await self._agent(place)
-            return await peek(agent, lambda state: conversation.newest_plain(state, limit))
+            if place.agent is not None:
+                return await peek(place.agent, newest)
+            # Many a session is made for one request. One that is read again keeps all in memory.
+            end = None if limit is None else Wanted("items", limit)
+            if not self._source.is_unopened:
+                return await peek(await self._agent(place), newest, end=end)
+            place.agent, found = await first_peek(
+                self._source.open, self.session_id, Conversation, newest, branch=self.branch,
+                end=end,
+            )  # fmt: skip
+            return found
 
     async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
         results: list[R] = []

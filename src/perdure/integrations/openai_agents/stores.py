@@ -83,7 +83,12 @@ class Source:
         if isinstance(self.given, AsyncStore):
             return self.given
         opened = self.given or self._opened
-        return AsyncStore(opened if opened is not None else await asyncio.to_thread(self._open))
+        return AsyncStore(opened if opened is not None else await asyncio.to_thread(self.open))
+
+    @property
+    def is_unopened(self) -> bool:
+        """Whether `open` would open the store."""
+        return self.given is None and self._opened is None
 
     def check_open(self) -> None:
         """Raise StoreUnavailable after `close`."""
@@ -94,7 +99,12 @@ class Source:
         """Let go of the store; the last user of one that was opened here closes it."""
         await asyncio.to_thread(self._close)
 
-    def _open(self) -> Store:
+    def open(self) -> Store:
+        """The store of this source's own, opened where it is not. Blocks.
+
+        Raises:
+            As `store`.
+        """
         with self._lock:
             self.check_open()
             if self._opened is None:

@@ -120,6 +120,18 @@ class SqliteBackend:
                     return StoredSnapshot(manifest, ids, leaves)
         return None
 
+    def manifest(self, no: int, seq: int) -> StoredSnapshot | None:
+        """As `Parts.manifest`."""
+        with self._reading() as db:
+            rows = run(db, "find_snapshot", (place(no, seq),))
+        return StoredSnapshot(rows[0][0], unpack_ids(rows[0][1])) if rows else None
+
+    def leaf(self, leaf_id: int) -> bytes | None:
+        """As `Parts.leaf`."""
+        with self._reading() as db:
+            rows = run(db, "find_leaves", (ids_json((leaf_id,)),))
+        return rows[0][1] if rows else None
+
     def key(self, no: int, key: str) -> tuple[int, bytes] | None:
         with self._reading() as db:
             rows = run(db, "find_key", (no, key))
