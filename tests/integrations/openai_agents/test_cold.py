@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -53,10 +54,19 @@ async def test_a_cold_read_opens_one_connection_and_builds_nothing(
     def refused(*_: Any) -> None:
         raise AssertionError("something typed is built")
 
+    threads: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def started(self: threading.Thread) -> None:
+        threads.append(self)
+        start(self)
+
     monkeypatch.setattr(Writer, "connect", counted)
     monkeypatch.setattr(types.ListNode, "build", refused)
+    monkeypatch.setattr(threading.Thread, "start", started)
     async with PerdureSession("c", path) as session:
         assert await session.get_items() == items
+        assert len(threads) == 1  # to open the store, find the agent and read it were three
         assert await session.get_items(3) == items[-3:]
         assert await session.get_items(0) == []
     assert len(connections) == 1
