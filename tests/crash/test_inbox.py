@@ -266,7 +266,7 @@ def test_a_hundred_thousand_that_wait_cost_nothing(path: str) -> None:
 def test_every_statement_can_be_prepared(path: str) -> None:
     """One that forces an index fails where the index does not serve."""
     backend = SqliteBackend(path)
-    with backend._writing() as db:
+    with backend._alone(), backend._transaction() as db:
         run(db, "make_standings")  # a table that is there only in stores that need it
     with backend._reading() as db:
         assert run(db, "next_timer") == []

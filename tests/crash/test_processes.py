@@ -145,7 +145,7 @@ def test_an_interrupt_while_waiting_in_line_blocks_nobody() -> None:
     assert {"first", "third"} <= {info.name for info in store.agents()}
 
 
-def test_i1_what_comes_after_close_is_refused(path: str) -> None:
+def test_i1_what_comes_after_close_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that waited while the store was closed opened the file again and was acknowledged:
     whoever moved the file away after `close` lost it."""
     backend = SqliteBackend(path)
@@ -153,11 +153,18 @@ def test_i1_what_comes_after_close_is_refused(path: str) -> None:
     pen.write()
     outcomes: list[Any] = []
     append, _ = pen.make()
-    with backend._writer.lock:
-        waiting = threading.Thread(target=lambda: outcomes.extend(backend.append([append])))
+    writer = backend._writer
+    waiting = threading.Thread(target=lambda: outcomes.extend(backend.append([append])))
+    let_go = writer._let_go
+
+    def while_it_closes(connection: Any) -> None:
         waiting.start()
-        time.sleep(0.05)
-        backend.close()
+        while not writer.lock._waiting:
+            time.sleep(0.001)
+        let_go(connection)
+
+    monkeypatch.setattr(writer, "_let_go", while_it_closes)
+    backend.close()
     waiting.join(20)
     assert isinstance(outcomes[0], StoreUnavailable)
     assert os.listdir(os.path.dirname(path)) == ["store.db"]

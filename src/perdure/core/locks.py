@@ -19,7 +19,7 @@ from contextlib import suppress
 from sys import _getframe
 from types import FrameType, TracebackType
 
-from perdure.errors import Conflict
+from perdure.errors import PerdureError
 
 LOOK_FIRST_S = 0.02
 LOOK_MAX_S = 0.25
@@ -75,6 +75,11 @@ def first_frame() -> FrameType:
 
 
 _BEFORE_WITH = opcode.opmap.get("BEFORE_WITH", -1)
+
+
+class WithinItselfError(PerdureError):
+    """Code waits for the call that it was called from, as a signal's handler may. No `Conflict`:
+    to try again would only be refused again."""
 
 
 class Lock:
@@ -136,7 +141,7 @@ class Lock:
         it would wait for itself.
 
         Raises:
-            Conflict: it is so.
+            WithinItselfError: it is so.
         """
         holder = self._holder.get(None)
         if holder is not None and holder is not frame and is_on_this_thread(holder):
@@ -172,7 +177,7 @@ class Lock:
         return True
 
     def _meet_own(self, holder: FrameType) -> None:
-        raise Conflict(
+        raise WithinItselfError(
             f"called from within itself, in {holder.f_code.co_name}",
             hint="a signal's handler must not use the store that its program uses; let it set a "
             "mark, or raise",

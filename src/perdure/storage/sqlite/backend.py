@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from sys import _getframe
 from typing import Literal
 
 import apsw
@@ -51,6 +51,7 @@ from perdure.storage.sqlite.rows import (
 )  # fmt: skip
 from perdure.storage.sqlite.runs import list_ready, list_runs
 from perdure.storage.sqlite.sockets import Sockets
+from perdure.storage.sqlite.transaction import Alone, Transaction, settled
 from perdure.storage.sqlite.writer import Writer
 
 FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
@@ -80,10 +81,11 @@ class SqliteBackend:
         self._feeder = Feeder(self.url)
         _quiet_at_forks(self)
 
-    @contextmanager
-    def _writing(self) -> Iterator[apsw.Connection]:
-        with self._writer.lock, self._writer.transaction() as db:
-            yield db
+    def _alone(self) -> Alone:
+        return Alone(self._writer)
+
+    def _transaction(self) -> Transaction:
+        return Transaction(self._writer)
 
     def _reading(self) -> _Reading:
         self._writer.check()
@@ -166,14 +168,15 @@ class SqliteBackend:
         in memory, where any other would have to read and check them anew."""
         writer = self._writer
         writer.check()
-        if writer.lock.acquire(blocking=False):
+        here = _getframe()
+        if writer.lock.try_take(here):
             try:
                 if (at_rest := writer.at_rest) is not None:
                     return (find_ref(at_rest, no, name),)
             except apsw.Error:
                 pass  # one that only reads asks again, and says what is wrong
             finally:
-                writer.lock.release()
+                writer.lock.give_back(here)
         return None
 
     def refs(self, no: int) -> list[Ref]:
@@ -213,8 +216,8 @@ class SqliteBackend:
 
     def send(self, message: Message) -> Sent | Refused:
         put = inbox.Put(message, self.now())
-        with self._writer.lock:
-            return self._writer.settled(put)
+        with self._alone():
+            return settled(self._writer, put)
 
     def inbox(
         self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
@@ -233,11 +236,11 @@ class SqliteBackend:
             return closing.find(db, no)
 
     def stand(self, standing: Standing | None, no: int = 0) -> None:
-        with self._writer.lock:
-            self._writer.settled(lambda db: closing.put(db, standing, no))
+        with self._alone():
+            settled(self._writer, lambda db: closing.put(db, standing, no))
 
     def ship(self, shipment: Shipment) -> None:
-        with self._writing() as db:
+        with self._alone(), self._transaction() as db:
             shipping.ship(db, shipment, self._clock)
 
     # -- leases and executors --------------------------------------------------------------
@@ -246,7 +249,7 @@ class SqliteBackend:
         self, no: int, branch: str, executor: str | None, *, over: int | None = None,
         release: int | None = None,
     ) -> Lease | Ref:  # fmt: skip
-        with self._writing() as db:
+        with self._alone(), self._transaction() as db:
             if release is not None:
                 run(db, "give_lease", (no, branch, release))
             elif executor is None:
@@ -263,13 +266,13 @@ class SqliteBackend:
 
     def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
         if ttl_ms is None:
-            with self._writing() as db:
+            with self._alone(), self._transaction() as db:
                 run(db, "end_executor", (executor,))
             self._locks.drop(executor)
             return
         self._writer.check()
         begins = self._locks.hold(executor)
-        with self._writing() as db:
+        with self._alone(), self._transaction() as db:
             expires = self.now() + ttl_ms * 1000
             run(db, "put_executor", (executor, expires, json.dumps(list(serves))))
             if begins:
@@ -315,13 +318,13 @@ class SqliteBackend:
             return [info_of(db, row) for no in found for row in run(db, "find_numbered", (no,))]
 
     def purge(self, no: int, limit: int = 500) -> bool:
-        with self._writing() as db:
+        with self._alone(), self._transaction() as db:
             return purging.purge(db, no, limit)
 
     def trim(
         self, no: int, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()
     ) -> bool:
-        with self._writing() as db:
+        with self._alone(), self._transaction() as db:
             return purging.trim(db, no, word, remains, snapshots)
 
     def maintain(
@@ -418,18 +421,18 @@ class _Reading:
         self._writer = writer
 
     def __enter__(self) -> apsw.Connection:
-        self._connection = self._readers.take()
+        self._connection = self._readers.take(self, _getframe(1))
         return self._connection
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
-            self._readers.give_back(self._connection)
+            self._readers.give_back(self, self._connection)
             return
         found = unmasked(error, self._connection)
         try:
             self._connection.close(True)
         finally:
-            self._readers.give_back(None)
+            self._readers.give_back(self, None)
         if isinstance(found, FAILED):
             raise self._writer.translate(found) from error
 

@@ -6,6 +6,7 @@ SQLite would run its WAL checkpoint inside whatever commit crosses a threshold; 
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class Housekeeper:
 
     def renew(self) -> None:
         """In a forked child, which has no such thread yet."""
-        self._wake = threading.Event()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._at_work = threading.Lock()
 
@@ -65,20 +66,21 @@ class Housekeeper:
         """
         if pages < self._moved:
             self._moved = 0
-        if pages - self._moved >= CHECKPOINT_PAGES and not self._checkpoint_due:
+        if pages - self._moved >= CHECKPOINT_PAGES:
             self._checkpoint_due = True
-            self._moved = pages
-            self._kick()
+            if self._kick():
+                self._moved = pages  # last: an interrupted one is asked for again
 
     def flush_later(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
+        self._flush_due = True
+        if self._wake.empty():
             self._kick()
 
     def flushed(self) -> None:
         self._flush_due = False
 
-    def _kick(self) -> None:
+    def _kick(self) -> bool:
+        """Have the thread look; whether there is one."""
         if self._thread is None:
             thread = threading.Thread(target=self._work, name="perdure-housekeeper", daemon=True)
             try:
@@ -87,14 +89,16 @@ class Housekeeper:
                 _log.warning("housekeeping of %s: %s", self._path, error)
                 self._checkpoint_due = self._flush_due = False
                 self._moved = 0
-                return
+                return False
             self._thread = thread
-        self._wake.set()
+        self._wake.put(None)
+        return True
 
     def _work(self) -> None:
         while not self._closing:
-            self._wake.wait()
-            self._wake.clear()
+            self._wake.get()
+            while not self._wake.empty():
+                self._wake.get()
             if self._flush_due and self._flush_every_s is not None:
                 time.sleep(self._flush_every_s)
             with self._at_work:
@@ -146,6 +150,6 @@ class Housekeeper:
 
     def close(self) -> None:
         self._closing = True
-        self._wake.set()
+        self._wake.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -1,81 +1,123 @@
-"""The connections that read: a few are kept, each used by one thread at a time."""
+"""The connections that read: a few are kept, each used by one call at a time."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import FrameType
 
 import apsw
 
+from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S, is_over
+
 AT_ONCE = 8
-"""More threads than this wait for each other: a look-up takes microseconds, and opening a
+"""More calls than this wait for each other: a look-up takes microseconds, and opening a
 connection a hundred times as long."""
 
 
 class Readers:
-    """A pool that can be stopped: no connection may be open when the process forks."""
+    """A pool that can be stopped: no connection may be open when the process forks.
+
+    Who has a connection is noted with the call that uses it. An exception may come between that
+    call's taking and its giving back; once it is over, its place is free all the same. The
+    connection itself is not used again: nobody knows what it was doing.
+    """
 
     def __init__(
         self, connect: Callable[[], apsw.Connection], idle: Sequence[apsw.Connection] = ()
     ) -> None:
         self._connect = connect
-        self._idle = list(idle)
+        self._idle = deque(idle)
         self.renew()
 
     def renew(self) -> None:
         """In a forked child: the threads that used the pool are not there."""
-        self._turn = threading.Condition(threading.Lock())
-        self._busy = 0
+        self._taken: dict[object, FrameType] = {}
+        self._waiting: deque[threading.Lock] = deque()
         self._stopped = False
 
-    def take(self) -> apsw.Connection:
-        """A connection for this thread alone, until it is given back."""
-        with self._turn:
-            while self._stopped or self._busy >= AT_ONCE:
-                self._turn.wait()
-            self._busy += 1
-            if self._idle:
-                return self._idle.pop()
+    def take(self, taker: object, frame: FrameType) -> apsw.Connection:
+        """A connection for this taker alone, until it gives it back or the call of that frame
+        is over."""
+        pause_s = LOOK_FIRST_S
+        while not self._enter(taker, frame):
+            self._free_what_was_left()
+            self._wait(lambda: self._enter(taker, frame), pause_s)
+            pause_s = min(2 * pause_s, LOOK_MAX_S)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
         try:
             return self._connect()
         except BaseException:
-            self.give_back(None)
+            self.give_back(taker, None)
             raise
 
-    def give_back(self, connection: apsw.Connection | None) -> None:
+    def give_back(self, taker: object, connection: apsw.Connection | None) -> None:
         """Give a connection back, or None for one that was closed."""
-        with self._turn:
-            if connection is not None:
-                self._idle.append(connection)
-            self._busy -= 1
-            self._wake()
+        if connection is not None:
+            self._idle.append(connection)
+        self._leave(taker)
 
-    def _wake(self) -> None:
-        """One who waits to read, or all, among whom is whoever waits for quiet."""
-        if self._stopped:
-            self._turn.notify_all()
-        else:
-            self._turn.notify()
+    def _enter(self, taker: object, frame: FrameType) -> bool:
+        # Noted before the look: so `stop` sees it, or it sees that all are to stop.
+        self._taken[taker] = frame
+        if not self._stopped and len(self._taken) <= AT_ONCE:
+            return True
+        self._taken.pop(taker, None)
+        return False
+
+    def _leave(self, taker: object) -> None:
+        self._taken.pop(taker, None)
+        if self._waiting:  # one who waits to read; all, where one of them waits for quiet
+            self._wake(len(self._waiting) if self._stopped else 1)
+
+    def _wake(self, number: int) -> None:
+        for _ in range(number):
+            with suppress(IndexError, RuntimeError):
+                self._waiting.popleft().release()
+
+    def _wait(self, ready: Callable[[], object], seconds: float) -> None:
+        """Until somebody wakes us, for so long at most; not where it is ready by now."""
+        gate = threading.Lock()
+        gate.acquire()
+        self._waiting.append(gate)
+        try:
+            # Behind being seen as one who waits: whoever leaves from now on wakes this one.
+            if not ready():
+                gate.acquire(timeout=seconds)
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(gate)
+
+    def _free_what_was_left(self) -> None:
+        for taker, frame in list(self._taken.items()):
+            if is_over(frame):
+                self._leave(taker)
 
     def stop(self) -> None:
         """Wait until nobody reads, close all, and let nobody begin until `go_on`."""
-        with self._turn:
-            self._stopped = True
-            while self._busy:
-                self._turn.wait()
+        self._stopped = True
+        while self._taken:
+            self._free_what_was_left()
+            self._wait(lambda: not self._taken, LOOK_FIRST_S)
         self.close()
 
     def go_on(self) -> None:
-        with self._turn:
-            self._stopped = False
-            self._turn.notify_all()
+        self._stopped = False
+        self._wake(len(self._waiting))
 
     def spare(self) -> apsw.Connection | None:
         """One that nobody uses, which is the caller's from now on."""
-        with self._turn:
-            return self._idle.pop() if self._idle else None
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
     def close(self) -> None:
         """Close those that nobody uses."""
-        while self._idle:
-            self._idle.pop().close(True)
+        while (connection := self.spare()) is not None:
+            connection.close(True)

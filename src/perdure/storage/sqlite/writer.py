@@ -6,13 +6,12 @@ row in place (I1).
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TypeVar
+from collections.abc import Sequence
+from contextlib import suppress
 
 import apsw
 
+from perdure.core.locks import Lock, WithinItselfError, first_frame
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
@@ -27,8 +26,6 @@ from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.upgrade import see_as_it_is, upgrade
 from perdure.storage.sqlite.wal import make_room, room_needed, sync_wal, write_wal_again
 
-T = TypeVar("T")
-
 GROUP_COMMITS = 64
 GROUP_MS = 20
 
@@ -37,7 +34,11 @@ HEADS_KEPT = 4096
 
 
 class Writer:
-    """See the module. `lock` orders its users."""
+    """See the module. `lock` orders its users.
+
+    An exception may come between any two instructions. What one leaves behind is put right by
+    whoever has the lock next: see `ready`.
+    """
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Writer:
         self._suspect = is_in_doubt(path)
         self._final: PerdureError | None = None
         self._only_looks: bool | None = None
-        self.lock = threading.RLock()
+        self.lock = Lock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
         self._housekeeper = Housekeeper(
             path, self._connect_to_checkpoint, every_s, self.sync_failed, lambda: self.lock
@@ -117,13 +118,13 @@ class Writer:
         except BaseException:
             connection.close(True)
             raise
-        self._connection = connection
         self._cursor = connection.cursor()
         self._heads: dict[int, tuple[int, bytes]] = {}
-        self._full = self._durability == "sync"
+        self._full: bool | None = self._durability == "sync"
         self._files = files
         self._room_needed = 0
         connection.set_wal_hook(self._after_commit)
+        self._connection = connection  # last: what goes with it is there
 
     def _after_commit(self, _: apsw.Connection, __: str, pages: int) -> int:
         self._housekeeper.wal_grew(pages)
@@ -136,7 +137,12 @@ class Writer:
             raise self._final
 
     def ready(self) -> apsw.Connection:
-        """The connection, opened anew if the last failure, or a fork, closed it."""
+        """With the lock held: the connection, in no transaction; opened anew if the last failure,
+        or a fork, closed it.
+
+        One that is in a transaction was left so by a call that an exception ended: neither that
+        call nor anybody else wants it committed.
+        """
         if self._final is not None:
             raise self._final
         if self._suspect:
@@ -147,6 +153,7 @@ class Writer:
             connection = self.connect()
             self._adopt(connection)
         assert self._connection is not None
+        roll_back(self._connection)
         return self._connection
 
     @property
@@ -179,16 +186,15 @@ class Writer:
         if not durable and not self._marked:
             self._mark_unsynced(connection)
         execute = self._cursor.execute  # one that is kept: making one costs as much as beginning
-        execute("BEGIN IMMEDIATE")
         try:
+            execute("BEGIN IMMEDIATE")
             if durable and self._files.wal_size < self._room_needed:
                 self._files.check()  # no zeros into a file that is not ours
                 make_room(self._path, self._vfs)
             outcomes = [append(connection, item, self._clock, self._heads) for item in batch]
             execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            roll_back(connection)
             raise
         self._files.check()
         self._note(batch, outcomes)
@@ -209,9 +215,9 @@ class Writer:
 
     def _mark_unsynced(self, connection: apsw.Connection) -> None:
         """Durably, before the first commit that is not: see `check_wal`."""
-        connection.execute("PRAGMA synchronous = FULL")
+        self._sync_each(connection, True)
         do(connection, "add_mark", (UNSYNCED,))
-        connection.execute("PRAGMA synchronous = NORMAL")
+        self._sync_each(connection, False)
         self._marked = True
 
     def _choose_durability(self, connection: apsw.Connection, batch: Sequence[Append]) -> bool:
@@ -221,10 +227,15 @@ class Writer:
             or any(item.sync for item in batch)
             or (self._durability == "group" and self._unsynced >= GROUP_COMMITS)
         )
+        self._sync_each(connection, full)
+        return full
+
+    def _sync_each(self, connection: apsw.Connection, full: bool) -> None:
+        """Whether the connection syncs each transaction that it commits."""
         if full != self._full:
+            self._full = None  # I1: an exception in between leaves nobody to believe in a sync
             connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
             self._full = full
-        return full
 
     def _settle(self, batch: Sequence[Append], error: Exception) -> list[Outcome]:
         """After an error that hit the whole transaction: look up what is in, retry what is not."""
@@ -235,7 +246,7 @@ class Writer:
         try:
             self._reopen_durably()
         except Exception:
-            return [self._unknown(problem)] * len(batch)
+            return [self.unknown(problem)] * len(batch)
         return [self._settle_one(item, problem) for item in batch]
 
     def _settle_one(self, item: Append, problem: PerdureError) -> Outcome:
@@ -250,7 +261,7 @@ class Writer:
                 self._reopen_durably()
                 no = landed(self.ready(), item)
             except Exception:
-                return self._unknown(second)
+                return self.unknown(second)
             return Appended(no) if no is not None else second
         except PerdureError as refused:
             return refused
@@ -282,7 +293,8 @@ class Writer:
         self._suspect = False
         trust(self._path)
 
-    def _unknown(self, problem: PerdureError) -> StoreUnavailable:
+    def unknown(self, problem: PerdureError) -> StoreUnavailable:
+        """The error where even a look could not tell what became of a transaction."""
         return StoreUnavailable(
             f"the commit may or may not have happened: {problem.problem}",
             target=problem.target or f"store {self._path}",
@@ -293,55 +305,28 @@ class Writer:
 
     # -- everything else -------------------------------------------------------------------
 
-    @contextmanager
-    def transaction(self) -> Iterator[apsw.Connection]:
-        """A transaction outside the log; durable when it ends.
+    def begin(self) -> apsw.Connection:
+        """The connection, in a transaction that is durable when it is committed."""
+        connection = self.ready()
+        self._sync_each(connection, True)
+        connection.execute("BEGIN IMMEDIATE")
+        return connection
 
-        Raises:
-            StoreUnavailable, Corrupt: it may have happened; its statements may be run again.
-        """
-        try:
-            connection = self.ready()
-            if not self._full:
-                connection.execute("PRAGMA synchronous = FULL")
-                self._full = True
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            self._files.check()
-        except FAILED as error:
-            self._distrust(error)
-            raise self.translate(error) from error
+    def commit(self, connection: apsw.Connection) -> None:
+        """Commit what `begin` began."""
+        connection.execute("COMMIT")
+        self._files.check()
 
-    def settled(self, work: Callable[[apsw.Connection], T]) -> T:
-        """A transaction outside the log of which is known, in the end, whether it was done.
+    def drop_transaction(self) -> None:
+        """Roll back what was begun, if anything was: other processes would wait for its end."""
+        with suppress(apsw.Error):
+            if self._connection is not None:
+                roll_back(self._connection)
 
-        A COMMIT that failed may have happened: `work` is then done once more, in a reopened file,
-        and finds by itself what it did before.
-
-        Raises:
-            StoreUnavailable: it was not done; or "unknown", where even that cannot be found out.
-        """
-        committing = False
-        try:
-            with self.transaction() as db:
-                result = work(db)
-                committing = True
-            return result
-        except StoreUnavailable as problem:
-            if not committing:
-                raise
-            try:
-                with self.transaction() as db:
-                    result = work(db)
-            except StoreUnavailable as again:
-                raise self._unknown(problem) from again
-            return result
+    def failed(self, error: Exception) -> PerdureError:
+        """The error of the tree for one that ended a transaction."""
+        self._distrust(error)
+        return self.translate(error)
 
     def translate(self, error: BaseException) -> PerdureError:
         """The error of the tree; files that were exchanged under us explain all others."""
@@ -400,12 +385,13 @@ class Writer:
         Raises:
             StoreUnavailable: it may not be; the next write, or flush, does it the long way.
         """
-        self.ready()
+        with self.lock:
+            self.ready()
         try:
             sync_wal(self._path)
         except OSError as error:
             self.sync_failed()
-            raise self._unknown(translate(error, self._path)) from error
+            raise self.unknown(translate(error, self._path)) from error
 
     def _distrust(self, error: Exception) -> None:
         """What the connection believes after an error; and the WAL, if a sync may have failed."""
@@ -422,18 +408,19 @@ class Writer:
         """Before a fork: no connection may cross it, as SQLite's locks do not. Until `go_on`, or
         `renew` in the child, nobody else can write."""
         self._housekeeper.stop()
-        self.lock.acquire()
+        with suppress(WithinItselfError):  # this very thread has it
+            self.lock.take(first_frame())
         if self._connection is not None:
             self._connection.close(True)
             self._connection = None
 
     def go_on(self) -> None:
-        self.lock.release()
+        self.lock.give_back(first_frame())
         self._housekeeper.go_on()
 
     def renew(self) -> None:
         """In the child."""
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self._housekeeper.renew()
 
     def close(self, spare: apsw.Connection | None = None) -> None:
@@ -464,3 +451,9 @@ class Writer:
             if not self._suspect:  # else what it moved might be lost in the WAL: a mixture is worse
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         connection.close(True)
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    """End the transaction that it is in, if it is in one."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -8,7 +8,7 @@ from perdure.agents import Agent
 from perdure.errors import Conflict
 from perdure.model import MISSING
 from perdure.store import Store
-from tests.exceptions.injecting import Helper
+from tests.faults.injecting import Helper
 
 
 class State(pydantic.BaseModel):

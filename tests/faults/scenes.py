@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from perdure.agents import Agent
 from perdure.store import Store
-from tests.exceptions.checking import State
+from tests.faults.checking import State
 
 Call = Callable[[], object]
 Scene = Callable[[Store, str], tuple[Agent[State], Call]]

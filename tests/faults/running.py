@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import perdure
 from perdure.store import Store
-from tests.exceptions.checking import check_usable
-from tests.exceptions.injecting import KINDS, Helper, count, inject
-from tests.exceptions.scenes import SCENES
+from tests.faults.checking import check_usable
+from tests.faults.injecting import KINDS, Helper, count, inject
+from tests.faults.scenes import SCENES
 
 _numbers = itertools.count(1)
 

@@ -1,0 +1,92 @@
+"""A transaction outside the log: committed where its block ends, else rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import _getframe
+from typing import TypeVar
+
+import apsw
+
+from perdure.errors import StoreUnavailable
+from perdure.storage.sqlite.faults import FAILED
+from perdure.storage.sqlite.writer import Writer, roll_back
+
+T = TypeVar("T")
+
+
+class Transaction:
+    """Context manager, inside of `Alone`: what it commits is durable when it ends.
+
+    Raises:
+        StoreUnavailable, Corrupt: it may have happened; its statements may be run again.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def __enter__(self) -> apsw.Connection:
+        try:
+            self._connection = self._writer.begin()
+        except FAILED as error:
+            raise self._writer.failed(error) from error
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            try:
+                if error is None:
+                    self._writer.commit(self._connection)
+            finally:
+                roll_back(self._connection)
+        except FAILED as failed:
+            raise self._writer.failed(failed) from failed
+        if isinstance(error, FAILED):
+            raise self._writer.failed(error) from error
+
+
+class Alone:
+    """Context manager: the writer's lock, and at its end no transaction. For a plain function's
+    block, whose frame holds the lock (core/locks.py).
+
+    An exception may come where `Transaction` begins to end. So one lies around the other: of two
+    ends, a single exception can only miss one.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer, self._lock = writer, writer.lock
+
+    def __enter__(self) -> None:
+        self._lock.take(_getframe(1))
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self._writer.drop_transaction()
+        finally:
+            self._lock.give_back(_getframe(1))
+
+
+def settled(writer: Writer, work: Callable[[apsw.Connection], T]) -> T:
+    """Inside of `Alone`: a `Transaction` of which is known, in the end, whether it was done.
+
+    A COMMIT that failed may have happened: `work` is then done once more, in a reopened file,
+    and finds by itself what it did before.
+
+    Raises:
+        StoreUnavailable: it was not done; or "unknown", where even that cannot be found out.
+    """
+    committing = False
+    try:
+        with Transaction(writer) as db:
+            result = work(db)
+            committing = True
+        return result
+    except StoreUnavailable as problem:
+        if not committing:
+            raise
+        try:
+            with Transaction(writer) as db:
+                result = work(db)
+        except StoreUnavailable as again:
+            raise writer.unknown(problem) from again
+        return result
