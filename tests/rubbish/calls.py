@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-import re
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from inspect import Parameter
 from typing import Any
 
 import perdure
 import perdure.replication
-from perdure.errors import PerdureError, RunInterrupted
+from perdure.errors import RunInterrupted
 from perdure.testing.driving import run_until_waiting
+from tests.rubbish.hostile import HostileError
 from tests.rubbish.subjects import EXCUSED, found, parameters
-from tests.rubbish.values import HostileError
 from tests.rubbish.world import World, acting, double, finishing
 
 _numbers = itertools.count()
@@ -90,7 +88,7 @@ def baseline(world: World, target: str) -> dict[str, Any]:
         "invariant": {}, "transitions": {"field": "n"},
         "open": {"url": "memory://"}, "open_async": {"url": "memory://"},
         "replication.following": {"source": world.url, "target": "memory://"},
-        "replication.migrate": {"source": world.url, "target": "memory://"},
+        "replication.migrate": {"source": world.url, "target": world.elsewhere},
         "replication.restore": {
             "source": world.url, "target": "memory://",
             "at": perdure.model.from_micros(store._context.backend.now()),
@@ -208,22 +206,20 @@ class Caller:
             async with self._bound(target, None, given) as store:
                 await store.agents()
             return
-        async with perdure.open_async(world.url, durability="os") as store:
-            if method in ("agent_of", "export_log") and not (given.keys() - {"info"}):
-                pass
-            holder: Any = store
-            if owner == "AsyncOptions":
-                holder = store.options(key=f"k{n}")
-            elif owner == "AsyncAgent":
-                holder = await store.agent("a")
-            elif owner == "AsyncRunHandle":
-                holder = await store.handle(_RUNS.get(method, "asks/asking/main"))
-            async with asyncio.timeout(30):
-                answer = self._bound(target, holder, given)
-                answer = await answer if inspect.isawaitable(answer) else answer
-                await _use_async(answer)
-                if target == "AsyncStore.options":
-                    await answer.run(acting, f"r{n}")
+        store = await world.async_store()
+        holder: Any = store
+        if owner == "AsyncOptions":
+            holder = store.options(key=f"k{n}")
+        elif owner == "AsyncAgent":
+            holder = await store.agent("a")
+        elif owner == "AsyncRunHandle":
+            holder = await store.handle(_RUNS.get(method, "asks/asking/main"))
+        async with asyncio.timeout(30):
+            answer = self._bound(target, holder, given)
+            answer = await answer if inspect.isawaitable(answer) else answer
+            await _use_async(answer)
+            if target == "AsyncStore.options":
+                await answer.run(acting, f"r{n}")
 
     # -- in a run --------------------------------------------------------------------------------
 
@@ -400,51 +396,3 @@ def _use_made(world: World, target: str, made: Any) -> None:
     if callable(rule):
         schema: Any = perdure.Schema(dict, id="ruled", invariants=[rule])
         _edit(world.store.agent(f"s{n}", schema))
-
-
-_DEEP = re.compile(
-    r"unsupported operand|object is not (iterable|callable|subscriptable|an iterator)|"
-    r"has no attribute|argument of type|not supported between|must be str, not|"
-    r"expected str instance|cannot convert|unhashable type|an integer is required|first arg|"
-    r"descriptor|can't compare|can't subtract|embedded null|Invalid value NaN|surrogates not "
-    r"allowed|indices must be|expected at (least|most)|too (large|big)|dictionary update sequence"
-)
-
-
-def trouble(target: str, error: BaseException, wrong: dict[str, Any]) -> str:
-    """Why a caller could make nothing of what was raised; empty: it is as it should be."""
-    if "import_log" in target and isinstance(error, perdure.Corrupt):
-        return ""  # these are no entries of a log, or of another root
-    if target.startswith(("open", "replication.")) and isinstance(error, perdure.StoreUnavailable):
-        return ""  # a path that is too long, a host that is not there
-    if target == "move" and isinstance(error, IndexError):
-        return ""  # as documented
-    if any(_is_code(value) for value in wrong.values()):
-        return ""  # a caller's own function raised what it liked
-    if isinstance(error, HostileError) or _in_callers_code(error):
-        return ""
-    if isinstance(error, perdure.Corrupt):
-        return "it calls it corrupt"
-    if isinstance(error, perdure.StoreUnavailable) and "closed" not in str(error):
-        return "it says that the store is unavailable"
-    if isinstance(error, PerdureError):
-        return ""
-    if not isinstance(error, TypeError | ValueError) or isinstance(error, UnicodeError):
-        return f"it is a bare {type(error).__name__}"
-    if _DEEP.search(str(error)) and not str(error).startswith(("agent() ", "step() ")):
-        return "it comes from deep within, and names no argument"
-    if not str(error):
-        return "it says nothing"
-    return ""
-
-
-def _in_callers_code(error: BaseException) -> bool:
-    """Whether the function that a step calls, not the library, could not use its arguments."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename.endswith("tests/rubbish/world.py")
-
-
-def _is_code(value: Any) -> bool:
-    with suppress(HostileError):
-        return callable(value) or isinstance(value, Callable | Iterator)  # type: ignore[arg-type]
-    return True

@@ -13,9 +13,8 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-
-class HostileError(Exception):
-    """What the caller's own objects raise: it may come out of a call as it is."""
+from tests.rubbish.hostile import MAKERS as HOSTILE
+from tests.rubbish.hostile import HostileError, hostile
 
 
 class Text(str):
@@ -40,14 +39,6 @@ class Table(dict[str, Any]):
 
 class Row(list[Any]):
     pass
-
-
-def _raises(*_: Any, **__: Any) -> Any:
-    raise HostileError("on purpose")
-
-
-def _hostile(*names: str) -> Any:
-    return type("Hostile", (), dict.fromkeys(names, _raises))()
 
 
 def _cyclic_list() -> Any:
@@ -113,22 +104,38 @@ MAKERS: tuple[Callable[[], Any], ...] = (
     lambda: Table(a=1), lambda: Row([1]), _cyclic_list, _cyclic_dict,
     lambda: _deep(101), lambda: _deep(150), lambda: _deep(5000), _letters, _used_up,
     lambda: iter(()), lambda: lambda: None, lambda: lambda *a, **k: None,
-    lambda: lambda *a, **k: 1 / 0, lambda: _raises,
-    lambda: _hostile("__eq__", "__ne__"), lambda: _hostile("__hash__"),
-    lambda: _hostile("__str__", "__repr__", "__format__"), lambda: _hostile("__bool__"),
-    lambda: _hostile("__iter__", "__len__", "__contains__"), lambda: _hostile("__getattr__"),
-    lambda: _hostile("__getattribute__"), lambda: _hostile("__call__"),
-    lambda: _hostile("__index__", "__int__", "__float__"),
-    lambda: _hostile("__fspath__"), lambda: _hostile("__enter__", "__aenter__", "__await__"),
-    lambda: _hostile("__lt__", "__le__", "__gt__", "__ge__", "__add__", "__sub__"),
+    lambda: lambda *a, **k: 1 / 0, lambda: hostile("__repr__").__repr__,
+    lambda: hostile("__eq__", "__ne__"), lambda: hostile("__hash__"),
+    lambda: hostile("__str__", "__repr__", "__format__"), lambda: hostile("__bool__"),
+    lambda: hostile("__iter__", "__len__", "__contains__"), lambda: hostile("__getattr__"),
+    lambda: hostile("__getattribute__"), lambda: hostile("__call__"),
+    lambda: hostile("__index__", "__int__", "__float__"),
+    lambda: hostile("__fspath__"), lambda: hostile("__enter__", "__aenter__", "__await__"),
+    lambda: hostile("__lt__", "__le__", "__gt__", "__ge__", "__add__", "__sub__"),
     lambda: type("EveryAttribute", (), {"__getattr__": lambda self, name: self})(),
+    *HOSTILE,
 )  # fmt: skip
+
+
+HOSTILE_MODULE = "tests.rubbish.hostile"
 
 
 def shown(value: Any) -> str:
     """For reports: hostile values have no repr."""
     try:
         text = repr(value)
+        text = text if type(text) is str else ""
     except BaseException:
-        text = f"<{type.__name__}>"
-    return text if len(text) <= 80 else text[:60] + f"… ({len(text)})"
+        text = ""
+    text = text or f"<{type(value).__name__}>"
+    if isinstance(type(value), type) and type(value).__module__ == HOSTILE_MODULE:
+        text = f"{_bases(value)} {text}"
+    return text if len(text) <= 160 else text[:120] + f"… ({len(text)})"
+
+
+def _bases(value: Any) -> str:
+    kind = type(value)
+    own = ", ".join(
+        name for name in vars(kind) if name not in ("__module__", "__dict__", "__doc__")
+    )
+    return f"<{kind.__base__.__name__ if kind.__base__ else ''} with {own[:80]}>"

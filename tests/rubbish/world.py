@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from msgspec import Struct
+
 import perdure
 import perdure.replication
 from perdure.model import FINISHED
@@ -58,11 +60,34 @@ async def acting(run: perdure.AsyncRun[dict[str, Any]], n: Any = 1) -> Any:
     return n
 
 
+class Print(Struct, frozen=True):
+    """What is there, by name: heads, rows, messages."""
+
+    agents: dict[Any, Any]
+    runs: dict[str, Any]
+    messages: dict[int, Any]
+
+    def changed(self, before: Print) -> tuple[set[str], set[str]]:
+        """Names of agents and ids of runs that are new, gone or moved."""
+        agents = {key[0] for key, _ in self.agents.items() ^ before.agents.items()}
+        runs = {key for key, _ in self.runs.items() ^ before.runs.items()}
+        told = {run for _, run in self.messages.items() ^ before.messages.items()}
+        return agents, runs | {run for run in told if run in self.runs}
+
+    def touched(self, before: Print) -> bool:
+        """Whether something that was there before has changed, or was told something."""
+        agents, runs = self.changed(before)
+        known = {key[0] for key in before.agents}
+        return bool(agents & known or runs & before.runs.keys())
+
+
 class World:
     """One store. `print` is what must not have changed where a call raised."""
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.elsewhere = f"memory://elsewhere-{next(_names)}"
+        self._opened: Any = None
         self.store = store = perdure.open(url, durability="os", lease_ttl=timedelta(days=1))
         agent = store.agent("a", initial={"n": 0, "list": [1], "tags": {"x"}})
         with agent.edit("first", tags=["t"], key="k1") as draft:
@@ -82,24 +107,34 @@ class World:
 
     def close(self) -> None:
         self.store.close()
+        if self._opened is not None:
+            self._opened._store.close()
 
-    def print(self) -> Any:
-        """What is there: heads, rows, messages."""
+    async def async_store(self) -> Any:
+        """The same store, by its other face, open as long as this is."""
+        if self._opened is None:
+            self._opened = await perdure.open_async(self.url, durability="os")
+        return self._opened
+
+    def print(self) -> Print:
         backend = self.store._context.backend
-        return (
-            [(one.name, one.incarnation, one.seq, one.deleted) for one in backend.agents()],
-            [(one.id, one.status, one.changed_at, one.ended) for one in backend.runs()],
-            [(one.no, one.run) for one in backend.inbox()],
+        return Print(
+            {(one.name, one.incarnation): (one.seq, one.deleted) for one in backend.agents()},
+            {one.id: (one.status, one.changed_at, one.ended) for one in backend.runs()},
+            {one.no: one.run for one in backend.inbox()},
         )
 
     def handle(self, run: str) -> Any:
         return self.store.handle(run)
 
-    def read_all(self) -> None:
-        """Everything of everybody, from a fresh open."""
+    def read_all(self, of: Print | None = None) -> None:
+        """Everything of everybody, from a fresh open; or of those who changed since a print."""
         with perdure.open(self.url, durability="os", lease_ttl=timedelta(days=1)) as store:
-            runs = store.runs()
+            agents, ids = (None, None) if of is None else self.print().changed(of)
+            runs = [run for run in store.runs() if ids is None or run.id in ids]
             for info in store.agents():
+                if agents is not None and info.name not in agents:
+                    continue
                 agent = store.agent_of(info, branch=store._any_branch(info))
                 _ = agent.state
                 commits = list(agent.log(all_branches=True))
@@ -115,9 +150,14 @@ class World:
                 str(handle.why())
                 handle.questions()
                 handle.effects()
-                owner = store.find(run.agent)
-                if owner is not None and not owner.deleted:
-                    handle.report()
+                handle.report()
+
+    def read_elsewhere(self) -> None:
+        """What a migration moved, or began to."""
+        with perdure.open(self.elsewhere) as store:
+            for info in store.agents():
+                agent = store.agent_of(info, branch=store._any_branch(info))
+                assert len(list(agent.log(all_branches=True))) == agent.verify().commits
 
     def use_all(self) -> None:
         """What people do with it then. Ends the world."""
