@@ -25,7 +25,7 @@ from perdure.state.edit import Edit, used_key
 from perdure.state.flow import Flow, drive
 from perdure.state.moves import Moved
 from perdure.state.places import Where as Where
-from perdure.state.places import horizon, resolve
+from perdure.state.places import horizon, place_of, resolve
 from perdure.state.trimming import Trimmed, trim
 from perdure.state.verify import Progress, verify_log
 from perdure.state.working import WorkingCopy
@@ -290,7 +290,8 @@ class Agent(Generic[T]):
             GuardMismatch: with `strict`, naming each guard.
             ValueError: a naive datetime. TypeError: nothing that names a commit.
         """
-        ref = self._working.reader.ref(where) if isinstance(where, str) else None
+        where = place_of(where)
+        ref = self._working.reader.ref(where) if type(where) is str else None
         past = Past(self._working.reader, self._working.schema, self._resolve(where))
         if ref is not None and ref.checkpoint is not None:
             past.mismatches = self._check_guards(ref.checkpoint, past, config)
@@ -392,13 +393,13 @@ class Agent(Generic[T]):
         Raises:
             NotFound: there is none of that name.
         """
-        name = check_name(name, "a branch")
-        ref = self._working.reader.ref(name)
+        ref = self._working.reader.ref(check_name(name, "a branch"))
         if ref.kind != "branch":
             raise NotFound("is a checkpoint, not a branch", target=f"agent {self.id!r}, {name!r}")
         return self._on_branch(name)
 
     def _on_branch(self, name: str) -> Agent[T]:
+        name = check_name(name, "a branch")
         reader = self._working.reader
         working = WorkingCopy(
             self._context, self.id, self._working.schema, name, incarnation=reader.incarnation
@@ -448,6 +449,7 @@ class Agent(Generic[T]):
         def cause(seq: int) -> Cause:
             return Cause("rollback", str(to), refers=(seq,))
 
+        to = place_of(to)
         target = partial(self._resolve, to)
         return moves.moving(self._working, target, cause, cancel_run=cancel_run)
 

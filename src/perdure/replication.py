@@ -19,8 +19,10 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
+from perdure.core import exact
 from perdure.core.arguments import count
 from perdure.core.arguments import function as callable_
+from perdure.core.exact import is_a
 from perdure.core.names import shown
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MICROS_MAX
@@ -232,8 +234,9 @@ def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = F
         Conflict: the target has agents; or retention removed what an agent had at that moment.
         IncompleteError: agents are damaged at the source.
     """
-    if not isinstance(at, datetime):
+    if not is_a(at, datetime):
         raise TypeError(f"at is a datetime with a zone, not {shown(at)}")
+    at = exact.moment(at)
     if at.tzinfo is None:
         raise ValueError(f"{at.isoformat()} names no moment without its zone")
     with _opened(source, target) as (one, other):
@@ -244,5 +247,5 @@ def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = F
 
 def moment(at_micros: int) -> datetime:
     """Of microseconds since 1970."""
-    count(at_micros, "at_micros=", most=MICROS_MAX)
+    at_micros = count(at_micros, "at_micros=", most=MICROS_MAX)
     return _EPOCH + timedelta(microseconds=at_micros)

@@ -11,9 +11,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from msgspec.structs import replace
 
 from perdure.agents import Agent
+from perdure.core import exact
 from perdure.core.arguments import count, flag, one_of
 from perdure.core.arguments import function as callable_
 from perdure.core.arguments import seconds as duration
+from perdure.core.exact import is_a
 from perdure.core.names import check_name, check_words, shown, words_of
 from perdure.core.schema import Schema
 from perdure.engine.handle import RunHandle
@@ -83,22 +85,20 @@ def open(
         NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: as they say; nothing was changed.
         TypeError, ValueError: an argument that cannot be; nothing was opened.
     """
-    _check_settings(url, snapshots, lease_ttl)
+    lease_ttl = _check_settings(snapshots, lease_ttl)
     backend = locate(url, durability=durability, create=create)
     return Store(backend, snapshots, lease_ttl)
 
 
-def _check_settings(url: object, snapshots: object, lease_ttl: object) -> None:
-    """Refuse settings that would only fail later, at some commit."""
-    if not isinstance(os.fspath(url) if isinstance(url, os.PathLike) else url, str):
-        raise TypeError(f"a store is opened by its path or URL, which is a text, not {shown(url)}")
-    if not isinstance(snapshots, SnapshotPolicy | None):
+def _check_settings(snapshots: object, lease_ttl: object) -> timedelta:
+    """Refuse settings that would only fail later, at some commit. Gives the second."""
+    if snapshots is not None and not is_a(snapshots, SnapshotPolicy):
         raise TypeError(f"snapshots= is a perdure.SnapshotPolicy, not {shown(snapshots)}")
-    if not isinstance(lease_ttl, timedelta):
+    if not is_a(lease_ttl, timedelta):
         raise TypeError(f"lease_ttl= is a timedelta, not {shown(lease_ttl)}")
-    duration(lease_ttl, "lease_ttl=")
-    if lease_ttl <= timedelta(0):
-        raise ValueError(f"lease_ttl= is longer than nothing, not {lease_ttl!r}")
+    if duration(lease_ttl, "lease_ttl=") <= 0:
+        raise ValueError(f"lease_ttl= is longer than nothing, not {shown(lease_ttl)}")
+    return exact.span(lease_ttl)
 
 
 def repair(url: str | os.PathLike[str]) -> list[Verified]:
@@ -125,7 +125,7 @@ def repair(url: str | os.PathLike[str]) -> list[Verified]:
 
 
 def _known(info: AgentInfo) -> AgentInfo:
-    if not isinstance(info, AgentInfo):
+    if not is_a(info, AgentInfo):
         raise TypeError(f"info is what store.find or store.agents gave, not {shown(info)}")
     return info
 
@@ -133,9 +133,8 @@ def _known(info: AgentInfo) -> AgentInfo:
 def _statuses(given: Sequence[RunStatus]) -> list[RunStatus]:
     """Raises TypeError, ValueError: what `Store.runs` gets as status= is no status of a run."""
     words: Any = words_of(given, "status")
-    for word in words:
-        one_of(word, "status=", (*UNFINISHED, *FINISHED))
-    return list(words)
+    every: tuple[RunStatus, ...] = (*UNFINISHED, *FINISHED)
+    return [one_of(word, "status=", every) for word in words]
 
 
 class Store:

@@ -6,15 +6,20 @@ at some commit, in a worker, or where the log is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from math import inf
 from numbers import Real
 from typing import Any, TypeVar
 
+from perdure.core import exact
 from perdure.core.bounds import DURATION_MAX
+from perdure.core.exact import is_a
 from perdure.core.names import shown
 
 T = TypeVar("T")
+K = TypeVar("K")
+W = TypeVar("W", bound=str)
 Seconds = float | timedelta
 COUNT_MAX = 2**62
 _SECONDS_MAX = DURATION_MAX.total_seconds()
@@ -26,15 +31,13 @@ def seconds(value: Seconds, of: str = "a duration") -> float:
     Raises:
         TypeError: it is none. ValueError: it is longer than `DURATION_MAX`, or no number.
     """
-    if isinstance(value, timedelta):
-        said = value.total_seconds()
+    if is_a(value, timedelta):
+        said = exact.span(value).total_seconds()
     else:
-        if not _is_number(value):
+        found = _float(value)
+        if found is None:
             raise TypeError(f"{of}: {shown(value)} is no duration: give seconds or a timedelta")
-        try:
-            said = float(value)
-        except OverflowError:
-            said = _SECONDS_MAX * 2
+        said = found
     if not -_SECONDS_MAX <= said <= _SECONDS_MAX:  # nor is NaN
         raise ValueError(
             f"{of}: {shown(value)} is no time that can be waited for: "
@@ -43,8 +46,18 @@ def seconds(value: Seconds, of: str = "a duration") -> float:
     return said
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _float(value: object) -> float | None:
+    """A number as a plain float, infinite where it is too large for one; None: it is none."""
+    if is_a(value, bool) or not is_a(value, Real):
+        return None
+    try:
+        if is_a(value, float):
+            return float.__float__(value)
+        return float(exact.whole(value) if is_a(value, int) else value)
+    except OverflowError:
+        return inf if value > 0 else -inf
+    except (TypeError, ValueError):  # the class's own, and no number after all
+        return None
 
 
 def number(value: float, of: str) -> float:
@@ -53,12 +66,9 @@ def number(value: float, of: str) -> float:
     Raises:
         TypeError: it is none. ValueError: it is NaN.
     """
-    if not _is_number(value):
+    said = _float(value)
+    if said is None:
         raise TypeError(f"{of} is a number, not {shown(value)}")
-    try:
-        said = float(value)
-    except OverflowError:
-        said = float("inf") if value > 0 else float("-inf")
     if said != said:
         raise ValueError(f"{of} is a number, not {shown(value)}")
     return said
@@ -70,12 +80,13 @@ def count(value: int, of: str, *, least: int = 0, most: int = COUNT_MAX) -> int:
     Raises:
         TypeError: it is none. ValueError: it is outside the bounds.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
+    if is_a(value, bool) or not is_a(value, int):
         raise TypeError(f"{of} is a whole number, not {shown(value)}")
-    if not least <= value <= most:
-        bounds = f"{least} at least" if value < least else f"{most:,} at most"
+    said = exact.whole(value)
+    if not least <= said <= most:
+        bounds = f"{least} at least" if said < least else f"{most:,} at most"
         raise ValueError(f"{of}{shown(value)}: must be {bounds}")
-    return int(value)
+    return said
 
 
 def flag(value: bool, of: str) -> bool:
@@ -96,6 +107,19 @@ def function(value: Callable[..., Any], of: str) -> None:
         raise TypeError(f"{of} is a function, not {shown(value)}")
 
 
+def mapping(value: Mapping[K, T], of: str) -> dict[K, T]:
+    """A mapping as a plain dict, of what a dict has, whatever a subclass says that it has.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if is_a(value, dict):
+        return dict(dict.items(value))
+    if not is_a(value, Mapping):
+        raise TypeError(f"{of}, not {shown(value)}")
+    return dict(value)
+
+
 def iterable(value: Iterable[T], of: str) -> Iterable[T]:
     """Raises TypeError where it cannot be gone through."""
     try:
@@ -105,12 +129,14 @@ def iterable(value: Iterable[T], of: str) -> Iterable[T]:
     return value
 
 
-def one_of(value: str, of: str, choices: Sequence[str]) -> None:
-    """Refuse what is none of a few words.
+def one_of(value: Any, of: str, choices: Sequence[W]) -> W:
+    """One of a few words, as it is written among them.
 
     Raises:
         ValueError: it is none.
     """
-    given: Any = value
-    if not isinstance(given, str) or given not in choices:
-        raise ValueError(f"{of}{shown(value)}: must be one of {', '.join(choices)}")
+    said = exact.text(value) if is_a(value, str) else None
+    for word in choices:
+        if word == said:
+            return word
+    raise ValueError(f"{of}{shown(value)}: must be one of {', '.join(choices)}")

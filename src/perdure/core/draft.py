@@ -352,9 +352,9 @@ def increment(holder: Any, field: Any, by: Any = 1) -> None:
         if isinstance(holder, dict | list):
             old, text = holder[field], f"[{shown(field)}]"
         else:
-            old, text = getattr(holder, field), str(field)
+            old, text = getattr(holder, field), shown(field)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise SchemaError(f"there is no number {shown(field)} to add to: {error}") from error
+        raise SchemaError(f"there is no number {shown(field)} to add to: {shown(error)}") from error
     place = place_of(holder) if isinstance(holder, Proxy) else None
     if type(old) not in _NUMBERS or type(by) not in _NUMBERS:
         raise SchemaError(

@@ -63,12 +63,12 @@ def digest(value: Any, unknown: list[Any] | None = None) -> str:
         return shorten(value)
     try:
         return shorten(take(value))
-    except PerdureError:  # types, a cycle, too deep
+    except (PerdureError, RuntimeError):  # types, a cycle, too deep; another thread changes it
         pass
     walk = _Walk()
     try:
         said = shorten(walk.say(value, 0))
-    except (PerdureError, RecursionError):  # the caller's stack was deep already
+    except Exception:  # what it is made of is the caller's code, or the stack was deep already
         walk.unknown, said = [value], shorten(class_label(type(value)))
     if unknown is not None:
         unknown += walk.unknown

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
+from perdure.core import exact
 from perdure.core.bounds import NAME_MAX, TAGS_MAX, WORDS_MAX
+from perdure.core.exact import is_a
 from perdure.model import Cause
 
 SEQ_DIGITS = 30
@@ -71,7 +73,7 @@ def words_of(given: Iterable[str], of: str) -> tuple[str, ...]:
         TypeError: one alone, or nothing that can be gone through, or one is no text.
         ValueError: there are too many of them, or one is overlong or no text.
     """
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if is_a(given, str) or is_a(given, bytes) or not is_a(given, Iterable):
         raise TypeError(f"{of} are several texts, e.g. [{shown(given)}], not {shown(given)}")
     words: list[str] = []
     for word in given:
@@ -162,7 +164,7 @@ def check_cause(cause: Cause) -> None:
     for word in (cause.what, cause.key, cause.group, cause.trace, *cause.tags):
         if word is None or (type(word) is str and word.isascii()):
             continue
-        if not isinstance(word, str):
+        if not is_a(word, str):
             raise TypeError(f"the words and labels of a commit are texts, not {shown(word)}")
         if not is_text(word):
             raise ValueError(
@@ -197,6 +199,6 @@ def shown(value: object) -> str:
 
 def _plain_text(value: object, of: str) -> str:
     """The text of a subclass of str (a StrEnum's member, a framework's), as it is stored."""
-    if isinstance(value, str):
-        return str.__str__(value)
+    if is_a(value, str):
+        return exact.text(value)
     raise TypeError(f"{of} is a text, not {shown(value)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_origin
 
+from perdure.core.arguments import mapping
 from perdure.core.names import check_name, shown
 
 VERSION_MAX = 2**31 - 1
@@ -51,7 +52,7 @@ def whole_version(version: object) -> tuple[int, int]:
         TypeError: it is made of something else than ints. ValueError: there are not one or two of
             them, or one is negative or too large.
     """
-    said = version if isinstance(version, tuple) else (version, 0)
+    said = version if type(version) is tuple else (version, 0)
     if any(type(number) is not int for number in said):
         raise TypeError(f"the version of a schema is {_WRITTEN}, not {shown(version)}")
     if len(said) != 2 or not all(0 <= number <= VERSION_MAX for number in said):
@@ -70,9 +71,7 @@ def check_migrations(
     Raises:
         TypeError: they are written otherwise.
     """
-    if not isinstance(migrations, Mapping):
-        raise TypeError(f"migrations are {{major: function}}, not {shown(migrations)}")
-    made = dict(migrations)
+    made = mapping(migrations, "migrations are {major: function}")
     for major, function in made.items():
         if type(major) is not int or not callable(function):
             raise TypeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Awaitable as Awaits
+from collections.abc import Awaitable as Awaits, Sequence
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -159,10 +159,12 @@ class AsyncRun(Generic[T]):
         """
         check_limit(limit)
         check_function(function, "function, what is called for each item,")
-        items = iterable(items, "items")
+        items = list(iterable(items, "items"))  # before any of them is called
         return Pending("run.map(…)", lambda: self._map(function, items, limit))
 
-    async def _map(self, function: Callable[[I], Any], items: Iterable[I], limit: int) -> list[Any]:
+    async def _map(
+        self, function: Callable[[I], Any], items: Sequence[I], limit: int
+    ) -> list[Any]:
         gate = asyncio.Semaphore(limit)
 
         async def one(item: I) -> Any:
@@ -223,7 +225,7 @@ class AsyncRun(Generic[T]):
     ) -> Pending[Any]:  # fmt: skip
         """As `Run.ask`."""
 
-        check_words(question, "a question")
+        question = check_words(question, "a question")
 
         async def wait() -> Any:
             came = await self._wait("ask", with_timeout(Ask(question, schema), timeout))

@@ -28,7 +28,7 @@ from perdure.state.family import agent_of
 R = TypeVar("R")
 
 
-class ChildOptions(Struct, frozen=True):
+class ChildOptions(Struct):
     """See `Run.options`."""
 
     key: str | None
@@ -37,8 +37,8 @@ class ChildOptions(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.key is not None:
-            check_name(self.key, "a run's key")
-        check_name(self.queue, "a queue")
+            self.key = check_name(self.key, "a run's key")
+        self.queue = check_name(self.queue, "a queue")
         flag(self.let_live, "let_live=")
 
 

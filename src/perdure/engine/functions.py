@@ -282,7 +282,7 @@ def tool(
         OutsideRun: no run can be seen, in a process that is driving runs.
         PerdureError: inside a step, another tool or an open edit.
     """
-    one_of(on_crash, "on_crash=", POLICIES)
+    on_crash = one_of(on_crash, "on_crash=", POLICIES)
     if (on_crash == "probe") != (probe is not None):
         raise ValueError('on_crash="probe" needs probe=, a function that looks whether it was done')
     if probe is not None and not callable(probe):
@@ -336,8 +336,7 @@ def agent(
     def decorate(function: Any) -> Any:
         check_function(function, "an agent function")
         refuse_generator(function)
-        named = label(function) if name is None else name
-        check_name(named, "an agent function")
+        named = check_name(label(function) if name is None else name, "an agent function")
         spec = AgentSpec(named, of_schema, version, is_async(function))
         setattr(function, MARK, spec)
         if version:

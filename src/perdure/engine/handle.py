@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.arguments import flag, seconds
+from perdure.core.arguments import function as check_function
 from perdure.core.names import check_key, check_words
 from perdure.core.values import Plain, take
 from perdure.engine.failures import rebuild_error
@@ -130,6 +131,7 @@ class RunHandle(Generic[R]):
 
     def typed(self, function: Callable[..., Any]) -> RunHandle[Any]:
         """The same, with results of the function's declared type."""
+        check_function(function, "function, whose results they are,")
         build = results_of(function).build
         return RunHandle(self._context, self._wakeups, self._id, build)
 

@@ -99,7 +99,7 @@ class _Back:
     def __init__(
         self, context: Context, reader: LogReader, info: RunInfo, step: str, effects: Again
     ) -> None:
-        one_of(effects, "effects=", CHOICES)
+        effects = one_of(effects, "effects=", CHOICES)
         self._inbox = context.backend.inbox(info.id, kind="signal")
         self._reader, self._info, self._step = reader, info, step
         self._refuse_trimmed()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from perdure.core.arguments import Seconds, count, number, seconds
+from perdure.core.exact import is_a
 from perdure.core.names import shown
 
 Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
@@ -37,21 +38,28 @@ class Retry(Struct, frozen=True):
     def __post_init__(self) -> None:
         first, longest = seconds(self.first, "first="), seconds(self.longest, "longest=")
         factor, jitter = number(self.factor, "factor="), number(self.jitter, "jitter=")
-        if count(self.attempts, "attempts=", least=-1) < 1 or first < 0 or not 0 <= jitter <= 1:
+        attempts = count(self.attempts, "attempts=", least=-1)
+        if attempts < 1 or first < 0 or not 0 <= jitter <= 1:
             raise ValueError(
                 "a Retry needs attempts of at least 1, pauses of at least 0 and a jitter of 0 to 1"
             )
         if not factor >= 1 or longest < 0:
             raise ValueError("a Retry needs a factor of at least 1 and no negative longest pause")
-        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
-        if not (all(isinstance(k, type) for k in kinds) or callable(self.on)):
+        if type(self.first) is not timedelta:
+            force_setattr(self, "first", first)
+        if type(self.longest) is not timedelta:
+            force_setattr(self, "longest", longest)
+        for name, value in (("attempts", attempts), ("factor", factor), ("jitter", jitter)):
+            force_setattr(self, name, value)  # what was checked, whatever the caller's says later
+        kinds = self.on if type(self.on) is tuple else (self.on,)
+        if not (all(is_a(k, type) for k in kinds) or callable(self.on)):
             raise ValueError(
                 f"on={shown(self.on)}: must be a type, a tuple of types, or a function"
             )
 
     def worth_it(self, error: Exception) -> bool:
         """Whether this error is one to try again after; not, where `on` itself fails at it."""
-        if isinstance(self.on, tuple | type):
+        if type(self.on) is tuple or is_a(self.on, type):
             return issubclass(type(error), self.on)  # `isinstance` asks the error, which may fail
         try:
             return bool(self.on(error))
@@ -113,9 +121,9 @@ class Limits(Struct, frozen=True):
         limits = [None if value is None else seconds(value, of) for of, value in given.items()]
         if any(limit is not None and limit <= 0 for limit in limits):
             raise ValueError("a timeout must be longer than nothing; leave it out for none")
-        if isinstance(retry, int) and not isinstance(retry, bool):
+        if is_a(retry, int) and not is_a(retry, bool):
             retry = Retry(retry)
-        if not isinstance(retry, Retry | None):
+        if retry is not None and not is_a(retry, Retry):
             raise TypeError(
                 f"retry= is a perdure.Retry, or a number of attempts, not {shown(retry)}"
             )

@@ -114,7 +114,7 @@ class Run(Generic[T]):
         """
         check_limit(limit)
         check_function(function, "function, what is called for each item,")
-        items = iterable(items, "items")
+        items = list(iterable(items, "items"))  # before any of them is called
         from concurrent.futures import FIRST_EXCEPTION  # 2 ms, for those only who have threads
         from concurrent.futures import wait as wait_for_all
 
@@ -183,7 +183,7 @@ class Run(Generic[T]):
         Raises:
             TimedOut: nobody answered in time, and there is no `default`.
         """
-        check_words(question, "a question")
+        question = check_words(question, "a question")
         waits = with_timeout(Ask(question, schema), timeout)
         return only(self._wait("ask", waits), f"an answer to {question!r}", default)
 

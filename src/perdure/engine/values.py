@@ -175,7 +175,7 @@ def label(function: Callable[..., Any]) -> str:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(inspect.unwrap(function), include_extras=True)
-    except (TypeError, NameError):  # callables without annotations, or with unresolvable ones
+    except Exception:  # none, or some that cannot be resolved: whatever they are, they are code
         return {}
 
 

@@ -114,15 +114,15 @@ class Wait:
         if sum(isinstance(spec, Ask) for spec in self._specs.values()) > 1:
             raise ValueError("select() can ask one question at a time: ask the others in tasks")
         for label, spec in self._specs.items():
-            if not isinstance(spec, Awaitable):
+            if not issubclass(type(spec), Awaitable):
                 raise TypeError(
                     f"{label}={shown(spec)} is nothing to wait for: give a Signal, a Timer, an Ask "
                     "or a run that this one started"
                 )
-            check_words(label, "the name of a wait")
+            assert check_words(label, "the name of a wait") is label
             match spec:
                 case Timer():
-                    seconds(spec.after, "the time of a wait")
+                    self._specs[label] = Timer(seconds(spec.after, "the time of a wait"))
                 case Signal():
                     self._specs[label] = Signal(check_signal(spec.name), spec.schema)
                 case Ask():

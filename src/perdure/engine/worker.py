@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from perdure.core import logs
 from perdure.core.arguments import count, function, iterable
+from perdure.core.exact import is_a
 from perdure.core.names import check_name, shown, words_of
 from perdure.engine.drives import Drive
 from perdure.engine.ends import BranchTaken, Finished, FinishedMeanwhileError
@@ -111,7 +112,7 @@ class Worker:
         on_event: Callable[[WorkerEvent], None] | None = None,
     ) -> None:  # fmt: skip
         runner = getattr(store, "runner", None)
-        if not isinstance(runner, Runner):
+        if not is_a(runner, Runner):
             raise TypeError(f"store is one from perdure.open, not {shown(store)}")
         known = by_name(iterable(functions, "functions"))
         if not known:

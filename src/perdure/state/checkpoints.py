@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core import codec
-from perdure.core.names import shown, words_of
+from perdure.core.arguments import mapping
+from perdure.core.names import words_of
 from perdure.core.values import Plain, take
 from perdure.errors import Corrupt, NotFound
 from perdure.model import Checkpoint
@@ -39,9 +40,7 @@ def config_hash(config: Mapping[str, Any] | None) -> str | None:
     """
     if config is None:
         return None
-    if not isinstance(config, Mapping):
-        raise TypeError(f"config= is a mapping of names to values, not {shown(config)}")
-    plain = take(dict(config), root="config")
+    plain = take(mapping(config, "config= is a mapping of names to values"), root="config")
     return "sha256:" + sha256(b"perdure.config.v1\0" + codec.canonical(plain)).hexdigest()
 
 

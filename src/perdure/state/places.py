@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from typing import Any
 
+from perdure.core import exact
+from perdure.core.exact import is_a
 from perdure.core.names import check_name, shown
 from perdure.errors import NotFound
 from perdure.model import from_micros
@@ -24,18 +27,29 @@ def resolve(reader: LogReader, branch: str, where: Where) -> int:
         NotFound: there is none such; naming those that there are.
         ValueError: a naive datetime. TypeError: nothing that names a commit.
     """
-    if isinstance(where, str):
+    where = place_of(where)
+    if type(where) is str:
         return reader.ref(check_name(where, "a branch or checkpoint")).seq
-    if isinstance(where, datetime):
+    if type(where) is datetime:
         return reader.at_time(branch, where)
-    if not isinstance(where, int):
+    if type(where) is not int:
         raise TypeError(_no_place(reader.name, where))
-    if isinstance(where, bool) or not 1 <= where <= reader.last_seq():
+    if not 1 <= where <= reader.last_seq():
         raise NotFound(
             "there is no such commit", target=reader.target(where),
             hint=f"its log goes from 1 to {reader.last_seq()}",
         )  # fmt: skip
     return where
+
+
+def place_of(where: Where) -> Where:
+    """The same as a plain int, str or datetime; itself where it is none of them."""
+    given: Any = where
+    if is_a(given, str):
+        return exact.text(given)
+    if is_a(given, int) and not is_a(given, bool):
+        return exact.whole(given)
+    return exact.moment(given) if is_a(given, datetime) else where
 
 
 def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
@@ -49,16 +63,17 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
     Raises:
         As `resolve`. ValueError: a negative age.
     """
-    if isinstance(before, timedelta):
-        if before < timedelta(0):
-            raise ValueError(f"{reader.target()}: nothing is {before} old, that is to come")
+    if is_a(before, timedelta):
+        age = exact.span(before)
+        if age < timedelta(0):
+            raise ValueError(f"{reader.target()}: nothing is {age} old, that is to come")
         try:
-            before = from_micros(now) - before
+            before = from_micros(now) - age
         except OverflowError:
             return 1  # nothing is as old as that
-    if not isinstance(before, datetime):
+    if not is_a(before, datetime):
         return resolve(reader, "", before)
-    seq = reader.last_at(before)
+    seq = reader.last_at(exact.moment(before))
     while seq > 1 and reader.commit(seq).branch == RETENTION:
         seq -= 1  # a word on what is gone is nothing that happened to the agent
     return max(1, seq)
@@ -67,6 +82,6 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
 def _no_place(agent: str, where: object) -> str:
     """What to say where something is given as a commit that names none."""
     problem = f"agent {agent!r}: {shown(where)} names no commit; "
-    if isinstance(where, date):
+    if is_a(where, date):
         return problem + "a day has many moments: datetime(…, tzinfo=UTC) is one"
     return problem + "say its seq (an int), a checkpoint's or branch's name, or a datetime"

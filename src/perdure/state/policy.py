@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from types import UnionType
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from perdure.core.names import shown
+from perdure.core import exact
+from perdure.core.exact import is_a
+from perdure.core.names import shown, words_of
 
 WEIGHT_MIN = 64 * 1024
 WEIGHT_LONG = 96 * 1024
@@ -42,9 +45,11 @@ class SnapshotPolicy(Struct, frozen=True):
     on: Collection[str] = ("checkpoint",)
 
     def __post_init__(self) -> None:
-        _check_number("every_commits", self.every_commits, int, least=1)
-        _check_number("every_seconds", self.every_seconds, int | float, least=0)
-        _check_words("on", self.on)
+        # What was checked is what is asked at each commit, whatever the caller's says by then.
+        for name, kinds, least in (("every_commits", (int,), 1), ("every_seconds", (int, float), 0)):
+            force_setattr(self, name, _number(name, getattr(self, name), kinds, least=least))
+        if type(self.on) not in (tuple, frozenset) or not all(type(one) is str for one in self.on):
+            force_setattr(self, "on", _words("on", self.on))
 
     def due(
         self, weight: int, wrote: int, holds: int, commits: int, age_s: float, kind: str, what: str
@@ -73,18 +78,21 @@ def _least(holds: int, kind: str) -> int:
     return WEIGHT_MIN if holds <= 2 * WEIGHT_MIN else min(holds // 2, WEIGHT_LONG)
 
 
-def _check_words(name: str, given: object) -> None:
+def _words(name: str, given: object) -> tuple[str, ...]:
     """One text has many texts in it: each of its parts would be taken for one that was meant."""
-    if not isinstance(given, Collection) or isinstance(given, str | bytes):
+    if not is_a(given, Collection) or is_a(given, str) or is_a(given, bytes):
         raise TypeError(
             f"SnapshotPolicy: {name} is several words, e.g. {{{shown(given)}}}, not {shown(given)}"
         )
+    return words_of(given, f"SnapshotPolicy: {name}")
 
 
-def _check_number(name: str, number: object, kind: type | UnionType, *, least: int) -> None:
-    if number is None:
-        return
-    if not isinstance(number, kind) or isinstance(number, bool):
-        raise TypeError(f"SnapshotPolicy: {name} is a number or None, not {shown(number)}")
-    if not number >= least:  # type: ignore[operator]
-        raise ValueError(f"SnapshotPolicy: {name} is {least} at least, not {shown(number)}")
+def _number(name: str, given: Any, kinds: tuple[type, ...], *, least: int) -> float | None:
+    if given is None:
+        return None
+    if is_a(given, bool) or not issubclass(type(given), kinds):
+        raise TypeError(f"SnapshotPolicy: {name} is a number or None, not {shown(given)}")
+    said: float = exact.whole(given) if is_a(given, int) else float.__float__(given)
+    if not said >= least:
+        raise ValueError(f"SnapshotPolicy: {name} is {least} at least, not {shown(given)}")
+    return said

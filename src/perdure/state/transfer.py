@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain, ops, remains
 from perdure.core.arguments import iterable
+from perdure.core.exact import is_a
 from perdure.core.names import shown
 from perdure.core.ops import OpError
 from perdure.errors import Conflict, Corrupt
@@ -103,7 +104,7 @@ def import_log(
     """
     plan = _Plan()
     for entry in iterable(entries, "entries"):
-        if not isinstance(entry, LogEntry):
+        if not is_a(entry, LogEntry):
             raise TypeError(f"entries are what export_log gave, not {shown(entry)}")
         plan.add(entry)
         if progress is not None:

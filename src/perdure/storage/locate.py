@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from perdure.core import exact
+from perdure.core.arguments import one_of
+from perdure.core.exact import is_a
 from perdure.core.locks import Lock
 from perdure.core.names import shown
 from perdure.errors import NotAStore, NotFound
@@ -48,9 +51,7 @@ def locate(
         ImportError: what the backend needs is not installed.
     """
     text = url_text(url)
-    given: object = durability
-    if not isinstance(given, str) or given not in ("sync", "group", "os"):
-        raise ValueError(f"durability {shown(durability)}: must be 'sync', 'group' or 'os'")
+    durability = one_of(durability, "durability ", get_args(Durability))
     scheme, rest = _split(text)
     if scheme is None:
         return _sqlite(text, durability, clock, create=create)
@@ -72,16 +73,17 @@ def url_text(url: str | os.PathLike[str]) -> str:
     Raises:
         TypeError: it is no text. ValueError: the system has no such names.
     """
-    text = os.fspath(url) if isinstance(url, os.PathLike) else url
-    if not isinstance(text, str):
+    given = os.fspath(url) if is_a(url, os.PathLike) else url
+    if not is_a(given, str):
         raise TypeError(f"a store is opened by its path or URL, which is a text, not {shown(url)}")
+    text = exact.text(given)
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
         raise ValueError(f"a store's path or URL is a text, not {shown(text)}") from error
     if "\0" in text:
         raise ValueError(f"a store's path or URL has no NUL: {shown(text)}")
-    return str.__str__(text)
+    return text
 
 
 def rebuild_checksums(

@@ -1,0 +1,41 @@
+"""Arguments as values of exactly the types that they were checked as.
+
+A caller's object may lie: a subclass overrides what a check asks it, a `__class__` says what it is
+not, a number answers its second question differently. What was checked would not be what is
+written. So the type is asked, never the object; and the value is taken with the base's own methods.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TypeGuard, TypeVar
+
+T = TypeVar("T")
+
+
+def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
+    """Whether it is an instance by its type. `isinstance` believes what an object's own
+    `__class__` says, and then its methods fail deep within."""
+    return issubclass(type(value), kind)
+
+
+def text(value: str) -> str:
+    return value if type(value) is str else str.__str__(value)
+
+
+def whole(value: int) -> int:
+    return value if type(value) is int else int.__index__(value)
+
+
+def span(value: timedelta) -> timedelta:
+    if type(value) is timedelta:
+        return value
+    base = timedelta.__dict__
+    return timedelta(*(base[name].__get__(value) for name in ("days", "seconds", "microseconds")))
+
+
+def moment(value: datetime) -> datetime:
+    """A moment; what a subclass has more, e.g. nanoseconds, is left out."""
+    if type(value) is datetime:
+        return value
+    return datetime.combine(datetime.date(value), datetime.timetz(value))
