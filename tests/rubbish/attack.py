@@ -122,6 +122,7 @@ class Attack:
         except (HungError, EndlessError) as error:
             problem = "it hangs" if isinstance(error, HungError) else "it goes on without an end"
             trace, raised = "".join(traceback.format_tb(error.__traceback__)[-6:]), True
+            problem = problem if trouble(target, error, wrong) else ""
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -141,8 +142,9 @@ class Attack:
                 f"cannot be read any more: {error!r:.300}, behind {self._behind}",
                 _last(error),
             )
-        if problem:
+        if problem or target == "replication.migrate":  # its agents are elsewhere, or some are
             self._drop()
+        if problem:
             return Finding(target, words, problem, trace)
         return None
 
@@ -156,7 +158,6 @@ class Attack:
         world.read_all(of=before)
         if target == "replication.migrate":
             world.read_elsewhere()
-            self._drop()
         elif world.dirty >= CHANGES_MAX:
             world.use_all()
             self._drop()

@@ -35,6 +35,7 @@ class WordlessError(ValueError):
     __repr__ = __str__
 
 
+_numbers = itertools.count()
 ENDLESS = 20_000
 BIG = "x" * 10_000_000
 
@@ -122,7 +123,7 @@ class Masked:
     def __init__(self, kind: Any) -> None:
         self.__dict__["kind"] = kind
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return _raises() if self.__dict__["kind"] is None else self.__dict__["kind"]
 
@@ -159,9 +160,6 @@ class Bursting:
         raise HostileError("it cannot be made")
 
 
-_numbers = itertools.count()
-
-
 def _endless() -> Iterator[str]:
     yield from itertools.repeat("t", ENDLESS)
     raise EndlessError
@@ -171,7 +169,7 @@ def _mutating_key() -> Any:
     """A dict that changes while its keys are hashed."""
     made: dict[Any, Any] = {}
 
-    class Key(tuple):  # type: ignore[type-arg]
+    class Key(tuple):
         def __hash__(self) -> int:
             made[str(next(_numbers))] = 1
             return 1

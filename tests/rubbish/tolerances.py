@@ -19,7 +19,7 @@ from msgspec import Struct
 
 import perdure
 from perdure.errors import PerdureError
-from tests.rubbish.hostile import HostileError, WordlessError
+from tests.rubbish.hostile import EndlessError, HostileError, WordlessError
 
 HERE = str(Path(__file__).parent)
 
@@ -78,6 +78,14 @@ def _no_store_there(raised: Raised) -> bool:
     )
 
 
+def _each_is_a_step(raised: Raised) -> bool:
+    return isinstance(raised.error, EndlessError) or "HungError" in type(raised.error).__name__
+
+
+def _stopped(raised: Raised) -> bool:
+    return type(raised.error.__cause__) is StopIteration
+
+
 TOLERATED: tuple[tuple[str, str, Callable[[Raised], bool]], ...] = (
     ("", "the caller's own code raised it: it comes out as it is", _callers_own),
     ("", "a class or builtin was given for a function: what it says of its arguments", _builtin),
@@ -85,6 +93,9 @@ TOLERATED: tuple[tuple[str, str, Callable[[Raised], bool]], ...] = (
     ("AsyncStore.import_log", "the same", _no_log),
     ("open", "a path or host that is not there", _no_store_there),
     ("replication.", "a path or host that is not there", _no_store_there),
+    ("Run.map", "as many steps as the caller has items", _each_is_a_step),
+    ("AsyncRun.map", "the same", _each_is_a_step),
+    ("", "a function's StopIteration: Python's own rule for coroutines", _stopped),
     ("move", "an index that is not there, as documented",
      lambda raised: isinstance(raised.error, IndexError)),
 )  # fmt: skip

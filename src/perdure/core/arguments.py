@@ -46,9 +46,9 @@ def seconds(value: Seconds, of: str = "a duration") -> float:
     return said
 
 
-def _float(value: object) -> float | None:
+def _float(value: Any) -> float | None:
     """A number as a plain float, infinite where it is too large for one; None: it is none."""
-    if is_a(value, bool) or not is_a(value, Real):
+    if is_a(value, bool) or not issubclass(type(value), Real):
         return None
     try:
         if is_a(value, float):
@@ -115,7 +115,7 @@ def mapping(value: Mapping[K, T], of: str) -> dict[K, T]:
     """
     if is_a(value, dict):
         return dict(dict.items(value))
-    if not is_a(value, Mapping):
+    if not issubclass(type(value), Mapping):
         raise TypeError(f"{of}, not {shown(value)}")
     return dict(value)
 

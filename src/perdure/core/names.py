@@ -73,7 +73,7 @@ def words_of(given: Iterable[str], of: str) -> tuple[str, ...]:
         TypeError: one alone, or nothing that can be gone through, or one is no text.
         ValueError: there are too many of them, or one is overlong or no text.
     """
-    if is_a(given, str) or is_a(given, bytes) or not is_a(given, Iterable):
+    if is_a(given, str) or is_a(given, bytes) or not issubclass(type(given), Iterable):
         raise TypeError(f"{of} are several texts, e.g. [{shown(given)}], not {shown(given)}")
     words: list[str] = []
     for word in given:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Awaitable as Awaits, Sequence
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable as Awaits
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
@@ -157,14 +157,12 @@ class AsyncRun(Generic[T]):
             siblings that end with the first that fails, use a TaskGroup.
             ValueError: the limit is below 1.
         """
-        check_limit(limit)
+        limit = check_limit(limit)
         check_function(function, "function, what is called for each item,")
         items = list(iterable(items, "items"))  # before any of them is called
         return Pending("run.map(…)", lambda: self._map(function, items, limit))
 
-    async def _map(
-        self, function: Callable[[I], Any], items: Sequence[I], limit: int
-    ) -> list[Any]:
+    async def _map(self, function: Callable[[I], Any], items: Sequence[I], limit: int) -> list[Any]:
         gate = asyncio.Semaphore(limit)
 
         async def one(item: I) -> Any:

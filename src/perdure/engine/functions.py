@@ -50,7 +50,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 MARK = "__perdure__"
-POLICIES = ("retry", "probe", "ask", "fail")
+POLICIES: tuple[CrashPolicy, ...] = ("retry", "probe", "ask", "fail")
 
 
 class AgentSpec(Struct, Generic[T], frozen=True):

@@ -30,7 +30,7 @@ from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
 
-CHOICES = ("ask", "reuse", "live")
+CHOICES: tuple[Again, ...] = ("ask", "reuse", "live")
 
 
 def fork_run(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from perdure.core.arguments import Seconds, count, number, seconds
 from perdure.core.exact import is_a
@@ -59,7 +61,7 @@ class Retry(Struct, frozen=True):
 
     def worth_it(self, error: Exception) -> bool:
         """Whether this error is one to try again after; not, where `on` itself fails at it."""
-        if type(self.on) is tuple or is_a(self.on, type):
+        if isinstance(self.on, tuple | type):
             return issubclass(type(error), self.on)  # `isinstance` asks the error, which may fail
         try:
             return bool(self.on(error))

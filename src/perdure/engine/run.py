@@ -112,7 +112,7 @@ class Run(Generic[T]):
             must not depend on who is faster which are.
             ValueError: the limit is below 1.
         """
-        check_limit(limit)
+        limit = check_limit(limit)
         check_function(function, "function, what is called for each item,")
         items = list(iterable(items, "items"))  # before any of them is called
         from concurrent.futures import FIRST_EXCEPTION  # 2 ms, for those only who have threads
@@ -143,7 +143,7 @@ class Run(Generic[T]):
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        check_limit(limit)
+        limit = check_limit(limit)
         scope = _scope or self._execution.scope()
         with ThreadPoolExecutor(limit, "perdure-run") as pool:
             yield RunThreads(self._execution, pool, scope)
@@ -258,9 +258,9 @@ class Run(Generic[T]):
         note(self._execution, text, fraction)
 
 
-def check_limit(limit: int) -> None:
+def check_limit(limit: int) -> int:
     """Raises TypeError, ValueError where nothing would ever be called."""
-    count(limit, "limit=", least=1)
+    return count(limit, "limit=", least=1)
 
 
 class RunThreads:

@@ -70,8 +70,7 @@ class ForeignLogs:
             StoreUnavailable: the store is closed.
         """
         self.check_open()
-        check_name(name, "an agent")
-        return self.context.backend.agent(name)
+        return self.context.backend.agent(check_name(name, "an agent"))
 
     def now(self) -> int:
         """The store's clock, in microseconds since 1970."""

@@ -105,7 +105,6 @@ def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) 
 
 
 def _check_new(working: WorkingCopy[Any], name: str) -> None:
-    check_label(name)
     if name == working.branch:
         raise Conflict(
             f"the name {name!r} is taken", target=f"agent {working.name!r}",

@@ -32,9 +32,9 @@ def resolve(reader: LogReader, branch: str, where: Where) -> int:
         return reader.ref(check_name(where, "a branch or checkpoint")).seq
     if type(where) is datetime:
         return reader.at_time(branch, where)
-    if type(where) is not int:
+    if not isinstance(where, int) or not is_a(where, int):
         raise TypeError(_no_place(reader.name, where))
-    if not 1 <= where <= reader.last_seq():
+    if type(where) is bool or not 1 <= where <= reader.last_seq():
         raise NotFound(
             "there is no such commit", target=reader.target(where),
             hint=f"its log goes from 1 to {reader.last_seq()}",
@@ -63,17 +63,21 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
     Raises:
         As `resolve`. ValueError: a negative age.
     """
-    if is_a(before, timedelta):
-        age = exact.span(before)
+    given: Any = before
+    if is_a(given, timedelta):
+        age = exact.span(given)
         if age < timedelta(0):
             raise ValueError(f"{reader.target()}: nothing is {age} old, that is to come")
         try:
-            before = from_micros(now) - age
+            moment = from_micros(now) - age
         except OverflowError:
             return 1  # nothing is as old as that
-    if not is_a(before, datetime):
-        return resolve(reader, "", before)
-    seq = reader.last_at(exact.moment(before))
+    else:
+        place = place_of(given)
+        if not isinstance(place, datetime):
+            return resolve(reader, "", place)
+        moment = place
+    seq = reader.last_at(moment)
     while seq > 1 and reader.commit(seq).branch == RETENTION:
         seq -= 1  # a word on what is gone is nothing that happened to the agent
     return max(1, seq)

@@ -46,7 +46,10 @@ class SnapshotPolicy(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         # What was checked is what is asked at each commit, whatever the caller's says by then.
-        for name, kinds, least in (("every_commits", (int,), 1), ("every_seconds", (int, float), 0)):
+        for name, kinds, least in (
+            ("every_commits", (int,), 1),
+            ("every_seconds", (int, float), 0),
+        ):
             force_setattr(self, name, _number(name, getattr(self, name), kinds, least=least))
         if type(self.on) not in (tuple, frozenset) or not all(type(one) is str for one in self.on):
             force_setattr(self, "on", _words("on", self.on))
@@ -78,9 +81,9 @@ def _least(holds: int, kind: str) -> int:
     return WEIGHT_MIN if holds <= 2 * WEIGHT_MIN else min(holds // 2, WEIGHT_LONG)
 
 
-def _words(name: str, given: object) -> tuple[str, ...]:
+def _words(name: str, given: Any) -> tuple[str, ...]:
     """One text has many texts in it: each of its parts would be taken for one that was meant."""
-    if not is_a(given, Collection) or is_a(given, str) or is_a(given, bytes):
+    if not issubclass(type(given), Collection) or is_a(given, str) or is_a(given, bytes):
         raise TypeError(
             f"SnapshotPolicy: {name} is several words, e.g. {{{shown(given)}}}, not {shown(given)}"
         )

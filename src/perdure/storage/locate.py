@@ -73,7 +73,7 @@ def url_text(url: str | os.PathLike[str]) -> str:
     Raises:
         TypeError: it is no text. ValueError: the system has no such names.
     """
-    given = os.fspath(url) if is_a(url, os.PathLike) else url
+    given = os.fspath(url) if issubclass(type(url), os.PathLike) else url
     if not is_a(given, str):
         raise TypeError(f"a store is opened by its path or URL, which is a text, not {shown(url)}")
     text = exact.text(given)

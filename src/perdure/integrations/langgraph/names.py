@@ -146,13 +146,12 @@ def checked(thread_id: str) -> str:
         ValueError: no agent can be called that.
     """
     try:
-        check_name(thread_id, "a thread")
+        return check_name(thread_id, "a thread")
     except ValueError as error:
         raise ValueError(
             f"no thread_id: {error}. For a longer one, pass its digest: "
             "hashlib.sha256(thread_id.encode()).hexdigest()"
         ) from None
-    return thread_id
 
 
 def plainly_named(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -210,8 +210,7 @@ class PerdureSession(Items):
             ValueError: an id that cannot name an agent.
             TypeError: neither or both of `url` and `store`; or settings that there are not.
         """
-        check_name(session_id, "a session")
-        self.session_id = session_id
+        self.session_id = check_name(session_id, "a session")
         self.session_settings = settings_of(session_settings)
         self.branch = branch
         self._source = Source(f"session {session_id!r}", url, store)

@@ -1,0 +1,129 @@
+"""What a caller's object says of itself is another thing at each look: its type is asked instead."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.core import arguments, exact, names
+from tests.source_tree import SOURCE
+
+
+class Biting(str):
+    """Equal to everything, and without a hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        raise AssertionError("nobody asks for it")
+
+
+class Claiming:
+    """Says that it is of another class."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self._kind
+
+
+class Three(int):
+    """Passes every check, and is something else where it is used."""
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+    __le__ = __gt__ = __lt__ = __ge__
+
+    def __int__(self) -> int:
+        return -1
+
+    def __float__(self) -> float:
+        return float("nan")
+
+
+class Never(timedelta):
+    def total_seconds(self) -> float:
+        return float("nan")
+
+
+def test_a_fork_by_a_name_that_cannot_be_hashed_is_made_whole() -> None:
+    """`fork` wrote the branch under the plain name, then looked for it under what it was given,
+    whose `__hash__` raised: it said that it had failed, and the branch was there."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", initial={"n": 1})
+        assert agent.fork(Biting("side")).branch_name == "side"
+        assert type(agent.branch(Biting("side")).branch_name) is str
+        with pytest.raises(perdure.Conflict):
+            agent.fork("side")
+
+
+def test_a_number_is_what_its_type_says() -> None:
+    """`export_log(until=…)` of a number that passed the check and was another one where it was
+    used said of a sound log that it was `Corrupt`: commits are missing."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", initial={"n": 1})
+        for n in range(4):
+            with agent.edit("it") as draft:
+                draft["n"] = n
+        (info,) = store.agents()
+        assert len(list(store.export_log(info, until=Three(3)))) == 3
+        assert agent.at(Three(3)).seq == 3
+    assert type(arguments.count(Three(3), "n=")) is int
+    assert arguments.seconds(Three(3)) == 3.0
+    assert arguments.seconds(Never(seconds=2)) == 2.0
+
+
+@pytest.mark.parametrize("kind", [str, int, float, bool, timedelta, datetime, dict, list])
+def test_what_only_claims_to_be_of_a_class_is_refused_by_its_name(kind: type) -> None:
+    """`isinstance` believed its `__class__`: a bare AttributeError or TypeError from deep within."""
+    given: Any = Claiming(kind)
+    checks: list[Callable[[], Any]] = [
+        lambda: names.check_name(given, "an agent"), lambda: names.check_words(given, "what="),
+        lambda: names.words_of(given, "tags"), lambda: arguments.count(given, "n="),
+        lambda: arguments.seconds(given), lambda: arguments.number(given, "n="),
+        lambda: arguments.mapping(given, "config= is a mapping"),
+        lambda: arguments.one_of(given, "status=", ("done",)),
+    ]  # fmt: skip
+    for check in checks:
+        with pytest.raises((TypeError, ValueError), match="Claiming"):
+            check()
+
+
+def test_a_moment_of_a_subclass_is_the_same_moment() -> None:
+    class Stamp(datetime):
+        def utcoffset(self) -> Any:
+            raise AssertionError("nobody asks for it")
+
+    given = Stamp(2024, 5, 6, 7, 8, 9, 10, UTC)
+    assert exact.moment(given) == datetime(2024, 5, 6, 7, 8, 9, 10, UTC)
+    assert type(exact.moment(given)) is datetime
+
+
+CHECKS = {"check_name", "check_label", "check_words", "check_key", "check_text", "words_of",
+          "one_of", "count", "number", "seconds", "mapping"}  # fmt: skip
+ONLY_LOOKED_AT = {
+    "perdure/state/line.py": "what a log says: it is read, and of exactly these types",
+}
+
+
+def test_what_was_checked_is_what_is_used() -> None:
+    """Whoever checks an argument and goes on with what was given uses another value than the one
+    that was checked."""
+    dropped = []
+    for path in SOURCE.rglob("*.py"):
+        here = path.relative_to(SOURCE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text())):
+            call = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+                if call.func.id in CHECKS and here not in ONLY_LOOKED_AT:
+                    dropped.append(f"{here}:{node.lineno} {call.func.id}")
+    assert not dropped
