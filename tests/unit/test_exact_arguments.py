@@ -1,4 +1,4 @@
-"""What a caller's object says of itself is another thing at each look: its type is asked instead."""
+"""What an object says of itself may be another thing at each look: its type is asked instead."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_number_is_what_its_type_says() -> None:
 
 @pytest.mark.parametrize("kind", [str, int, float, bool, timedelta, datetime, dict, list])
 def test_what_only_claims_to_be_of_a_class_is_refused_by_its_name(kind: type) -> None:
-    """`isinstance` believed its `__class__`: a bare AttributeError or TypeError from deep within."""
+    """`isinstance` believed its `__class__`: then came a bare AttributeError from deep within."""
     given: Any = Claiming(kind)
     checks: list[Callable[[], Any]] = [
         lambda: names.check_name(given, "an agent"), lambda: names.check_words(given, "what="),
@@ -122,8 +122,15 @@ def test_what_was_checked_is_what_is_used() -> None:
     for path in SOURCE.rglob("*.py"):
         here = path.relative_to(SOURCE).as_posix()
         for node in ast.walk(ast.parse(path.read_text())):
-            call = node.value if isinstance(node, ast.Expr) else None
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-                if call.func.id in CHECKS and here not in ONLY_LOOKED_AT:
-                    dropped.append(f"{here}:{node.lineno} {call.func.id}")
+            name = _called_for_nothing(node)
+            if name in CHECKS and here not in ONLY_LOOKED_AT:
+                dropped.append(f"{here}: {name}")
     assert not dropped
+
+
+def _called_for_nothing(node: ast.AST) -> str:
+    """The name of the function that a statement calls, and nothing else."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=str(name)))):
+            return name
+    return ""
