@@ -21,6 +21,7 @@ MODULES = (
     "start",
     "fork",
     "past",
+    "growth",
     "scale",
     "engine",
     "side_by_side",

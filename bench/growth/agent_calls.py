@@ -11,11 +11,13 @@ from perdure import Agent
 
 PAGE = 20
 SPREAD = 9
-"""Commits that are looked at, all over the log: what lies behind the last snapshot differs."""
+NEAR = 20
+"""Commits of which less lies behind than behind the others."""
 
 
 def _spread(place: Place) -> list[int]:
-    return [1 + place.length * part // SPREAD for part in range(SPREAD)]
+    """Commits all over the log: how far the last snapshot is differs."""
+    return [NEAR + (place.length - NEAR) * part // SPREAD for part in range(SPREAD)]
 
 
 @call("Store.agent", "Agent.state", history="log", what="Store.agent, Agent.state")
@@ -100,9 +102,7 @@ def rollback(place: Place, measure: Measure) -> None:
     often(measure, lambda _: agent.rollback(agent.seq - 10))
 
 
-@call(
-    "Agent.rollback", history="log", growth="linear", what="Agent.rollback to the first commit"
-)
+@call("Agent.rollback", history="log", growth="linear", what="Agent.rollback to the first commit")
 def rollback_all(place: Place, measure: Measure) -> None:
     agent = place.agent()
     measure(lambda: agent.rollback(1))
@@ -152,7 +152,7 @@ def at_checkpoint(place: Place, measure: Measure) -> None:
     often(measure, lambda _: agent.at("near").state)
 
 
-@call("Agent.at", history="log", what="Agent.at a moment")
+@call("Agent.at", history="log", growth="logarithmic", what="Agent.at a moment")
 def at_moment(place: Place, measure: Measure) -> None:
     agent = place.agent()
     moments = [agent.commit(seq).at for seq in _spread(place)]
@@ -203,7 +203,7 @@ def trim(place: Place, measure: Measure) -> None:
     measure(lambda: agent.trim(place.length // 2))
 
 
-@call("Agent.trim", history="log", what="Agent.trim by ten commits, again")
+@call("Agent.trim", history="log", growth="linear", what="Agent.trim by a few commits, again")
 def trim_again(place: Place, measure: Measure) -> None:
     agent = place.agent()
     middle = place.length // 2

@@ -11,8 +11,9 @@ from bench.growth.places import Place
 Measure = Callable[[Callable[[], object]], None]
 """Makes the call that it is given, once, and takes what that needs."""
 
-Growth = Literal["flat", "linear"]
-"""What is allowed: the same whatever the history is, or at most in proportion to it."""
+Growth = Literal["flat", "logarithmic", "linear"]
+"""What is allowed: the same whatever the history is, a little more for each time that it doubles, or
+at most in proportion to it."""
 
 
 @dataclass(frozen=True, slots=True)

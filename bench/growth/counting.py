@@ -89,7 +89,7 @@ def lines_of(does: Callable[[], object]) -> int:
         does()
     finally:
         sys.settrace(before)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
     return sum(count for (count,) in counts.values())
 
 

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure import Agent, Run, RunHandle, Store
+from perdure import Agent, Run, RunHandle, SnapshotPolicy, Store
 from perdure.testing.driving import run_until_waiting
 
 WINDOW = 10
 """Items of a state's list: its size stays the same, however long the log."""
+
+SNAPSHOTS = SnapshotPolicy(every_commits=10)
+"""What lies behind the last snapshot is bounded by its size, some hundred small commits. So few
+that the shortest history has many."""
 
 
 class Leaving(BaseException):
@@ -50,7 +54,7 @@ class Places:
         path = self._folder / f"{history}-{length}" / "store.db"
         if not path.exists():
             path.parent.mkdir(parents=True)
-            with perdure.open(path, durability="os") as store:
+            with perdure.open(path, durability="os", snapshots=SNAPSHOTS) as store:
                 HISTORIES[history](store, length)
         return path
 
@@ -63,7 +67,7 @@ class Places:
         folder.mkdir()
         path = folder / "store.db"
         shutil.copyfile(source, path)
-        with perdure.open(path, durability="os") as store:
+        with perdure.open(path, durability="os", snapshots=SNAPSHOTS) as store:
             yield Place(path, store, length)
         shutil.rmtree(folder)
 

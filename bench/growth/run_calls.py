@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.growth.calls import Growth, Measure, call, often
-from bench.growth.places import PROBES, Leaving, Place, finishing, look, pay, probed, turning, waiting
+from bench.growth.places import PROBES, Place, finishing, look, pay, probed, turning, waiting
 from perdure import Run, Timer
-from perdure.testing.driving import run_until_waiting
 
 # -- from outside ----------------------------------------------------------------------------------
 
 
-@call("RunHandle.info", "RunHandle.status", "RunHandle.typed", history="steps", what="RunHandle.info")
+@call(
+    "RunHandle.info", "RunHandle.status", "RunHandle.typed", history="steps", what="RunHandle.info"
+)
 def info(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.handle().typed(waiting).info)
 
@@ -87,12 +88,19 @@ def signal_more(place: Place, measure: Measure) -> None:
     often(measure, lambda number: handle.signal("other", number))
 
 
-@call("RunHandle.questions", history="inbox", what="RunHandle.questions behind as many signals")
+@call(
+    "RunHandle.questions",
+    history="inbox",
+    growth="linear",
+    what="RunHandle.questions behind as many signals",
+)
 def questions_behind(place: Place, measure: Measure) -> None:
     measure(place.handle().questions)
 
 
-@call("Store.run", history="inbox", growth="linear", what="Store.run, resumed behind as many signals")
+@call(
+    "Store.run", history="inbox", growth="linear", what="Store.run, resumed behind as many signals"
+)
 def resume_behind(place: Place, measure: Measure) -> None:
     place.handle().answer(True)
     measure(lambda: place.store.run(waiting, "a", 1))
@@ -172,7 +180,9 @@ def _(run: Run[Any], number: int) -> Any:
     return run.select(late=Timer(0))
 
 
-@_inside("Run.start", "Run.options", "ChildStarter.start", "Child.result", what="Run.start, Child.result")
+@_inside(
+    "Run.start", "Run.options", "ChildStarter.start", "Child.result", what="Run.start, Child.result"
+)
 def _(run: Run[Any], number: int) -> Any:
     return run.start(finishing, f"child-{number}").result(timeout=0, default=None)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import perdure
 from bench.growth.calls import Measure, call, often
 from bench.growth.places import Place, finishing, slide, waiting
 from perdure.model import AgentInfo
 
-PAGE = 20
+PAGE = 5
 
 
 def _info(place: Place, name: str = "a") -> AgentInfo:
@@ -29,9 +30,8 @@ def export_log(place: Place, measure: Measure) -> None:
 @call("Store.import_log", history="log", growth="linear")
 def import_log(place: Place, measure: Measure) -> None:
     entries = list(place.store.export_log(_info(place)))
-    place.store.delete("a", purge=True)
-    place.store.purge()
-    measure(lambda: place.store.import_log(entries))
+    with perdure.open(place.path.with_name("other.db"), durability="os") as other:
+        measure(lambda: other.import_log(entries))
 
 
 @call("Store.delete", history="log")
@@ -52,7 +52,12 @@ def sizes(place: Place, measure: Measure) -> None:
 
 @call("Store.check_pages", "Store.shrink", "Store.flush", history="log", growth="linear")
 def pages(place: Place, measure: Measure) -> None:
-    measure(lambda: (place.store.check_pages(), place.store.shrink(), place.store.flush()))
+    def look_after() -> None:
+        place.store.check_pages()
+        place.store.shrink()
+        place.store.flush()
+
+    measure(look_after)
 
 
 # -- beside as many agents -------------------------------------------------------------------------
@@ -73,17 +78,17 @@ def new_agent(place: Place, measure: Measure) -> None:
     often(measure, make)
 
 
-@call("Store.runs", history="agents", what="Store.runs, a page")
+@call("Store.runs", history="agents", growth="linear", what="Store.runs, a page")
 def page_of_runs(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.runs(limit=PAGE))
 
 
-@call("Store.runs", history="agents", what="Store.runs, the newest")
+@call("Store.runs", history="agents", growth="linear", what="Store.runs, the newest")
 def newest_runs(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.runs(limit=PAGE, newest_first=True))
 
 
-@call("Store.runs", history="agents", what="Store.runs of an agent")
+@call("Store.runs", history="agents", growth="linear", what="Store.runs of an agent")
 def runs_of_agent(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.runs("a"))
 
@@ -93,7 +98,7 @@ def every_run(place: Place, measure: Measure) -> None:
     measure(lambda: place.store.runs())
 
 
-@call("Store.delete", history="agents", what="Store.delete beside as many agents")
+@call("Store.delete", history="agents", growth="linear", what="Store.delete beside as many agents")
 def delete_one(place: Place, measure: Measure) -> None:
     often(measure, lambda number: place.store.delete(f"agent-{number:06}"))
 

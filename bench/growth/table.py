@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import log2
 
 from bench.growth import agent_calls, run_calls, store_calls
 from bench.growth.calls import CALLS, Call
@@ -12,6 +13,13 @@ from bench.growth.places import Places
 
 MODULES = (agent_calls, store_calls, run_calls)
 """Those that register their calls."""
+
+FLAT_MAX = 1.2
+LINEAR_MAX = 1.1
+"""Of what a history that is so much longer may take."""
+
+DOUBLED_MAX = 0.1
+"""How much more for each time that it doubles."""
 
 FEW_LINES, FEW_STEPS = 60, 120
 """What may come on top: a page more of an index, a chunk more of a log."""
@@ -24,6 +32,18 @@ class Grown:
     call: Call
     lengths: tuple[int, ...]
     works: tuple[Work, ...]
+
+    @property
+    def longer(self) -> float:
+        """How many times as long the longest history is."""
+        return self.lengths[-1] / self.lengths[0]
+
+    @property
+    def factor_max(self) -> float:
+        if self.call.growth == "linear":
+            return LINEAR_MAX * self.longer
+        doubled = log2(self.longer) if self.call.growth == "logarithmic" else 0.0
+        return FLAT_MAX + DOUBLED_MAX * doubled
 
     @property
     def factor(self) -> float:
