@@ -12,8 +12,8 @@ Measure = Callable[[Callable[[], object]], None]
 """Makes the call that it is given, once, and takes what that needs."""
 
 Growth = Literal["flat", "logarithmic", "linear"]
-"""What is allowed: the same whatever the history is, a little more for each time that it doubles, or
-at most in proportion to it."""
+"""What is allowed: the same whatever the history is, a little more for each time that it doubles,
+or at most in proportion to it."""
 
 
 @dataclass(frozen=True, slots=True)
