@@ -249,10 +249,11 @@ class Line:
         with self._lock:
             self._hang_up()
             self._listeners.close()
+            self._call_thread()  # which ends, and closes its end of the pipe
             # Its number is forgotten first: closed twice, it may be another file's by then.
             waker, self._waker = self._waker, -1
             if waker >= 0:
-                os.close(waker)  # wakes the thread, which closes the other end
+                os.close(waker)
             if not self._is_watched:
                 self._close_wake()
 
