@@ -40,6 +40,7 @@ slowness_s = 3.0
 
 
 def call_bank(reference: str, cents: int) -> str:
+    BANK.touch(0o600)
     with BANK.open("a") as ledger:
         ledger.write(f"{reference} {cents}\n")
     time.sleep(slowness_s)

@@ -103,6 +103,7 @@ def copy_file(source: Path, dest: Path, partial: Path) -> str:
     if dest.is_file() and sha256(dest) == digest:
         return digest
     dest.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)  # what a crash left may already be open to others
     with source.open("rb") as original, partial.open("wb") as copy:
         shutil.copyfileobj(original, copy)
         copy.flush()
@@ -135,6 +136,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--batch-files", type=int, default=BATCH_FILES, metavar="N")
     parser.add_argument("--skip", action="append", metavar="NAME", help="folders not to copy")
     args = parser.parse_args(argv)
+    os.umask(0o077)  # nobody else reads a copy before it has the mode of its original
     if not args.source.is_dir():
         parser.error(f"SOURCE {args.source}: there is no such folder")
     source, dest = str(args.source.resolve()), str(args.dest.resolve())

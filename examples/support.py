@@ -51,7 +51,7 @@ def find_refund(invoice: str, cents: int) -> object:
 
 @perdure.tool(on_crash="probe", probe=find_refund)
 def refund(invoice: str, cents: int) -> str:
-    BANK.mkdir(exist_ok=True)
+    BANK.mkdir(0o700, exist_ok=True)
     receipt = f"receipt for {invoice}"
     made = {"invoice": invoice, "cents": cents, "receipt": receipt}
     (BANK / perdure.idempotency_key()).write_text(json.dumps(made))

@@ -46,7 +46,7 @@ def find_refund(order: int, cents: int) -> object:
 def refund(order: int, cents: int) -> str:
     """Pay an order back."""
     print("refunding", order)
-    BANK.mkdir(exist_ok=True)
+    BANK.mkdir(0o700, exist_ok=True)
     (BANK / perdure.idempotency_key()).write_text(str(cents))
     time.sleep(3)  # here is a good moment to kill it
     return f"refunded order {order}"

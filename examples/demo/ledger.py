@@ -39,7 +39,7 @@ class Ledger:
 
     def append(self, line: Line) -> None:
         """Durable when this returns, and whole: one write of few bytes, at the file's end."""
-        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(file, json.dumps(asdict(line)).encode() + b"\n")
             os.fsync(file)

@@ -151,6 +151,7 @@ class Tape(apsw.VFS):
             mock.patch.object(os, "fsync", self._syncing(os.fsync)),
             mock.patch.object(os, "fdatasync", self._syncing(os.fdatasync)),
             mock.patch.object(os, "pwrite", self._writing(os.pwrite)),
+            mock.patch.object(os, "mknod", self._making(os.mknod)),
         ):
             yield self
         for descriptor in self._descriptors.values():
@@ -172,6 +173,15 @@ class Tape(apsw.VFS):
                 really(descriptor)
 
         return sync
+
+    def _making(self, really: Callable[[str, int], None]) -> Callable[[str, int], None]:
+        def mknod(path: str, mode: int) -> None:
+            with self._lock:
+                really(path, mode)
+                if os.path.dirname(path) == self.folder:
+                    self.opened(path, existed=False)
+
+        return mknod
 
     def _writing(self, really: Callable[[int, bytes, int], int]) -> Callable[..., int]:
         def pwrite(descriptor: int, data: bytes, offset: int) -> int:

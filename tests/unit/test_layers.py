@@ -10,7 +10,7 @@ from tests.source_tree import Module, imports, read_modules
 
 # From the bottom up. A module imports from its own layer and from those below it.
 LAYERS = (
-    ("visible",),
+    ("visible", "private"),
     ("errors",),
     ("model",),
     ("core",),

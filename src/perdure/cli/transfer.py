@@ -31,6 +31,7 @@ from perdure.cli.session import (
 from perdure.cli.terminal import bytes_out, stderr_console, stdout_console, text
 from perdure.cli.words import count, size
 from perdure.model import id_text
+from perdure.private import mode_of, new_file
 from perdure.store import read_file
 
 
@@ -108,9 +109,11 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
         raise Conflict("is there already", target=f"file {path}", hint="--force replaces it")
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with open(part, "xb") as stream:
+        with open(part, "xb", opener=new_file) as stream:
             yield stream
             stream.flush()
+            if (mode := mode_of(path)) is not None:  # somebody chose it
+                os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())
         os.replace(part, path)
     except OSError as error:

@@ -34,6 +34,7 @@ from msgspec import Struct
 from perdure.engine.effects import Invoke
 from perdure.engine.performing import Performer
 from perdure.engine.performing_async import AsyncPerformer
+from perdure.private import new_folder
 from perdure.storage.sqlite.backend import SqliteBackend
 
 Scenario = Callable[[Path], Any]
@@ -240,5 +241,5 @@ def _watch(counter: Counter) -> None:
 
 
 def _new(folder: Path) -> Path:
-    folder.mkdir(parents=True)
+    new_folder(str(folder))
     return folder

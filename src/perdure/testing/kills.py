@@ -16,6 +16,7 @@ from msgspec import Struct
 from perdure.engine.ledger import EffectInfo
 from perdure.engine.scopes import scope_of
 from perdure.model import MISSING
+from perdure.private import new_folder
 from perdure.testing.boundaries import BOUNDARIES_MAX, run_with_kills
 from perdure.testing.mortal import CallLog, PhysicalCall
 from perdure.testing.trials import Trial
@@ -100,7 +101,7 @@ def kill_at_every_boundary(
         endings: list[RunEnding] = []
         for number in range(-1, BOUNDARIES_MAX):
             where = place / ("whole" if number < 0 else str(number))
-            where.mkdir(parents=True)
+            new_folder(str(where))
             if before is not None:
                 before(where)
             ending = _try(trial, where, number, by, timeout_s)

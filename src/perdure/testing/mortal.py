@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from perdure.engine.lookup import take_any
 from perdure.engine.values import is_async
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import MISSING
+from perdure.private import make_file
 from perdure.storage.port import Backend
 from perdure.testing.boundaries import WRITES, Counter
 
@@ -143,7 +145,7 @@ class CallLog:
         value = ""
         if call.value is not MISSING:
             value = base64.b64encode(codec.encode(call.value)).decode()
-        with open(self._path, "a") as file:
+        with os.fdopen(make_file(str(self._path), os.O_WRONLY | os.O_APPEND), "a") as file:
             file.write(json.dumps([call.place, call.kind, call.ended, value, call.key]) + "\n")
 
     def read(self) -> list[PhysicalCall]:

@@ -18,6 +18,7 @@ from perdure.engine.ledger import EffectInfo
 from perdure.engine.orders import Order
 from perdure.errors import NeedsAttention, PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo, from_micros
+from perdure.private import make_file
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
 from perdure.store import Store
@@ -55,7 +56,8 @@ class Trial(Struct):
         """The agent, in a new store."""
         if self._prepared is None:
             self._prepared = self._new_store(folder)
-        (folder / "agents.db").write_bytes(self._prepared)
+        with open(folder / "agents.db", "wb", opener=make_file) as file:
+            file.write(self._prepared)
 
     def _new_store(self, folder: Path) -> bytes:
         with self._open(folder, lambda backend: backend)[0] as store:

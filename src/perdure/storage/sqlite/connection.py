@@ -12,6 +12,7 @@ import stat
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ import apsw.sqlite_extra
 
 from perdure.core import logs
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
+from perdure.private import make_empty
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.files import exists, writable
 from perdure.storage.sqlite.frames import Frame, Frames
@@ -113,8 +115,12 @@ def _connect(
     empty = not exists(path) or os.path.getsize(path) == 0
     if not empty and not may_write(path):
         return _connect_to_look(path, vfs or checksum_vfs())
-    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    if create and empty:
+        with suppress(OSError):  # SQLite says why it is not there
+            make_empty(path)
     try:
+        # Not to be made by SQLite, which would let others read it.
+        flags = apsw.SQLITE_OPEN_READWRITE
         connection = apsw.Connection(path, flags=flags, vfs=vfs or checksum_vfs())
     except apsw.Error as error:
         raise translate(error, path) from error

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from perdure.private import make_file
 from perdure.storage.sqlite.files import exists
 
 
 def doubt(path: str) -> None:
     """What the store's WAL holds may not be on the disk, though it can be read."""
     with suppress(OSError):  # where not even that can be written, the store cannot be, either
-        os.close(os.open(_file(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        os.close(make_file(_file(path), os.O_WRONLY, like=path))
 
 
 def is_in_doubt(path: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from perdure.errors import StoreUnavailable
+from perdure.private import make_file, make_folder
 
 HOLD_TRIES = 1000
 SOCKET = ".sock"
@@ -23,6 +24,7 @@ class ExecutorLocks:
     """The lock files beside one store, ``<store>-executors/<id>``."""
 
     def __init__(self, store_path: str) -> None:
+        self._store = store_path
         self._folder = store_path + "-executors"
         self._own: dict[str, int] = {}
 
@@ -35,7 +37,7 @@ class ExecutorLocks:
         if executor in self._own:
             return False
         try:
-            os.makedirs(self._folder, exist_ok=True)
+            make_folder(self._folder, like=self._store)
             for _ in range(HOLD_TRIES):
                 descriptor = self._lock(executor)
                 if descriptor is not None:
@@ -56,7 +58,7 @@ class ExecutorLocks:
     def _lock(self, executor: str) -> int | None:
         """The locked file; None if another process, tidying up, was just trying or removing it."""
         path = self._file(executor)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = make_file(path, os.O_RDWR, like=self._store)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from perdure.core import logs
+from perdure.private import bind, make_folder
 from perdure.storage.listeners import call
 from perdure.storage.sqlite.executors import SOCKET as SUFFIX
 
@@ -45,7 +46,7 @@ class Sockets:
             if before is not None:
                 before.end()
             try:
-                os.makedirs(self._folder, exist_ok=True)
+                make_folder(self._folder, like=self._store)
                 ear = _Ear(self._open(executor), callback)
                 ear.begin()
             except (OSError, RuntimeError) as error:  # RuntimeError: there are too many threads
@@ -62,9 +63,8 @@ class Sockets:
             with suppress(FileNotFoundError):
                 os.unlink(file)
             with self._names() as path:
-                own.bind(path(executor + SUFFIX))
-            # Who may write to the store may notify; no umask is to decide it.
-            os.chmod(file, os.stat(self._store).st_mode & 0o666)
+                # Who may write to the store may notify.
+                bind(own, file, path(executor + SUFFIX), like=self._store)
         except BaseException:
             own.close()
             raise

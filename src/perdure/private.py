@@ -1,0 +1,163 @@
+"""Files and folders that only their owner can open, from the moment they are there.
+
+What agents know and do is nobody else's business, and the umask is the business of the whole
+process: other threads make files, too. So everything is made with a mode of its own, by this room
+alone, and never made wider first and narrowed afterwards: who opened it in between keeps it.
+
+A store may be shared, by giving its file a mode (and a group) that lets others in. Then what lies
+beside it is opened to the same ones, as SQLite does with its own files.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import sys
+from contextlib import suppress
+from uuid import uuid4
+
+FILE = 0o600
+FOLDER = 0o700
+
+_NEW = os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+
+def new_file(path: str, flags: int) -> int:
+    """The descriptor of a file that was not there; to be used as an `opener`, too.
+
+    Raises:
+        OSError: FileExistsError, where something is there, also a link.
+    """
+    return os.open(path, flags | _NEW, FILE)
+
+
+def make_empty(path: str) -> None:
+    """An empty file, if nothing is there; without ever opening it, as a database's must not be
+    closed: that drops the locks that this process has on it by now.
+
+    Raises:
+        OSError: there is none.
+    """
+    path = os.path.realpath(path)  # a link to where nothing is
+    with suppress(FileExistsError):
+        try:
+            os.mknod(path, stat.S_IFREG | FILE)
+        except OSError as error:
+            if error.errno not in _NO_MKNOD:
+                raise
+            _link_empty(path)
+
+
+_NO_MKNOD = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+"""Root's alone (macOS), or not to be had (some file systems, a container's filter)."""
+
+
+def _link_empty(path: str) -> None:
+    made = f"{path}.{uuid4().hex}.part"
+    os.close(new_file(made, os.O_WRONLY))
+    try:
+        os.link(made, path)
+    finally:
+        os.unlink(made)
+
+
+def make_file(path: str, flags: int, *, like: str | None = None) -> int:
+    """The descriptor of a file, which is made where it is not there; for those who may open the
+    file `like`. One that is there keeps its mode.
+
+    Raises:
+        OSError
+    """
+    try:
+        descriptor = new_file(path, flags)
+    except FileExistsError:
+        return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, FILE)
+    if like is not None:
+        _share(path, like)
+    return descriptor
+
+
+def new_folder(path: str) -> None:
+    """A folder that was not there, and those above it that are missing.
+
+    Raises:
+        OSError: FileExistsError, where something is there.
+    """
+    above = os.path.dirname(os.path.abspath(path))
+    if not os.path.exists(above):
+        make_folder(above)
+    os.mkdir(path, FOLDER)
+
+
+def make_folder(path: str, *, like: str | None = None) -> None:
+    """A folder, which is made where it is not there; for those who may open the file `like`. One
+    that is there keeps its mode.
+
+    Raises:
+        OSError: FileExistsError, where something else is there.
+    """
+    try:
+        new_folder(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return
+    if like is not None:
+        _share(path, like)
+
+
+def bind(own: socket.socket, file: str, address: str, *, like: str) -> None:
+    """Give a Unix socket its name, for those who may open `like`.
+
+    Args:
+        file: where it lies; address: the same place, maybe by a shorter path.
+
+    Raises:
+        OSError
+    """
+    if sys.platform == "linux":
+        # The file gets what the socket has and the umask leaves of it. Elsewhere this is refused,
+        # and the folder, which nobody else may enter, is what keeps it.
+        with suppress(OSError):
+            os.fchmod(own.fileno(), FILE)
+    own.bind(address)
+    _share(file, like)
+
+
+def mode_of(path: str) -> int | None:
+    """What is to be given to what replaces a file: its mode; None where there is none."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return None
+
+
+def _share(path: str, like: str) -> None:
+    """Open what we just made to those who may open `like`. Where that cannot be, it stays ours."""
+    with suppress(OSError):
+        model, own = os.stat(like), os.lstat(path)
+        mode = model.st_mode & 0o666
+        if stat.S_ISDIR(own.st_mode):
+            mode |= (mode & 0o444) >> 2  # who may read may enter
+        owner = model.st_uid if os.geteuid() == 0 and own.st_uid != model.st_uid else -1
+        group = model.st_gid if mode & 0o070 and own.st_gid != model.st_gid else -1
+        if (owner, group) != (-1, -1):
+            # Before its mode: no other group gets in. One that is not ours to give is an error.
+            os.chown(path, owner, group, follow_symlinks=False)
+        if mode & ~own.st_mode:
+            _widen(path, stat.S_IMODE(own.st_mode) | mode)
+
+
+def _widen(path: str, mode: int) -> None:
+    """What is at the path itself: where others may write to the folder, it may by now be a link."""
+    if os.chmod in os.supports_follow_symlinks:
+        os.chmod(path, mode, follow_symlinks=False)
+        return
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)
+    finally:
+        os.close(descriptor)
