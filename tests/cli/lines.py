@@ -45,10 +45,10 @@ def lines(words: Mapping[str, str], *, options: bool = True) -> Iterator[list[st
             continue
         needed = [one for one in params if one.required]
         yield _line(command, needed, words)
-        for one in params:
-            if options and one not in needed and one.name not in GLOBAL:
-                if (*command, one.opts[0]) not in ENDLESS:
-                    yield _line(command, [*needed, one], words)
+        for one in params if options else []:
+            known = one in needed or one.name in GLOBAL or (*command, one.opts[0]) in ENDLESS
+            if not known:
+                yield _line(command, [*needed, one], words)
 
 
 def _line(command: tuple[str, ...], params: list[Any], words: Mapping[str, str]) -> list[str]:

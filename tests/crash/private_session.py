@@ -76,7 +76,7 @@ def library(folder: Path) -> Path:
         perdure.Worker(store, [ending]).run()
         store.start(ending, "ends again")
     perdure.repair(path)
-    kill_at_every_boundary(looking, folder=folder / "kills" / "at", by="sigkill", state={})
+    kill_at_every_boundary(looking, folder=folder / "kills" / "at", by="exception", state={})
     return path
 
 

