@@ -124,7 +124,7 @@ def makers(tree: ast.AST) -> Iterator[str]:
                 yield shown
             case ast.Name(id="open") if len(node.args) > 1 and "opener=" not in shown:
                 wanted = node.args[1]
-                if not isinstance(wanted, ast.Constant) or set(wanted.value) & set("wxa+"):
+                if not isinstance(wanted, ast.Constant) or set(str(wanted.value)) & set("wxa+"):
                     yield shown
             case ast.Attribute(attr=name) if name in MAKERS:
                 yield shown

@@ -112,7 +112,7 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
         with open(part, "xb", opener=new_file) as stream:
             yield stream
             stream.flush()
-            if (mode := mode_of(path)) is not None:  # somebody chose it
+            if (mode := mode_of(str(path))) is not None:  # somebody chose it
                 os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())
         os.replace(part, path)
