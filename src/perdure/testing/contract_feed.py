@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.errors import NotFound
+from perdure.private import new_folder
 from perdure.storage.port import Appended, Backend, Fed
 from perdure.testing.pen import Contract, Pen, refused
 
@@ -122,7 +123,7 @@ class FeedContract(Contract):
 
     def test_another_stores_cursor_is_refused(self, place: Path) -> None:
         for name in ("one", "other"):
-            (place / name).mkdir()
+            new_folder(str(place / name))
         one, other = self.open(place / "one"), self.open(place / "other")
         for backend in (one, other):
             for _ in range(3):

@@ -56,8 +56,7 @@ class Trial(Struct):
         """The agent, in a new store."""
         if self._prepared is None:
             self._prepared = self._new_store(folder)
-        with open(folder / "agents.db", "wb", opener=make_file) as file:
-            file.write(self._prepared)
+        _write(folder / "agents.db", self._prepared)
 
     def _new_store(self, folder: Path) -> bytes:
         with self._open(folder, lambda backend: backend)[0] as store:
@@ -176,7 +175,7 @@ class Trial(Struct):
                 f"it waits for {info.waits}, and nothing of that was given: pass answers= or "
                 "signals=; other runs that it starts are not run here"
             )
-        (folder / "clock").write_text(str(info.wake_at))  # whoever is next lives later
+        _write(folder / "clock", str(info.wake_at).encode())  # whoever is next lives later
         clock.advance_to(info.wake_at)
 
     def _answer(self, handle: RunHandle[Any], place: str, turn: int) -> bool:
@@ -224,3 +223,8 @@ def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, Mapping[str,
     for place, record in waits.items():
         for branch in record["branches"]:
             yield place, branch
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb", opener=make_file) as file:
+        file.write(data)
