@@ -10,6 +10,7 @@ import msgspec
 from perdure.core import chain, codec, envelope, ops
 from perdure.core.chain import Tail
 from perdure.model import Cause
+from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Appended, Backend
 from perdure.store import Store
 
@@ -135,3 +136,28 @@ class Vandal:
         """Commits behind it that are whole, as a handle writes that is out of step."""
         for n in range(count):
             self.write(*good(self, n))
+
+
+def break_snapshots(store: Store, how: str) -> None:
+    """Damage each leaf, or each manifest, of a store; what its files' checksums see stays right."""
+    backend: Any = store._context.backend
+    table, column = {"a leaf": ("leaves", "data"), "a manifest": ("snapshots", "manifest")}[how]
+    if isinstance(backend, MemoryBackend):
+        _break_in_memory(backend, table)
+    elif backend.url.startswith("postgresql:"):
+        name = f'"{backend._address.schema}".{table}'
+        sql = f"UPDATE {name} SET {column} = set_byte({column}, 0, 255 - get_byte({column}, 0))"
+        backend._writer.settled(lambda db: db.execute(sql))
+    else:
+        with backend._transaction() as db:
+            db.execute(f"UPDATE {table} SET {column} = CAST({column} || x'21' AS BLOB)")
+
+
+def _break_in_memory(backend: Any, table: str) -> None:
+    if table == "leaves":
+        for key, data in backend._leaves.items():
+            backend._leaves[key] = data[:-1] + bytes([data[-1] ^ 1])
+        return
+    for agent in backend._agents:
+        for seq, found in agent.snapshots.items():
+            agent.snapshots[seq] = msgspec.structs.replace(found, manifest=found.manifest[:-1])

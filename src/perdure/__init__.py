@@ -29,7 +29,6 @@ from perdure.errors import (
     SchemaError,
     StoreUnavailable,
     TimedOut,
-    UnknownZone,
     Unstorable,
     UnsupportedFormat,
 )
@@ -129,7 +128,6 @@ __all__ = [
     "TimedOut",
     "Timer",
     "Trimmed",
-    "UnknownZone",
     "Unstorable",
     "UnsupportedFormat",
     "Way",

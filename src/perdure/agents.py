@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from perdure.core.arguments import function
+from perdure.core.arguments import flag, function
 from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.drift import Drift
 from perdure.core.names import cause_of, check_name
@@ -23,6 +23,7 @@ from perdure.state.compare import changes
 from perdure.state.context import Context
 from perdure.state.edit import Edit, used_key
 from perdure.state.flow import Flow, drive
+from perdure.state.healing import healing_log
 from perdure.state.moves import Moved
 from perdure.state.places import Where as Where
 from perdure.state.places import horizon, place_of, resolve
@@ -322,19 +323,19 @@ class Agent(Generic[T]):
         old, new = reader.fold(self._resolve(a)), reader.fold(self._resolve(b))
         return list(changes(old.state, new.state))
 
-    def verify(self, *, anchor: str | None = None, progress: Progress | None = None) -> Verified:
-        """Prove that no byte of the log changed, and that all views of it agree with it.
+    def verify(
+        self, *, anchor: str | None = None, progress: Progress | None = None, heal: bool = False
+    ) -> Verified:
+        """Prove that no byte of the log changed, and that all views of it agree with it. To `heal`
+        is to remove damaged snapshots then, which are a cache of what the log has.
 
         Raises:
-            Corrupt: the first thing that does not hold; its `damages` are all that do not, and its
-                hint names the states that cannot be read because of them, and the way back.
+            Corrupt: the first thing that does not hold; its `damages` are all that do not. The hint
+                has the states that cannot be read, and the way back.
             ValueError: the anchor is no root that `verify` could have returned.
         """
-        if progress is not None:
-            function(progress, "progress=")
-        return verify_log(
-            self._context.backend, self._working.reader, anchor=anchor, progress=progress
-        )
+        verify = healing_log if flag(heal, "heal=") else verify_log
+        return verify(self._context.backend, self._working.reader, anchor=anchor, progress=progress)
 
     def trim(self, before: Where | timedelta) -> Trimmed:
         """Remove the history of all branches before a commit, for good: what was changed then, what

@@ -278,6 +278,7 @@ class Verified(Struct, frozen=True):
             that were before it, and is all that could be looked at.
         trimmed: commits whose payloads retention removed, as the log itself says. They are in the
             chain; what they changed cannot be looked at any more.
+        healed: damaged snapshots that were removed: they are a cache of what the log has.
     """
 
     agent: str
@@ -286,6 +287,7 @@ class Verified(Struct, frozen=True):
     head: bytes
     purged: bool = False
     trimmed: int = 0
+    healed: int = 0
 
     @property
     def root(self) -> str:

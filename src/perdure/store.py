@@ -40,6 +40,7 @@ from perdure.model import (
 )
 from perdure.state.context import Context
 from perdure.state.family import to_children, to_parents
+from perdure.state.healing import drop_snapshots
 from perdure.state.notes import note
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
@@ -104,8 +105,8 @@ def _check_settings(snapshots: object, lease_ttl: object) -> timedelta:
 def repair(url: str | os.PathLike[str]) -> list[Verified]:
     """Give a SQLite store its page checksums back, after another SQLite moved pages without them.
 
-    Every log is verified first; if one does not, nothing is changed. Nobody else may have the store
-    open.
+    Every log is verified first; if one does not, nothing is changed. Damaged snapshots, which are a
+    cache of the log, are removed. Nobody else may have the store open.
 
     Returns:
         What was verified, agent by agent.
@@ -116,11 +117,18 @@ def repair(url: str | os.PathLike[str]) -> list[Verified]:
         NotFound: it is not there.
     """
     proved: list[Verified] = []
+    broken: list[tuple[LogReader, list[int]]] = []
 
     def prove(backend: Backend, info: AgentInfo) -> None:
-        proved.append(verify_log(backend, LogReader(backend, info)))
+        reader, damaged = LogReader(backend, info), list[int]()
+        proved.append(verify_log(backend, reader, damaged=damaged))
+        broken.append((reader, damaged))
 
-    rebuild_checksums(url, prove)
+    def heal(backend: Backend) -> None:
+        for reader, damaged in broken:
+            drop_snapshots(backend, reader, damaged)
+
+    rebuild_checksums(url, prove, heal)
     return proved
 
 

@@ -16,7 +16,13 @@ from perdure.storage import locate
 from perdure.store import Store
 from tests.postgres.server import kinds, shared
 
-ON_POSTGRES = {"test_keys", "test_concurrent", "test_trimming", "test_damaged"}
+ON_POSTGRES = {
+    "test_keys",
+    "test_concurrent",
+    "test_trimming",
+    "test_damaged",
+    "test_damaged_snapshots",
+}
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 
 _names = itertools.count()

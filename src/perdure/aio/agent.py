@@ -236,11 +236,11 @@ class AsyncAgent(Generic[T]):
         return await self._home.call(self._agent.diff, a, b)
 
     async def verify(
-        self, *, anchor: str | None = None, progress: Progress | None = None
+        self, *, anchor: str | None = None, progress: Progress | None = None, heal: bool = False
     ) -> Verified:
         """As `Agent.verify`; `progress` is called on the event loop."""
         return await self._home.reporting(
-            lambda report: self._agent.verify(anchor=anchor, progress=report), progress
+            lambda report: self._agent.verify(anchor=anchor, progress=report, heal=heal), progress
         )
 
     async def trim(self, before: Where | timedelta) -> Trimmed:

@@ -30,6 +30,9 @@ def verify(
         typer.Option("--anchor", metavar="ROOT", help="A root that an earlier verify printed."),
     ] = None,
     pages: Annotated[bool, typer.Option(help="Read and check every page of the store.")] = True,
+    heal: Annotated[
+        bool, typer.Option("--heal", help="Remove snapshots that are damaged; the log has it all.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,7 +50,7 @@ def verify(
             infos = list(session.all_agents())
         with bar() as progress:
             damaged = _check_pages(session, progress) if pages else None
-            outcomes = [(info, _verify(session, info, anchor, progress)) for info in infos]
+            outcomes = [(info, _verify(session, info, anchor, progress, heal)) for info in infos]
         faults = [fault for _, fault in outcomes if not isinstance(fault, Verified)]
         if session.json:
             plain.put(_json(session, outcomes, damaged, pages=pages))
@@ -64,7 +67,8 @@ def repair(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = 
     """Give the store its page checksums back, after another SQLite moved pages without them.
 
     Every log is proved first, those of deleted agents too; if one does not hold, nothing is
-    changed. Nobody else may have the store open.
+    changed. Damaged snapshots are removed: the log has what they held. Nobody else may have the
+    store open.
     """
     with bar() as progress:
         progress.begin("proving every log, then writing every page")
@@ -74,7 +78,9 @@ def repair(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = 
         plain.put({"ok": True, "agents": agents})
         return
     logs = count(len(proved), "log")
-    words = f"{logs} proved, every page written anew with its checksum"
+    healed = sum(one.healed for one in proved)
+    logs += f" proved, {count(healed, 'damaged snapshot')} removed" if healed else " proved"
+    words = f"{logs}, every page written anew with its checksum"
     stdout_console().print(text(("✓ ", "bold green"), words))
 
 
@@ -87,10 +93,13 @@ def _check_pages(session: Session, progress: Bar) -> Corrupt | None:
     return None
 
 
-def _verify(session: Session, info: AgentInfo, anchor: str | None, progress: Bar) -> Outcome:
+def _verify(
+    session: Session, info: AgentInfo, anchor: str | None, progress: Bar, heal: bool
+) -> Outcome:
     progress.begin(f"verifying {info.name}", info.seq)
     try:
-        return session.store.agent_of(info).verify(anchor=anchor, progress=progress.at)
+        agent = session.store.agent_of(info)
+        return agent.verify(anchor=anchor, progress=progress.at, heal=heal)
     except (Corrupt, UnsupportedFormat) as error:
         return error
 
@@ -131,6 +140,8 @@ def _print(
             what = f"{count(outcome.commits, 'commit')}, {count(outcome.snapshots, 'snapshot')}"
             if outcome.trimmed:
                 what += f"; {outcome.trimmed:,} emptied by retention, in the chain"
+            if outcome.healed:
+                what += f"; {count(outcome.healed, 'damaged snapshot')} removed, a cache"
             if outcome.purged:
                 what += ", purged: only the last commit, the deletion, is left"
             console.print(text(("✓ ", "bold green"), (info.name, "bold"), f"  {what}"))
@@ -171,6 +182,7 @@ def _json(
                     "agent": info.name, "ok": True, "commits": outcome.commits,
                     "snapshots": outcome.snapshots, "root": outcome.root,
                     **({"trimmed": outcome.trimmed} if outcome.trimmed else {}),
+                    **({"healed": outcome.healed} if outcome.healed else {}),
                 }
             )  # fmt: skip
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core import chain
+from perdure.core.arguments import function
 from perdure.core.names import shown
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound
@@ -34,11 +35,13 @@ Progress = Callable[[int, int], None]
 
 def verify_log(
     backend: Backend, reader: LogReader, *, anchor: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None = None, damaged: list[int] | None = None,
 ) -> Verified:  # fmt: skip
     """Read the whole log: links, digests, ops, snapshots, names, idempotency keys and runs.
 
     Args:
+        damaged: takes the seqs of snapshots that are damaged, where the log gives their states:
+            they are no reason to raise then.
         anchor: the root that an earlier `verify` returned and that was kept elsewhere. Only it
             shows that an owner of the file cut off the log's end and rebuilt it.
 
@@ -47,12 +50,7 @@ def verify_log(
             do not, and its hint says which states cannot be read because of them.
         ValueError: the anchor is no root: that is a typing error, not a log that was cut off.
     """
-    given: object = anchor
-    if given is not None and not (isinstance(given, str) and ROOT.fullmatch(given)):
-        raise ValueError(
-            f"{reader.target()}: the anchor {shown(anchor)} is no root; verify returned it as "
-            "sha256: and 64 hexadecimal digits"
-        )
+    _check_arguments(reader, anchor, progress)
     info = backend.agent(reader.name, reader.incarnation)
     if info is not None and info.purged:
         return verify_grave(backend, reader, anchor)
@@ -68,7 +66,7 @@ def verify_log(
         )  # fmt: skip
     findings = Findings(reader)
     snapshotted: set[int] = set()
-    walk = _Walk(backend, reader, findings)
+    walk = _Walk(backend, reader, findings, damaged)
     before: Commit | None = None
     anchored = anchor is None
     with findings.noting():  # what cannot be read at all ends the walk, what is damaged does not
@@ -96,8 +94,20 @@ def verify_log(
     findings.conclude()
     assert before is not None
     return Verified(
-        reader.name, before.seq, len(snapshotted), before.id, trimmed=walk.trimmed
+        reader.name, before.seq, len(snapshotted) - len(damaged or ()), before.id,
+        trimmed=walk.trimmed, healed=len(damaged or ()),
     )  # fmt: skip
+
+
+def _check_arguments(reader: LogReader, anchor: str | None, progress: Progress | None) -> None:
+    if progress is not None:
+        function(progress, "progress=")
+    given: object = anchor
+    if given is not None and not (isinstance(given, str) and ROOT.fullmatch(given)):
+        raise ValueError(
+            f"{reader.target()}: the anchor {shown(anchor)} is no root; verify returned it as "
+            "sha256: and 64 hexadecimal digits"
+        )
 
 
 def _check_place(
@@ -141,8 +151,11 @@ class _Walk:
         blind: whether a commit was damaged: what it said of names and runs is not known.
     """
 
-    def __init__(self, backend: Backend, reader: LogReader, findings: Findings) -> None:
+    def __init__(
+        self, backend: Backend, reader: LogReader, findings: Findings, damaged: list[int] | None
+    ) -> None:
         self._backend = backend
+        self._damaged = damaged
         self._reader = reader
         self._findings = findings
         self._trim: Trim | None = None
@@ -167,8 +180,7 @@ class _Walk:
         if state is MISSING and check_snapshot and commit.seq in self._findings.lost:
             state = self._from_snapshot(commit)
         elif state is not MISSING and check_snapshot:
-            with self._findings.noting():
-                self._check_snapshot(commit, state)
+            self._note_snapshot(commit, state)
         if state is not MISSING:
             self._heads[commit.branch] = commit.seq, state
             while len(self._heads) > HEADS_MAX:
@@ -262,6 +274,15 @@ class _Walk:
             case {"t": "agent-deleted"}:
                 self.refs = {name: (kind, at, True) for name, (kind, at, _) in self.refs.items()}
 
+    def _note_snapshot(self, commit: Commit, state: Plain) -> None:
+        try:
+            self._check_snapshot(commit, state)
+        except Corrupt as error:
+            if self._damaged is None:
+                self._findings.note(error)
+            else:
+                self._damaged.append(commit.seq)
+
     def _check_snapshot(self, commit: Commit, state: Plain) -> None:
         reader = self._reader
         target = f"agent {reader.name!r}, snapshot at commit {commit.seq}"
@@ -270,12 +291,13 @@ class _Walk:
             self._trim = reader.trim()
             if self._trim is not None and commit.seq < self._trim.before:
                 return  # retention removed it since this look began
-            raise Corrupt("the snapshot vanished", target=target, hint=snapshots.HINT)
+            hint = snapshots.hint_for(reader.name)
+            raise Corrupt("the snapshot vanished", target=target, hint=hint)
         found, _ = snapshots.read(stored, target, reader.name, reader.incarnation, commit.parent)
         if not same(found, state):
             raise Corrupt(
                 "the snapshot is not the state that the log gives", target=target,
-                hint=snapshots.HINT,
+                hint=snapshots.hint_for(reader.name),
             )  # fmt: skip
 
 

@@ -87,8 +87,9 @@ def url_text(url: str | os.PathLike[str]) -> str:
 
 
 def rebuild_checksums(
-    url: str | os.PathLike[str], prove: Callable[[Backend, AgentInfo], None]
-) -> None:
+    url: str | os.PathLike[str], prove: Callable[[Backend, AgentInfo], None],
+    heal: Callable[[Backend], None],
+) -> None:  # fmt: skip
     """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
     from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
 
@@ -96,7 +97,7 @@ def rebuild_checksums(
     scheme, _ = _split(text)
     if scheme not in (None, "sqlite"):
         raise ValueError(f"{scheme}://: only SQLite stores have page checksums to repair")
-    rebuild(_path_of(text) if scheme else text, prove)
+    rebuild(_path_of(text) if scheme else text, prove, heal)
 
 
 def _split(text: str) -> tuple[str | None, str]:

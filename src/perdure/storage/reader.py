@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from perdure.core import chain, ops, remains
+from perdure.core import chain, logs, ops, remains
 from perdure.core.ops import Op, OpError
 from perdure.core.values import Plain, copy
 from perdure.errors import Corrupt, NotFound
@@ -24,6 +24,8 @@ from perdure.storage.port import Ref, StoredCommit
 from perdure.storage.retention import RETENTION, Trim, trim_of
 from perdure.storage.snapshots import Leaves
 from perdure.storage.way_back import with_way_back
+
+_log = logs.logger("perdure.log")
 
 COMMIT_WEIGHT = 200
 """What replaying a commit costs beside its bytes, in bytes."""
@@ -271,6 +273,7 @@ class LogReader(CommitReader):
                 try:
                     stored = self._read_snapshot(commit)
                 except Corrupt as error:  # a cache: what it was made of is in front of it
+                    _log.warning("%s: %s: passed over; %s", error.target, error.problem, error.hint)
                     broken = error
                 else:
                     if stored is None:

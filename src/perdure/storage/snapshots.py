@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct, field
 
-from perdure.core import codec, envelope
+from perdure.core import codec, envelope, shell
 from perdure.core.ops import (
     Append,
     Delete,
@@ -220,7 +221,7 @@ def read(
     Raises:
         Corrupt: it is damaged, incomplete, or belongs to another commit.
     """
-    try:
+    with _damage(target, agent):
         layout, state = _open(stored, target, agent, incarnation, parent)
         leaves = Leaves()
         ids = iter(stored.leaf_ids)
@@ -233,8 +234,6 @@ def read(
             container[0:0] = items[skip:]
             leaves.lists[tuple(path)] = sealed
         return state, leaves
-    except MALFORMED as error:
-        raise _malformed(error, target) from error
 
 
 def read_end(
@@ -251,9 +250,9 @@ def read_end(
     Raises:
         Corrupt: as `read`, of what is read.
     """
-    try:
+    with _damage(target, agent):
         if stored is None:
-            raise Corrupt("the snapshot is not there any more", target=target, hint=HINT)
+            raise Corrupt("the snapshot is not there any more", target=target)
         layout, state = _open(stored, target, agent, incarnation, parent)
         ids = iter(stored.leaf_ids)
         for path, skip, lengths in layout:
@@ -270,15 +269,22 @@ def read_end(
                     front[0:0] = [ABSENT] * length
             container[0:0] = front[skip:]
         return state
-    except MALFORMED as error:
-        raise _malformed(error, target) from error
 
 
 MALFORMED = (codec.UndecodableError, ValueError, TypeError, LookupError, StopIteration)
 
 
-def _malformed(error: Exception, target: str) -> Corrupt:
-    return Corrupt(f"the snapshot is malformed: {error}", target=target, hint=HINT)
+@contextmanager
+def _damage(target: str, agent: str) -> Iterator[None]:
+    """Whatever the block finds in a snapshot is `Corrupt`, and says how to heal it."""
+    try:
+        yield
+    except MALFORMED as error:
+        problem = f"the snapshot is malformed: {error}"
+        raise Corrupt(problem, target=target, hint=hint_for(agent)) from error
+    except Corrupt as error:
+        error.hint = hint_for(agent)
+        raise
 
 
 def _open(
@@ -288,20 +294,22 @@ def _open(
     body = envelope.open_envelope(_unsealed(stored.manifest, target), target)
     version, name, number, at, layout, state = codec.decode(body)
     if (version, name, number, at) != (VERSION, agent, incarnation, parent):
-        raise Corrupt("the snapshot belongs to another commit", target=target, hint=HINT)
+        raise Corrupt("the snapshot belongs to another commit", target=target)
     return layout, state
 
 
 def _read_leaf(data: bytes | None, count: int, target: str) -> list[Plain]:
     if data is None:
-        raise Corrupt("a leaf of the snapshot is missing", target=target, hint=HINT)
+        raise Corrupt("a leaf of the snapshot is missing", target=target)
     items = codec.decode(envelope.open_envelope(_unsealed(data, target), target))
     if type(items) is not list or len(items) != count:
-        raise Corrupt("a leaf of the snapshot has another length", target=target, hint=HINT)
+        raise Corrupt("a leaf of the snapshot has another length", target=target)
     return items
 
 
-HINT = "the snapshot is only a cache; run `perdure verify`, which rebuilds the state from the log"
+def hint_for(agent: str) -> str:
+    heal = shell.perdure("verify", agent, heal=True)
+    return f"it is only a cache, and the log has the state: `{heal}` removes it"
 
 
 def _sealed(data: bytes) -> bytes:
@@ -311,5 +319,5 @@ def _sealed(data: bytes) -> bytes:
 def _unsealed(data: bytes, target: str) -> bytes:
     body = data[SEAL_SIZE:]
     if sha256(body).digest()[:SEAL_SIZE] != data[:SEAL_SIZE]:
-        raise Corrupt("the snapshot fails its checksum", target=target, hint=HINT)
+        raise Corrupt("the snapshot fails its checksum", target=target)
     return body

@@ -12,8 +12,6 @@ from queue import Empty, SimpleQueue
 import psycopg
 
 from perdure.core import logs
-from perdure.core.locks import Lock
-from perdure.core.threads import begin
 from perdure.errors import PerdureError
 from perdure.storage.postgres.faults import DeadlineError
 from perdure.storage.postgres.pool import Pool
@@ -38,12 +36,12 @@ class Notifier:
         self._channel = channel
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._in_child = False
 
     def renew(self) -> None:
         """In a forked child, which may end at any moment: what it tells is told at once."""
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._thread = None
         self._in_child = True
 
@@ -57,17 +55,16 @@ class Notifier:
                 self._tell([notice])
                 return
             self._waiting.put(notice)
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None:
                 self._start()
 
     def _start(self) -> None:
-        """Also in the place of one that an exception ended."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._serve, name="perdure-notifier", daemon=True
                 )
-                begin(self._thread)
+                self._thread.start()
 
     def _serve(self) -> None:
         while (first := self._waiting.get()) is not None:

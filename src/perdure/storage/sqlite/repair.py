@@ -14,12 +14,16 @@ from perdure.storage.port import Backend
 from perdure.storage.sqlite.backend import SqliteBackend
 
 
-def rebuild_checksums(path: str, prove: Callable[[Backend, AgentInfo], None]) -> None:
+def rebuild_checksums(
+    path: str, prove: Callable[[Backend, AgentInfo], None],
+    heal: Callable[[Backend], None] = lambda _: None,
+) -> None:  # fmt: skip
     """Read the file without its checksums, prove that it is whole, then write them anew.
 
     Args:
         prove: called with every agent, deleted and former ones too; raises unless its log
             verifies, and then nothing is changed.
+        heal: called once all are proved; may write.
 
     Raises:
         Corrupt: the data itself is damaged. Restore the store from a copy.
@@ -30,6 +34,7 @@ def rebuild_checksums(path: str, prove: Callable[[Backend, AgentInfo], None]) ->
         backend.maintain("check")
         for info in backend.incarnations():
             prove(backend, info)
+        heal(backend)
         backend.rewrite_pages()
     finally:
         backend.close()

@@ -1,1 +1,0 @@
-"""How what each public call costs grows with the history behind it: counted, not timed."""
