@@ -84,6 +84,9 @@ class Sizes:
     waiting_runs: int
     scale_agents: tuple[int, ...]
     scale_turns: int
+    side_by_side_steps: tuple[int, ...]
+    side_by_side_children: tuple[int, ...]
+    growth_lengths: tuple[int, ...]
 
 
 FULL = Sizes(
@@ -97,6 +100,8 @@ FULL = Sizes(
     langgraph_nodes=100, langgraph_graphs=15, langgraph_graph_messages=200,
     langgraph_turn_messages=(10, 100, 1000, 5000), langgraph_turns=9, waiting_runs=1_000_000,
     scale_agents=(10_000, 100_000, 1_000_000), scale_turns=300,
+    side_by_side_steps=(25_000, 50_000, 100_000), side_by_side_children=(500, 1000, 2000),
+    growth_lengths=(100, 1000, 10_000),
 )  # fmt: skip
 QUICK = Sizes(
     commits=400, state_sizes=(10, 1000, 10_000), state_edits=100, writers=64, writer_commits=6,
@@ -109,6 +114,8 @@ QUICK = Sizes(
     langgraph_nodes=100, langgraph_graphs=2, langgraph_graph_messages=200,
     langgraph_turn_messages=(10, 1000), langgraph_turns=3, waiting_runs=100_000,
     scale_agents=(10_000,), scale_turns=60,
+    side_by_side_steps=(1000, 2000, 4000), side_by_side_children=(50, 100, 200),
+    growth_lengths=(40, 160),
 )  # fmt: skip
 TINY = Sizes(
     commits=6, state_sizes=(10, 20), state_edits=4, writers=3, writer_commits=2, rounds=1,
@@ -119,7 +126,8 @@ TINY = Sizes(
     langgraph_reads=1, langgraph_forks=2, langgraph_listed_messages=6, langgraph_lists=1,
     langgraph_nodes=3, langgraph_graphs=1, langgraph_graph_messages=3,
     langgraph_turn_messages=(3,), langgraph_turns=1, waiting_runs=30,
-    scale_agents=(30, 60), scale_turns=2,
+    scale_agents=(30, 60), scale_turns=2, side_by_side_steps=(20,), side_by_side_children=(3,),
+    growth_lengths=(30,),
 )  # fmt: skip
 
 

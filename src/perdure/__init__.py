@@ -29,6 +29,7 @@ from perdure.errors import (
     SchemaError,
     StoreUnavailable,
     TimedOut,
+    UnknownZone,
     Unstorable,
     UnsupportedFormat,
 )
@@ -128,6 +129,7 @@ __all__ = [
     "TimedOut",
     "Timer",
     "Trimmed",
+    "UnknownZone",
     "Unstorable",
     "UnsupportedFormat",
     "Way",

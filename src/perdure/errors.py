@@ -113,6 +113,25 @@ class Drifted(SchemaError):
     """`agent.state` was changed outside `edit` at a path that this edit touches."""
 
 
+class UnknownZone(PerdureError):
+    """What was asked of a datetime needs the rules of its zone, which this machine does not have.
+
+    The value is kept as it was written; see `perdure.core.zones.MissingZone` for what can be done
+    with it all the same.
+
+    Attributes:
+        zone: its key.
+    """
+
+    def __init__(self, zone: str, *, target: str = "") -> None:
+        super().__init__(
+            f"the time zone {zone!r} is not in the tz database of this machine", target=target,
+            hint="install one that has it: `pip install tzdata`, or the system's package tzdata. "
+            "The value is kept as it was written",
+        )  # fmt: skip
+        self.zone = zone
+
+
 class GuardMismatch(PerdureError):
     """What a checkpoint recorded of its surroundings differs from what is there now."""
 

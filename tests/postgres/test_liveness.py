@@ -174,8 +174,8 @@ def test_a_store_serves_more_threads_than_it_has_connections(url: str, open_stor
     for thread in threads:
         thread.join()
     assert found == [[]] * 12
-    assert len(backend._pool._idle) <= 2
-    assert all(isinstance(one, Connection) for one in backend._pool._idle)
+    assert len(backend._pool.idle) <= 2
+    assert all(isinstance(one, Connection) for one in backend._pool.idle)
 
 
 def test_a_closed_store_leaves_the_files_of_a_forked_child_alone(

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from perdure.core import stack
+from perdure.core import stack, zones
 from perdure.core.values import Plain
 from perdure.errors import Unstorable
 
@@ -168,9 +168,8 @@ def _zone(zone: dt.tzinfo | None) -> Any:
         return None
     if isinstance(zone, dt.timezone):
         return _offset(zone)
-    from zoneinfo import ZoneInfo  # 5 ms to import, for this alone
-
-    return zone.key if isinstance(zone, ZoneInfo) else _offset(zone)
+    key = zones.key_of(zone)
+    return _offset(zone) if key is None else key
 
 
 def _offset(zone: dt.tzinfo) -> Any:
@@ -186,9 +185,7 @@ def _read_zone(zone: Any) -> dt.tzinfo | None:
     if zone is None:
         return None
     if isinstance(zone, str):
-        from zoneinfo import ZoneInfo
-
-        return ZoneInfo(zone)
+        return zones.named(zone)
     days, seconds, microseconds, *name = zone
     return dt.timezone(dt.timedelta(days, seconds, microseconds), *name)
 
@@ -204,7 +201,10 @@ def _write_datetime(value: dt.datetime, _: Any) -> Any:
 
 def _read_datetime(data: bytes) -> dt.datetime:
     text, fold, zone = _raw(data)
-    return dt.datetime.fromisoformat(text).replace(tzinfo=_read_zone(zone), fold=fold)
+    value = dt.datetime.fromisoformat(text).replace(tzinfo=_read_zone(zone), fold=fold)
+    if type(value.tzinfo) is zones.MissingZone:
+        zones.keep_hash(value)  # it may stand in a set
+    return value
 
 
 def _write_time(value: dt.time, _: Any) -> Any:
@@ -214,7 +214,10 @@ def _write_time(value: dt.time, _: Any) -> Any:
 
 def _read_time(data: bytes) -> dt.time:
     text, fold, zone = _raw(data)
-    return dt.time.fromisoformat(text).replace(tzinfo=_read_zone(zone), fold=fold)
+    value = dt.time.fromisoformat(text).replace(tzinfo=_read_zone(zone), fold=fold)
+    if type(value.tzinfo) is zones.MissingZone:
+        zones.keep_hash(value)
+    return value
 
 
 def _members(value: Any, encoder: msgspec.msgpack.Encoder) -> bytes:

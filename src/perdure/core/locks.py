@@ -114,6 +114,12 @@ class Lock:
         """Whether somebody seems to have it."""
         return bool(self._holder)
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the call that has it is over, and did not give it back."""
+        holder = self._holder.get(None)
+        return holder is not None and is_over(holder)
+
     def is_held_by(self, frame: FrameType) -> bool:
         """Whether it is that call's."""
         return self._holder.get(None) is frame

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from perdure.core import zones
 from perdure.errors import Alias, Unstorable
 
 Plain = Any
@@ -176,14 +177,15 @@ def check_zone(value: dt.datetime | dt.time, at: Path, root: str) -> None:
     zone = value.tzinfo
     if zone is None or type(zone) is dt.timezone:
         return
-    from zoneinfo import ZoneInfo  # 5 ms to import, for this alone
-
-    if type(zone) is ZoneInfo and zone.key:
+    if zones.can_be_named(zone):
         return
+    hint = "use datetime.timezone or zoneinfo.ZoneInfo, e.g. value.astimezone(datetime.UTC)"
+    if (key := zones.key_of(zone)) is not None:
+        hint = f"name the zone of the tz database: value.astimezone(zoneinfo.ZoneInfo({key!r}))"
+    elif type(zone).__name__ == "ZoneInfo":
+        hint = "name a zone of the tz database, e.g. zoneinfo.ZoneInfo('Europe/Berlin')"
     raise Unstorable(
-        f"a time zone of type {type(zone).__qualname__}",
-        target=format_path(at, root),
-        hint="use datetime.timezone or zoneinfo.ZoneInfo, e.g. value.astimezone(datetime.UTC)",
+        f"a time zone of type {type(zone).__qualname__}", target=format_path(at, root), hint=hint
     )
 
 
@@ -203,7 +205,7 @@ def same(a: Plain, b: Plain) -> bool:
     if kind is Decimal:
         return str(a) == str(b)
     if kind is dt.datetime or kind is dt.time:
-        return a == b and repr(a) == repr(b)
+        return repr(a) == repr(b)  # `==` needs the zones' rules, and takes a fold to be no equal
     if kind is set or kind is frozenset:
         return len(a) == len(b) and marks(a) == marks(b)
     return bool(a == b)

@@ -240,14 +240,17 @@ class Committer:
             self._fail_open(error)
         except BaseException:
             self._tails.clear()
-            # Where this fails, too, the next leader finds the batch as it is.
-            self._commit_queued()
+            # Where an interrupt ends this, too, the next leader finds the batch as it is.
+            try:
+                self._commit_queued()
+            except Exception as error:  # it lasts: it would meet whoever leads next, for ever
+                self._fail_open(error)
             raise
 
     def _fail_open(self, error: Exception) -> None:
         for proposal in self._batch:
             if not proposal.settled:
-                proposal.error = error
+                proposal.error = error if isinstance(error, PerdureError) else _unknown(error)
             proposal.wake()
         self._batch = []
 
@@ -255,11 +258,13 @@ class Committer:
         # What is left of a batch is a leader's who was interrupted.
         batch = list(dict.fromkeys((*self._batch, *self._queue)))
         self._batch = batch
-        left: list[Proposal] = []
         for proposal in batch:
             with suppress(ValueError):  # withdrawn at this moment
                 self._queue.remove(proposal)
-            if proposal.settled or (proposal.linked is not None and self._landed(proposal)):
+        self._take_up([one for one in batch if one.linked is not None and not one.settled])
+        left: list[Proposal] = []
+        for proposal in batch:
+            if proposal.settled:
                 continue
             if proposal.withdrawn:
                 proposal.error = WithdrawnError()
@@ -270,6 +275,22 @@ class Committer:
         for proposal in batch:
             proposal.wake()
         self._batch = []
+
+    def _take_up(self, sent: list[Proposal]) -> None:
+        """What an interrupted leader may have sent. Where it is not in, a server may be at it, or
+        have yet to hear of it. So the very same is sent once more, to the same place in the log:
+        of the two, one gets in at most, and no third one is linked before that is known."""
+        sent = [proposal for proposal in sent if not self._landed(proposal)]
+        appends = [proposal.linked for proposal in sent if proposal.linked is not None]
+        if not appends:
+            return
+        for proposal, outcome in zip(sent, self._backend.append(appends), strict=True):
+            if isinstance(outcome, Refused) and self._landed(proposal):
+                continue
+            if isinstance(outcome, Refused):
+                proposal.linked = None  # another one has the place: it is linked anew
+            else:
+                self._settle(proposal, outcome)
 
     def _commit(self, batch: list[Proposal]) -> None:
         waiting = batch
@@ -381,15 +402,23 @@ def _serve(
     """The committer's thread: leads when it is asked to, until None comes."""
     try:
         while (committer := summons.get()) is not None:
-            with suppress(
-                Exception
-            ):  # a leader's own: here nobody waits for it, and all are settled
+            with suppress(Exception):  # a leader's own: nobody waits for it, and all are settled
                 committer.lead()
             committer = None
     except BaseException:  # it ends the thread: another one does what this was summoned for
         if (committer := owner()) is not None:
             committer._succeed()
         raise
+
+
+def _unknown(error: Exception) -> StoreUnavailable:
+    unknown = StoreUnavailable(
+        f"the commit may or may not have happened: {type(error).__name__}: {error}",
+        hint="look at the agent's log, or make the same call with an idempotency key",
+        outcome="unknown",
+    )
+    unknown.__cause__ = error
+    return unknown
 
 
 def _is_open(proposal: Proposal) -> bool:

@@ -89,7 +89,7 @@ class PostgresBackend:
         except (psycopg.Error, DeadlineError) as error:
             raise translate(error, self._address) from error
         finally:
-            first.close()
+            first.end()
         self._pool = Pool(self._address, self._connect)
         self._line = Line(self._address, self._connect)
         self._notifier = Notifier(self._pool, self._address.schema, self._line.channel)
@@ -112,7 +112,7 @@ class PostgresBackend:
                 self._clock.forget()
                 self._clock.measure(lambda: self._ask_clock(connection))
         except BaseException as error:
-            connection.close()
+            connection.end()
             if isinstance(error, psycopg.Error | DeadlineError):
                 raise translate(error, self._address) from error
             raise

@@ -74,6 +74,9 @@ class Connection(psycopg.Connection[Any]):
         server: which server this is, by the moment at which it was started; "": a standby.
     """
 
+    _pool = None
+    """Not psycopg's pool, but one: to be freed while open is normal, where an exception left it."""
+
     deadline_s: float = 30.0
     pooled: bool = False
     server: str = ""
@@ -148,27 +151,20 @@ class Connection(psycopg.Connection[Any]):
         """To what was sent. The usual case, in which it went out at once and comes in one piece, is
         done here: driving the protocol's generator takes longer than all else that a call does."""
         pgconn = self.pgconn
-        try:
-            if pgconn.flush() == 0:
-                incoming = self._incoming
-                here = awake_s and came_soon(incoming, awake_s)
-                if not here and not incoming.poll(self.deadline_s * 1000):
-                    return self._stop(self._result())
-                pgconn.consume_input()
-                if not pgconn.is_busy() and (result := pgconn.get_result()) is not None:
-                    # What may come yet is that its transaction could not commit.
-                    if pgconn.is_busy():
-                        rest = self.wait(generators.fetch_many(pgconn))
-                        return _checked([result, *rest][-1])
-                    while (more := pgconn.get_result()) is not None:
-                        result = more
-                    return result if result.status == ExecStatus.TUPLES_OK else _checked(result)
-        except (psycopg.Error, DeadlineError):
-            raise
-        except BaseException:  # as in `wait`
-            with suppress(Exception):
-                self._stop(self._result())
-            raise
+        if pgconn.flush() == 0:
+            incoming = self._incoming
+            here = awake_s and came_soon(incoming, awake_s)
+            if not here and not incoming.poll(self.deadline_s * 1000):
+                return self._stop(self._result())
+            pgconn.consume_input()
+            if not pgconn.is_busy() and (result := pgconn.get_result()) is not None:
+                # What may come yet is that its transaction could not commit.
+                if pgconn.is_busy():
+                    rest = self.wait(generators.fetch_many(pgconn))
+                    return _checked([result, *rest][-1])
+                while (more := pgconn.get_result()) is not None:
+                    result = more
+                return result if result.status == ExecStatus.TUPLES_OK else _checked(result)
         return self.wait(self._result())
 
     def _result(self) -> PQGen[PGresult]:
@@ -198,6 +194,16 @@ class Connection(psycopg.Connection[Any]):
     @property
     def usable(self) -> bool:
         return self.pgconn.transaction_status == TransactionStatus.IDLE  # else UNKNOWN, if closed
+
+    def end(self) -> None:
+        """Close it. What was sent, and whose answer nobody read, is stopped and seen to its end
+        before: it must not go on behind our back."""
+        if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            with suppress(Exception):
+                self._stop(generators.fetch_many(self.pgconn))
+        with suppress(psycopg.Error):
+            self.close()
+        self.pgconn.finish()  # also where closing was interrupted once, which leaves it half done
 
     def abandon(self) -> None:
         """In a forked child: the session is the parent's. Only our copy of its socket is closed,
@@ -256,6 +262,18 @@ def connect(address: Address, clock: StoreClock) -> Connection:
         )  # fmt: skip
     except psycopg.Error as error:
         raise translate(error, address) from None  # its words may hold what must not be shown
+    try:
+        _prepare(connection, address)
+        _look(connection, address, clock)
+    except BaseException as error:
+        connection.end()
+        if isinstance(error, psycopg.Error | DeadlineError):
+            raise translate(error, address) from error
+        raise
+    return connection
+
+
+def _prepare(connection: Connection, address: Address) -> None:
     connection._names = {}
     connection._names_given = 0
     connection._incoming = select.poll()
@@ -265,14 +283,6 @@ def connect(address: Address, clock: StoreClock) -> Connection:
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     wire.register(connection)
-    try:
-        _look(connection, address, clock)
-    except BaseException as error:
-        connection.close()
-        if isinstance(error, psycopg.Error | DeadlineError):
-            raise translate(error, address) from error
-        raise
-    return connection
 
 
 def _look(connection: Connection, address: Address, clock: StoreClock) -> None:

@@ -32,6 +32,8 @@ from contextlib import suppress
 import psycopg
 
 from perdure.core import logs
+from perdure.core.locks import Lock
+from perdure.core.threads import begin
 from perdure.errors import PerdureError
 from perdure.storage.listeners import LocalListeners
 from perdure.storage.postgres.address import Address
@@ -67,7 +69,8 @@ class Line:
         self._begin()
 
     def _begin(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = Lock()
+        self._torn = False
         self._executors: set[str] = set()
         self._locked: dict[str, str] = {}
         self._thread: threading.Thread | None = None
@@ -76,7 +79,7 @@ class Line:
     def renew(self) -> None:
         """In a forked child: the session, and what it holds, is the parent's."""
         if self._closed:
-            self._lock = threading.RLock()
+            self._lock = Lock()
             return  # its pipe is closed; the numbers of its ends may be others' by now
         if self._conn is not None:
             self._conn.abandon()
@@ -100,7 +103,7 @@ class Line:
         """
         with self._lock:
             self._executors.add(executor)
-            if executor not in self._locked:
+            if self._torn or not self._is_watched or executor not in self._locked:
                 self._use(self._hold_all)
             return self._locked.get(executor)
 
@@ -149,12 +152,17 @@ class Line:
         connection made again later: nothing depends on it but speed."""
         if self._pooled or self._closed:
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="perdure-line", daemon=True)
-            self._thread.start()
+        if self._torn:  # an exception ended the last use: nobody read what it was told
+            self._hang_up()
+        self._torn = True
         try:
+            if not self._is_watched:
+                self._thread = threading.Thread(
+                    target=self._serve, name="perdure-line", daemon=True
+                )
+                begin(self._thread)
             if self._conn is None:
-                self._conn = self._open()
+                self._open()
                 self._call_thread()  # which is to watch it
             if self._conn is not None:
                 work(self._conn)
@@ -163,35 +171,43 @@ class Line:
             _log.info("store %s: the line is down: %s", self._address.shown, words)
             self._hang_up()
             self._call_thread()
+        except BaseException:
+            self._hang_up()
+            self._call_thread()
+            raise
+        self._torn = False
 
-    def _open(self) -> Connection | None:
-        db = self._connect()
+    @property
+    def _is_watched(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _open(self) -> None:
+        db = self._conn = self._connect()
         if db.pooled:
-            db.close()
             self._pooled = True
+            self._hang_up()
             _log.warning(
                 "store %s: a connection pooler stands before the server, through which nobody can "
                 "LISTEN: work is found by polling, and a dead executor by its time only",
                 self._address.shown,
             )
-            return None
+            return
         db.add_notify_handler(lambda notice: self._listeners.notify(from_text(notice.payload)))
         db.execute(f"LISTEN {quoted(self.channel)}")
         self._hold_all(db)
-        return db
 
     def _hang_up(self) -> None:
-        db, self._conn = self._conn, None
         self._locked.clear()
-        if db is not None:
-            with suppress(psycopg.Error):
-                db.close()
+        if self._conn is not None:
+            self._conn.end()
+        self._conn = None
+        self._torn = False
 
     # -- the thread --------------------------------------------------------------------------
 
     def _serve(self) -> None:
         wake, pause = self._wake, RETRY_S
-        while not self._closed:
+        while not self._closed and self._thread is threading.current_thread():
             with self._lock:
                 db = self._conn
                 whole = db is not None and not self._executors - self._locked.keys()
@@ -206,7 +222,9 @@ class Line:
                     self._use(lambda db: db.execute("SELECT 1"))
                 else:
                     self._use(self._hold_all)
-        os.close(wake)
+        with self._lock:
+            if self._closed:
+                self._close_wake()
 
     def _sleep(self, wake: int, db: Connection | None, seconds: float) -> bool:
         """Until something is heard, somebody calls, or the time is up. False: the latter."""
@@ -226,13 +244,20 @@ class Line:
             os.write(self._waker, b"!")
 
     def close(self) -> None:
+        """Where an exception comes in between, call it again."""
+        self._closed = True
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
             self._hang_up()
             self._listeners.close()
-            os.close(self._waker)  # wakes the thread, which closes the other end
-            self._waker = -1
-            if self._thread is None:
-                os.close(self._wake)
+            self._call_thread()  # which ends, and closes its end of the pipe
+            # Its number is forgotten first: closed twice, it may be another file's by then.
+            waker, self._waker = self._waker, -1
+            if waker >= 0:
+                os.close(waker)
+            if not self._is_watched:
+                self._close_wake()
+
+    def _close_wake(self) -> None:
+        wake, self._wake = self._wake, -1
+        if wake >= 0:
+            os.close(wake)

@@ -12,6 +12,8 @@ from queue import Empty, SimpleQueue
 import psycopg
 
 from perdure.core import logs
+from perdure.core.locks import Lock
+from perdure.core.threads import begin
 from perdure.errors import PerdureError
 from perdure.storage.postgres.faults import DeadlineError
 from perdure.storage.postgres.pool import Pool
@@ -36,12 +38,12 @@ class Notifier:
         self._channel = channel
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._in_child = False
 
     def renew(self) -> None:
         """In a forked child, which may end at any moment: what it tells is told at once."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._thread = None
         self._in_child = True
 
@@ -55,16 +57,17 @@ class Notifier:
                 self._tell([notice])
                 return
             self._waiting.put(notice)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._start()
 
     def _start(self) -> None:
+        """Also in the place of one that an exception ended."""
         with self._lock:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._serve, name="perdure-notifier", daemon=True
                 )
-                self._thread.start()
+                begin(self._thread)
 
     def _serve(self) -> None:
         while (first := self._waiting.get()) is not None:

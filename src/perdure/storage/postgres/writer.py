@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from sys import _getframe
+from typing import Any, TypeVar
 
 import psycopg
 from msgspec.structs import replace
@@ -91,23 +92,33 @@ class Writer:
             return self._transact(items)
         except InDoubtError as doubt:
             return [self._unknown(doubt)] * len(items)
-        except Exception as error:
+        except UnwritableError as error:
+            return [error.reason] if len(items) == 1 else self._settle_each(items, error.reason)
+        # All else comes from outside, and something may have been sent: see committer.py.
+        except (psycopg.Error, PerdureError, DeadlineError) as error:
             if is_lost(error):
                 return self._look_up(items, error)
-            if isinstance(error, PerdureError | DeadlineError) and (
-                len(items) == 1 or not isinstance(error, LostCommitsError)
+            if len(items) == 1 or (
+                isinstance(error, PerdureError | DeadlineError)
+                and not isinstance(error, LostCommitsError)
             ):
                 return [translate(error, self._address)] * len(items)
-            if len(items) == 1:
-                known = isinstance(error, psycopg.Error)
-                return [translate(error, self._address) if known else error]
-            # One of them cannot be written: the others are not to blame.
-            return [outcome for item in items for outcome in self._settled([item])]
+            return self._settle_each(items)
+
+    def _settle_each(
+        self, items: Sequence[Append], reason: Exception | None = None
+    ) -> list[Outcome]:  # fmt: skip
+        """One of them cannot be written: the others are not to blame."""
+        outcomes = [outcome for item in items for outcome in self._settled([item])]
+        if reason is not None and not any(isinstance(one, type(reason)) for one in outcomes):
+            raise reason  # none of them is to blame
+        return outcomes
 
     def _transact(self, items: Sequence[Append]) -> list[Outcome]:
+        here = _getframe()
         for tried in range(1, AGAIN_MAX + 1):
             try:
-                connection, age = self._pool.take()
+                place, connection = self._pool.take(here)
                 try:
                     connection.forget_doubt()
                     outcomes = self._write(connection, items)
@@ -116,8 +127,10 @@ class Writer:
                         connection.check_doubt()
                     if self._sync or any(item.sync for item in items):
                         self._keep_in_mind(items, outcomes)
-                finally:
-                    self._pool.give_back(connection, age)
+                except BaseException as error:
+                    self._pool.give_back(place, here, error)
+                    raise
+                self._pool.give_back(place, here)
                 return outcomes
             except AGAIN:
                 if tried == AGAIN_MAX:
@@ -135,7 +148,7 @@ class Writer:
             no = plain.write(connection, self._sql["append_plain"], items[0], durable, self._haste)
             if no is not None:
                 return [Appended(no)]
-        _, *arrays = values_of_all(items, durable, self._now())
+        _, *arrays = _values_of(items, durable, self._now())
         values = (truth(durable), *arrays)
         answer = connection.call(self._sql["append"], TYPES, values).get_value
         return [
@@ -154,23 +167,19 @@ class Writer:
 
     def _write_whole(self, connection: Connection, item: Append, now: int) -> Outcome:
         """A commit that creates its agent, with the many that follow it: all, or none. Each goes
-        over the wire alone: all together they may be too big for that."""
+        over the wire alone: all together they may be too big for that. Where it raises, the
+        connection is closed, and the transaction ends with it (pool.py)."""
         cursor = psycopg.RawCursor(connection)
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        try:
-            no: int | None = None
-            outcome: Outcome = Refused("gone")
-            for each in (item, *item.then):
-                values = values_of_all([replace(each, no=no, then=())], True, now)
-                row = cursor.execute(self._sql["append"], values, binary=True).fetchone()
-                outcome = outcome_of(row, each, self._address.shown)
-                if not isinstance(outcome, Appended):
-                    break
-                no = outcome.no
-        except BaseException:
-            if not connection.closed:
-                connection.execute("ROLLBACK")
-            raise
+        no: int | None = None
+        outcome: Outcome = Refused("gone")
+        for each in (item, *item.then):
+            values = _values_of([replace(each, no=no, then=())], True, now)
+            row = cursor.execute(self._sql["append"], values, binary=True).fetchone()
+            outcome = outcome_of(row, each, self._address.shown)
+            if not isinstance(outcome, Appended):
+                break
+            no = outcome.no
         connection.execute("COMMIT" if isinstance(outcome, Appended) else "ROLLBACK")
         return outcome
 
@@ -198,7 +207,9 @@ class Writer:
                 return lost
             except (InDoubtError, PerdureError) as problem:
                 return self._unknown(problem)
-            except Exception as again:
+            except UnwritableError as own:
+                return own.reason
+            except (psycopg.Error, DeadlineError) as again:
                 if not is_lost(again) and not isinstance(again, DeadlineError):
                     return self._unknown(again)
                 error = again
@@ -229,13 +240,8 @@ class Writer:
                 durable, text(item.agent), item.no, item.incarnation, item.seq, item.header
             )  # fmt: skip
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            try:
-                connection.execute(self._sql["wait_for_branch"], (item.no, text(item.branch)))
-                found = connection.execute(self._sql["landed"], values).fetchone()
-            except BaseException:
-                if not connection.closed:
-                    connection.execute("ROLLBACK")
-                raise
+            connection.execute(self._sql["wait_for_branch"], (item.no, text(item.branch)))
+            found = connection.execute(self._sql["landed"], values).fetchone()
             connection.execute("COMMIT")
             connection.check_doubt()
         return None if found is None else found[0]
@@ -285,6 +291,21 @@ class Writer:
                     )
             time.sleep(random.uniform(0, BACKOFF_S))
         raise AssertionError("the last try returns or raises")
+
+
+class UnwritableError(Exception):
+    """What a commit is made of cannot be sent, for that reason; nothing was."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def _values_of(items: Sequence[Append], durable: bool, now: int) -> tuple[Any, ...]:
+    try:
+        return values_of_all(items, durable, now)
+    except Exception as error:
+        raise UnwritableError(error) from error
 
 
 def _is_in(outcome: Outcome) -> bool:

@@ -1,0 +1,1 @@
+"""How what each public call costs grows with the history behind it: counted, not timed."""

@@ -1,0 +1,78 @@
+"""What each call takes at growing histories, and how much more that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log2
+
+from bench.growth import agent_calls, run_calls, store_calls
+from bench.growth.calls import CALLS, Call
+from bench.growth.counting import Meter, Work, counting_sql
+from bench.growth.places import Places
+
+MODULES = (agent_calls, store_calls, run_calls)
+"""Those that register their calls."""
+
+FLAT_MAX = 1.2
+LINEAR_MAX = 1.1
+"""Of what a history that is so much longer may take."""
+
+DOUBLED_MAX = 0.1
+"""How much more for each time that it doubles."""
+
+FEW_LINES, FEW_STEPS = 60, 120
+"""What may come on top: a page more of an index, a chunk more of a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """One call, at histories of several lengths."""
+
+    call: Call
+    lengths: tuple[int, ...]
+    works: tuple[Work, ...]
+
+    @property
+    def longer(self) -> float:
+        """How many times as long the longest history is."""
+        return self.lengths[-1] / self.lengths[0]
+
+    @property
+    def factor_max(self) -> float:
+        if self.call.growth == "linear":
+            return LINEAR_MAX * self.longer
+        doubled = log2(self.longer) if self.call.growth == "logarithmic" else 0.0
+        return FLAT_MAX + DOUBLED_MAX * doubled
+
+    @property
+    def factor(self) -> float:
+        """How many times as much the longest takes as the shortest, by whichever count it is most;
+        a little that comes on top left aside."""
+        first, last = self.works[0], self.works[-1]
+        return max(
+            (last.lines - FEW_LINES) / max(first.lines, 1),
+            (last.steps - FEW_STEPS) / max(first.steps, FEW_STEPS),
+        )
+
+
+def grown(call: Call, lengths: Sequence[int], places: Places, *, timed: bool) -> Grown:
+    return Grown(
+        call, tuple(lengths), tuple(_work(call, length, places, timed) for length in lengths)
+    )
+
+
+def _work(call: Call, length: int, places: Places, timed: bool) -> Work:
+    meter = Meter()
+    if timed:
+        with places.open(call.history, length) as place:
+            call.does(place, meter.time)
+    places.built(call.history, length)
+    with counting_sql(), places.open(call.history, length) as place:
+        call.does(place, meter.count)
+    return meter.work()
+
+
+def every(lengths: Sequence[int], places: Places, *, timed: bool = True) -> Iterator[Grown]:
+    for one in CALLS:
+        yield grown(one, lengths, places, timed=timed)

@@ -1,0 +1,41 @@
+"""What each public call costs at a history, at one of ten times the length, and of a hundred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.growth.places import Places
+from bench.growth.table import Grown, every
+from bench.registry import row
+from bench.report import Figure, Line, Target
+from bench.workplace import Workplace
+
+
+@row("growth", long=True)
+def growth(workplace: Workplace) -> Iterator[Line]:
+    """What each public call takes as the history behind it grows: how many times the lines of the
+    library, or the steps of SQLite, whichever grew more, from the shortest to the longest.
+
+    Counted, so that it is the same on every machine; the times beside that are of one call. What
+    grows is in brackets: see `bench/growth/places.py`. Snapshots every ten commits, as what lies
+    behind the last one is bounded anyhow; durability "os".
+    """
+    places = Places(workplace.folder())
+    lengths = workplace.sizes.growth_lengths
+    for grown in every(lengths, places):
+        yield _line(grown)
+
+
+def _line(grown: Grown) -> Line:
+    lines, steps, seconds = (
+        " → ".join(str(count(work)) for work in grown.works)
+        for count in (
+            lambda work: f"{work.lines:,}", lambda work: f"{work.steps:,}",
+            lambda work: Figure(work.seconds),
+        )
+    )  # fmt: skip
+    return Line(
+        f"{grown.call.what} [{grown.call.history}]",
+        Figure(max(grown.factor, 0.0), "x"), None, None, Target(grown.factor_max, of="ours"),
+        f"lines {lines}; SQLite's steps {steps}; {seconds}",
+    )  # fmt: skip

@@ -1,0 +1,294 @@
+"""A healthy agent is never called corrupt: not for what this machine, or this version, lacks."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import io
+import pickle
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import perdure
+from perdure.core import codec, values
+from perdure.core.zones import MissingZone, named
+from perdure.errors import UnknownZone, Unstorable
+from tests.machine import machine
+
+BERLIN, CHATHAM = "Europe/Berlin", "Pacific/Chatham"
+NOON = dt.datetime(2026, 8, 12, 12, 0, 0, 1)
+
+
+def at(key: str, moment: dt.datetime = NOON) -> dt.datetime:
+    return moment.replace(tzinfo=ZoneInfo(key))
+
+
+class Booking(BaseModel):
+    when: dt.datetime
+    seats: int = 0
+
+
+@dataclass
+class Trip:
+    when: dt.datetime
+    stops: list[dt.datetime]
+    opens: dt.time | None = None
+
+
+class Leg(msgspec.Struct):
+    when: dt.datetime
+    days: set[dt.datetime] = msgspec.field(default_factory=set)
+
+
+# -- a zone that is not there -------------------------------------------------------------------
+
+
+def test_a_missing_zone_leaves_the_agent_healthy(place):
+    """An agent kept a datetime in a zone. On a slim image without tzdata the whole agent was
+    `Corrupt`, with the advice to restore it from a copy."""
+    first = place.open().agent("traveller")
+    with first.edit() as draft:
+        draft["when"], draft["seats"] = at(CHATHAM), 1
+    root = first.verify().root
+    with machine("UTC"):
+        agent = place.open().agent("traveller")
+        assert agent.state["seats"] == 1
+        when = agent.state["when"]
+        assert when.replace(tzinfo=None) == NOON and str(when.tzinfo) == CHATHAM
+        assert repr(when).endswith("tzinfo=MissingZone('Pacific/Chatham'))")
+        assert agent.verify().root == root and not agent.drift()
+        with agent.edit() as draft:
+            draft["seats"] += 1
+            draft["again"] = draft["when"] + dt.timedelta(days=1)
+        fork = agent.fork("what-if", at=2)
+        assert fork.state["seats"] == 1 and fork.save(dict(fork.state)) is None
+        agent.checkpoint("here")
+        agent.undo()
+        agent.redo()
+        assert [commit.seq for commit in agent.log()]
+    agent = place.open().agent("traveller")
+    assert agent.state["when"] == at(CHATHAM) and agent.state["seats"] == 2
+    assert agent.state["again"] == at(CHATHAM) + dt.timedelta(days=1)
+    assert type(agent.state["again"].tzinfo) is ZoneInfo
+    agent.verify()
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [
+        (Booking, lambda: Booking(when=at(CHATHAM))),
+        (Trip, lambda: Trip(at(CHATHAM), [at(BERLIN)], dt.time(9, tzinfo=ZoneInfo(BERLIN)))),
+        (Leg, lambda: Leg(at(CHATHAM), {at(CHATHAM), at(BERLIN)})),
+    ],
+)
+def test_typed_states_too(place, schema, made):
+    place.open().agent("typed", schema, initial=made()).save(made())
+    with machine("UTC"):
+        agent = place.open().agent("typed", schema)
+        state = agent.state
+        with pytest.raises(UnknownZone, match="'Pacific/Chatham'"):
+            state.when.timestamp()
+        assert not agent.drift() and agent.save(copy.deepcopy(state)) is None
+        with agent.edit() as draft:
+            draft.when += dt.timedelta(hours=1)
+        agent.verify()
+    assert place.open().agent("typed", schema).state.when == made().when + dt.timedelta(hours=1)
+
+
+def test_equal_clocks_of_two_zones_stand_in_one_set(place):
+    """Python asks the zone for the hash of a datetime: a set of them could not be read at all; and
+    with one offset for all of the unknown, two members with equal clocks had to be compared."""
+    with place.open().agent("keys").edit() as draft:
+        draft["members"] = {at(BERLIN), at(CHATHAM)}
+        draft["by moment"] = {at(BERLIN): "b", at(CHATHAM): "c"}
+    with machine("UTC"):
+        agent = place.open().agent("keys")
+        assert len(agent.state["members"]) == 2
+        assert sorted(agent.state["by moment"].values()) == ["b", "c"]
+        again = copy.deepcopy(agent.state)
+        assert again == agent.state and agent.save(again) is None
+        one = next(iter(agent.state["members"]))
+        with agent.edit() as draft:
+            draft["members"].remove(one)
+            draft["by moment"][one] = "d"
+        agent.verify()
+    assert len(place.open().agent("keys").state["members"]) == 1
+
+
+def test_what_needs_the_rules_says_which_are_missing():
+    with machine("UTC"):
+        when = codec.decode(_written(at_key=CHATHAM))
+        other = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        for asked in (
+            when.timestamp, when.isoformat, when.astimezone, when.utctimetuple, when.tzname,
+            lambda: when.astimezone(dt.UTC), lambda: str(when), lambda: when < other,
+            lambda: when == other, lambda: when - other, lambda: when.tzinfo.fromutc(when),
+            lambda: other.astimezone(when.tzinfo), lambda: hash(when.replace(hour=3)),
+            lambda: dt.datetime.now(when.tzinfo), lambda: f"{when:%z}", when.timetuple,
+        ):  # fmt: skip
+            with pytest.raises(UnknownZone, match=r"Pacific/Chatham.*\n.*tzdata") as raised:
+                asked()
+            assert raised.value.zone == CHATHAM
+
+
+def test_what_is_known_can_be_had():
+    with machine("UTC"):
+        when = codec.decode(_written(at_key=CHATHAM))
+        later = when + dt.timedelta(days=1)
+        assert later > when and later - when == dt.timedelta(days=1)
+        assert (when.year, when.hour, when.microsecond) == (2026, 12, 1)
+        assert when.replace(tzinfo=None).isoformat() == "2026-08-12T12:00:00.000001"
+        for again in (copy.copy(when), copy.deepcopy(when), pickle.loads(pickle.dumps(when))):
+            assert again == when and again.tzinfo is when.tzinfo and values.same(again, when)
+        assert hash(when) == hash(codec.decode(_written(at_key=CHATHAM)))
+        assert copy.deepcopy({when}) == {when} and copy.deepcopy({when: 1}) == {when: 1}
+        packed = pickle.dumps(when)
+        assert MissingZone(CHATHAM) is when.tzinfo is not MissingZone(BERLIN)
+    assert pickle.loads(packed) == at(CHATHAM)
+    assert pickle.loads(packed).tzinfo is ZoneInfo(CHATHAM)
+
+
+def _written(at_key: str) -> bytes:
+    """The bytes of a datetime of a machine that has the zone."""
+    head = codec.encode([NOON.isoformat(), 0, at_key])
+    return msgspec.msgpack.encode(msgspec.msgpack.Ext(codec.DATETIME, head))
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", ".", "..", "../../etc/passwd", "/etc/passwd", "Europe", "a\0b", "Ünknown/Zön", "x" * 5000,
+     "zone.tab", "posixrules\n", "a//b", "CON", "-", "[fold=1]", "\x1b]0;x\x07"],
+)  # fmt: skip
+def test_any_key_is_kept(key):
+    """Keys come and go with versions of the database, and files are damaged or cannot be opened."""
+    data = _written(at_key=key)
+    when = codec.decode(data)
+    assert when.replace(tzinfo=None) == NOON
+    assert codec.encode(when) == data and codec.canonical({when}) == codec.canonical({when})
+
+
+def test_a_zone_that_comes_is_found():
+    data = _written(at_key=CHATHAM)
+    with machine("UTC"):
+        assert type(codec.decode(data).tzinfo) is MissingZone
+    assert codec.decode(data) == at(CHATHAM)
+    assert named(CHATHAM) is ZoneInfo(CHATHAM)
+
+
+def test_an_hour_that_comes_twice_is_the_same_after_the_cache_of_zones_was_cleared(store):
+    """Python takes such an hour in one zone object to differ from itself in another: what was in
+    memory was not what the log says."""
+    twice = at(BERLIN, dt.datetime(2026, 10, 25, 2, 30)).replace(fold=1)
+    agent = store.agent("night")
+    with agent.edit() as draft:
+        draft["when"] = twice
+    ZoneInfo.clear_cache()
+    read = store.agent("night")
+    assert values.same(read.state, agent.state) and not agent.drift()
+    again = twice.replace(tzinfo=ZoneInfo(BERLIN))
+    assert again != twice and agent.save({"when": again}) is None
+    assert agent.verify() == read.verify()
+
+
+# -- a zone of somebody's own -------------------------------------------------------------------
+
+
+def _own_zone(key: str | None) -> ZoneInfo:
+    with open(f"/usr/share/zoneinfo/{BERLIN}", "rb") as file:
+        return ZoneInfo.from_file(io.BytesIO(file.read()), key=key)
+
+
+@pytest.mark.parametrize("key", [None, "", "Our/Office", BERLIN])
+def test_a_zone_from_a_file_is_refused_where_it_comes_in(store, steady, key):
+    """It was stored by a key that no database has, or by one under which that has other rules."""
+    agent = store.agent("office", initial={"seats": 1})
+    with agent.edit() as draft:
+        draft["open"] = True
+    when = NOON.replace(tzinfo=_own_zone(key))
+    with (
+        steady.refuses(agent, Unstorable, match=r"(?s)state\.when.*zoneinfo\.ZoneInfo\("),
+        agent.edit() as draft,
+    ):
+        draft["when"] = when
+    with steady.refuses(agent, Unstorable, match=r"state\.days"):
+        agent.save({"seats": 1, "days": {when: 1}})
+
+
+def test_the_line_that_is_shown_is_right():
+    when = NOON.replace(tzinfo=_own_zone(BERLIN))
+    with pytest.raises(Unstorable) as raised:
+        values.take({"when": when})
+    line = raised.value.hint.partition(": ")[2]
+    import zoneinfo
+
+    right = eval(line, {"value": when, "zoneinfo": zoneinfo})
+    assert right == when and values.take({"when": right})
+
+
+# -- on any machine ------------------------------------------------------------------------------
+
+KEYS = (BERLIN, CHATHAM, "UTC", "America/St_Johns", "Asia/Kathmandu", "Etc/GMT+5")
+MOMENTS = st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(2060, 1, 1))
+ZONED = st.builds(
+    lambda moment, key, fold: moment.replace(tzinfo=ZoneInfo(key), fold=fold),
+    MOMENTS, st.sampled_from(KEYS), st.integers(0, 1),
+)  # fmt: skip
+TIMES = st.builds(
+    lambda moment, key: moment.time().replace(tzinfo=ZoneInfo(key)), MOMENTS, st.sampled_from(KEYS)
+)
+LEAVES = st.one_of(ZONED, TIMES, st.integers(), st.text(max_size=5), MOMENTS, st.just(Decimal("1")))
+MEMBERS = st.one_of(ZONED, st.integers(), st.tuples(ZONED, st.text(max_size=3)))
+STATES = st.dictionaries(
+    st.text(max_size=5),
+    st.recursive(
+        st.one_of(LEAVES, st.frozensets(MEMBERS, max_size=4), st.sets(MEMBERS, max_size=4)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=4), st.dictionaries(MEMBERS, inner, max_size=4),
+            st.tuples(inner, inner),
+        ),
+        max_leaves=8,
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(STATES, STATES, st.sets(st.sampled_from(KEYS)))
+def test_what_one_machine_wrote_any_other_reads(state, other, known):
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", initial=state)
+        with agent.edit() as draft:
+            draft["more"] = other
+        agent.undo()
+        root = agent.verify().root
+        data = codec.encode(state), codec.canonical(state)
+        with machine(*known):
+            read = codec.decode(data[0])
+            assert (codec.encode(read), codec.canonical(read)) == data
+            assert values.same(read, codec.decode(data[0]))
+            there = store.agent("a")
+            assert there.verify().root == root and not there.drift()
+            assert there.save(copy.deepcopy(there.state)) is None
+            _look_everywhere(there, root)
+        again = store.agent("a")
+        assert values.same(again.state, state) and not again.drift()
+        again.verify()
+
+
+def _look_everywhere(agent: Any, root: str) -> None:
+    """What reads, on a machine that may have less; and a way forth and back."""
+    assert repr(agent.state) and repr(agent.at(1).state)
+    agent.diff(1, agent.seq)
+    agent.fork("beside", at=2).verify(anchor=root)
+    agent.checkpoint("here")
+    with agent.edit() as draft:
+        draft["one more"] = 1
+    agent.undo()
