@@ -8,17 +8,18 @@ import io
 import pickle
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel, Field, field_validator
 
 import perdure
 from perdure.core import codec, values
+from perdure.core.invariants import invariant
 from perdure.core.zones import MissingZone, named
 from perdure.errors import UnknownZone, Unstorable
 from tests.machine import machine
@@ -196,6 +197,81 @@ def test_an_hour_that_comes_twice_is_the_same_after_the_cache_of_zones_was_clear
     again = twice.replace(tzinfo=ZoneInfo(BERLIN))
     assert again != twice and agent.save({"when": again}) is None
     assert agent.verify() == read.verify()
+
+
+class Aware(BaseModel):
+    when: AwareDatetime
+    seats: int = 0
+
+
+class Later(BaseModel):
+    when: Annotated[dt.datetime, Field(gt=dt.datetime(2026, 8, 12, tzinfo=dt.UTC))]
+
+
+class Checked(BaseModel):
+    when: dt.datetime
+
+    @field_validator("when")
+    @classmethod
+    def _later(cls, when: dt.datetime) -> dt.datetime:
+        if when.timestamp() < 0:
+            raise ValueError("too early")
+        return when
+
+
+def test_a_constraint_that_any_offset_meets_is_met(place):
+    """Pydantic asks an `AwareDatetime` for its offset, only to see that it has one: the state could
+    not be read."""
+    days = {"clear": 2, "open": 0}  # behind a bound that is in UTC
+    for name, day in days.items():
+        when = at(CHATHAM, NOON + dt.timedelta(day))
+        place.open().agent(name, Later, initial=Later(when=when)).checkpoint("made")
+    place.open().agent("aware", Aware, initial=Aware(when=at(CHATHAM))).checkpoint("made")
+    with machine("UTC"):
+        agent = place.open().agent("aware", Aware)
+        assert type(agent.state.when.tzinfo) is MissingZone
+        with agent.edit() as draft:
+            draft.seats, draft.when = 2, draft.when + dt.timedelta(1)
+        assert place.open().agent("clear", Later).state.when.day == 14
+        with pytest.raises(UnknownZone, match=r"state\.when.*Chatham"):
+            _ = place.open().agent("open", Later).state
+        assert place.open().agent("open").state["when"].hour == 12
+    agent = place.open().agent("aware", Aware)
+    assert agent.state == Aware(when=at(CHATHAM) + dt.timedelta(1), seats=2)
+
+
+@invariant("when")
+def early(state: Any) -> bool:
+    return state.when.timestamp() > 0
+
+
+def test_what_cannot_be_checked_here_is_not_called_wrong(place):
+    """A validator, or an invariant, that asks for the offset: `SchemaError` said that the state
+    does not fit."""
+    guarded = perdure.Schema(Booking, invariants=[early])
+    place.open().agent("v", Checked, initial=Checked(when=at(CHATHAM))).checkpoint("made")
+    place.open().agent("i", guarded, initial=Booking(when=at(CHATHAM))).checkpoint("made")
+    with machine("UTC"):
+        with pytest.raises(UnknownZone):
+            _ = place.open().agent("v", Checked).state
+        agent = place.open().agent("i", guarded)
+        with pytest.raises(UnknownZone), agent.edit() as draft:
+            draft.when += dt.timedelta(1)
+    assert place.open().agent("v", Checked).state.when == at(CHATHAM)
+
+
+class Office(msgspec.Struct):
+    zone: ZoneInfo
+
+
+def test_a_zone_by_itself(place):
+    """`ZoneInfo` looks up its text: a bare `KeyError` came of reading the state."""
+    place.open().agent("o", Office, initial=Office(ZoneInfo(CHATHAM))).checkpoint("made")
+    with machine("UTC"):
+        with pytest.raises(UnknownZone, match=CHATHAM):
+            _ = place.open().agent("o", Office).state
+        assert place.open().agent("o").state == {"zone": CHATHAM}
+    assert place.open().agent("o", Office).state == Office(ZoneInfo(CHATHAM))
 
 
 # -- a zone of somebody's own -------------------------------------------------------------------

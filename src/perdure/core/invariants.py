@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from perdure.core.arguments import function as check_function
 from perdure.core.names import shown
 from perdure.core.values import Path, format_path
-from perdure.errors import SchemaError
+from perdure.errors import SchemaError, UnknownZone
 from perdure.model import MISSING
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -127,9 +127,12 @@ class Invariant:
         )
 
     def check(self, before: Any, after: Any) -> None:
-        """Raises SchemaError where the function returns False or raises."""
+        """Raises SchemaError where the function returns False or raises; UnknownZone where this
+        machine cannot tell."""
         try:
             result = self.function(before, after) if self.with_before else self.function(after)
+        except (UnknownZone, MemoryError):
+            raise
         except Exception as error:
             detail = str(error)
             raise self._broken(f": {detail}" if detail else "") from error

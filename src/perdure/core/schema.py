@@ -193,6 +193,8 @@ class Schema(Generic[T]):
                 )
             try:
                 plain = take_at(self.registry.any, function(isolate(plain)), ())
+            except (UnknownZone, MemoryError):
+                raise
             except Exception as error:
                 raise SchemaError(
                     f"the migration from major version {step} failed: {error}",

@@ -9,14 +9,17 @@ import datetime as dt
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 
+from perdure.core import stack, zones
 from perdure.core.values import Path, format_path
-from perdure.errors import SchemaError
+from perdure.core.zones import MissingZone
+from perdure.errors import PerdureError, SchemaError, UnknownZone
 
 _BY_TEXT = {
     "builtins": ("complex",),
@@ -62,8 +65,15 @@ class Engine:
         """The value in terms of plain kinds. Raises whatever the library raises."""
         raise NotImplementedError
 
-    def explain(self, error: Exception, at: Path, root: str) -> SchemaError:
-        """The SchemaError for what a class's own validation raised."""
+    def explain(self, error: Exception, at: Path, root: str) -> PerdureError:
+        """The SchemaError for what a class's own validation raised.
+
+        Raises:
+            UnknownZone, MemoryError, RecursionError: it says nothing about the value.
+        """
+        if isinstance(error, UnknownZone | MemoryError):
+            raise error
+        stack.pass_on(error)
         return SchemaError(str(error) or type(error).__name__, target=format_path(at, root))
 
 
@@ -86,7 +96,9 @@ class MsgspecEngine(Engine):
     def dump(self, place: Place, value: Any) -> Any:
         return msgspec.to_builtins(value, builtin_types=PLAIN_BUILTINS, enc_hook=_to_text)
 
-    def explain(self, error: Exception, at: Path, root: str) -> SchemaError:
+    def explain(self, error: Exception, at: Path, root: str) -> PerdureError:
+        if not isinstance(error, msgspec.ValidationError):
+            return super().explain(error, at, root)
         problem, found, inside = str(error).partition(" - at `$")
         if not found:
             problem, found, inside = str(error).partition(" - at `key` in `$")
@@ -102,7 +114,10 @@ def text_types() -> tuple[type[Any], ...]:
 
 def _from_text(kind: type[Any], value: Any) -> Any:
     if issubclass(kind, text_types()) and isinstance(value, str):
-        return kind(value)
+        try:
+            return kind(value)
+        except KeyError as error:  # of these, only a ZoneInfo looks something up
+            raise UnknownZone(value) from error
     if isinstance(value, kind):
         return value
     raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
@@ -151,17 +166,27 @@ class PydanticEngine(Engine):
             try:  # a strict class refuses the plain form of an Enum, say
                 return adapter.validate_python(value, strict=False, by_name=True, by_alias=False)
             except self._core.ValidationError:
-                raise self.explain(error, at, root) from error
+                explained = self.explain(error, at, root)
+            if isinstance(explained, UnknownZone):
+                with suppress(self._core.ValidationError):
+                    return zones.whatever_the_offset(
+                        adapter.validator.validate_python, value, by_name=True, by_alias=False
+                    )
+            raise explained from error
         except Exception as error:
             raise self.explain(error, at, root) from error
 
     def dump(self, place: Place, value: Any) -> Any:
         return self._adapter(place).dump_python(value, mode="json", warnings=False)
 
-    def explain(self, error: Exception, at: Path, root: str) -> SchemaError:
+    def explain(self, error: Exception, at: Path, root: str) -> PerdureError:
         if not isinstance(error, self._core.ValidationError):
             return super().explain(error, at, root)
-        found = error.errors(include_url=False, include_input=False, include_context=False)
+        found = error.errors(include_url=False, include_context=False)
+        for one in found:
+            zone = getattr(one["input"], "tzinfo", None)
+            if one["type"] == "datetime_object_invalid" and isinstance(zone, MissingZone):
+                return UnknownZone(zone.key, target=format_path((*at, *one["loc"]), root))
         places = [(format_path((*at, *one["loc"]), root), one["msg"]) for one in found]
         if len(places) == 1:
             return SchemaError(places[0][1], target=places[0][0])
