@@ -21,7 +21,7 @@ from perdure.core.types import AnyNode, Node, Origins, Walker, isolate
 from perdure.core.unknown import keep_unknown, unknown
 from perdure.core.values import Path, Plain, copy, format_path, look_up, same
 from perdure.core.whole import comes_back
-from perdure.errors import Drifted, SchemaError, Unstorable
+from perdure.errors import Drifted, SchemaError, UnknownZone, Unstorable
 from perdure.model import MISSING
 
 __all__ = [

@@ -24,6 +24,7 @@ from perdure.engine.functions import AgentSpec, of_version, spec_of
 from perdure.engine.hold import Hold
 from perdure.engine.identity import FORM, begun_by_older, digests
 from perdure.engine.journal import Journal
+from perdure.engine.lacking import lacking, lacks
 from perdure.engine.leaving import Cancelled, DeadlinePassed
 from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
@@ -42,7 +43,9 @@ from perdure.errors import (
     RunFailed,
     RunInterrupted,
     TimedOut,
+    UnknownZone,
     Unstorable,
+    UnsupportedFormat,
 )
 from perdure.model import MAIN, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
@@ -199,7 +202,7 @@ class Drive:
             self._row = row if row is not None else self._begin_under_lease()
             self._choose_function(self._row)
             execution = self._next_execution()
-        except Corrupt as error:
+        except (Corrupt, UnsupportedFormat, UnknownZone) as error:
             self._hold.release()  # I8: it needs a person, and says why
             stop_unread(self._means.context, self._means.wakeups, self.id, error)
             raise
@@ -331,6 +334,8 @@ class Drive:
             return self._stopped(execution, execution.interrupted.reason, error)
         if isinstance(error, NeedsAttention):  # its own word for it, or that of a run inside it
             return self._stopped(execution, error, None)
+        if (unknown := lacking(error)) is not None:
+            return self._stopped(execution, self._lacks(unknown), unknown)
         assert error is None or isinstance(error, Exception)
         turn: Mapping[str, Any] | None = None
         plain: Plain = None
@@ -346,6 +351,8 @@ class Drive:
                 plain = self._results.take(result)
         except RunInterrupted as interrupt:
             return self._stopped(execution, interrupt.reason, error)
+        except UnknownZone as unknown:
+            return self._stopped(execution, self._lacks(unknown), unknown)
         except Exception as raised:
             self._fail(execution, raised)
             raise
@@ -358,6 +365,9 @@ class Drive:
             self._fail(execution, too_big)
             raise
         return Finished(self._results.build(plain))
+
+    def _lacks(self, error: UnknownZone) -> NeedsAttention:
+        return lacks(error, self.id, f"agent {self.working.name!r}, run {self.id}")
 
     def _turn_record(self, again: Again) -> Mapping[str, Any]:
         arguments = binding_of(self._function).bind(again.args, again.kwargs)

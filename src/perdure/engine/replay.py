@@ -29,6 +29,7 @@ from perdure.engine.failures import CallCancelled, as_replayed, error_record, re
 from perdure.engine.identity import Unsaid, digests_before
 from perdure.engine.journal import Entry
 from perdure.engine.made import Made
+from perdure.engine.lacking import lacks
 from perdure.engine.retrying import NO_LIMITS, Limits
 from perdure.engine.values import Results, preview
 from perdure.errors import (
@@ -38,6 +39,7 @@ from perdure.errors import (
     PerdureError,
     SchemaError,
     TimedOut,
+    UnknownZone,
     Unstorable,
 )
 from perdure.model import MISSING
@@ -216,6 +218,8 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             raise cancelled.original from None
         except NeedsAttention:
             raise  # no outcome: what a person puts right must not be found wrong on every replay
+        except UnknownZone as unknown:
+            raise lacks(unknown, call.run, call.target) from unknown
         except Exception as raised:  # a result that cannot be stored, too: the caller may catch it
             error = uncarried(raised)
             failure = error_record(error)
@@ -266,6 +270,8 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             error: Exception = late
         except NeedsAttention:
             raise  # what it did before that, it does not say: it is in doubt
+        except UnknownZone as unknown:
+            raise lacks(unknown, call.run, call.target) from unknown
         except Exception as raised:
             error = uncarried(raised)
         else:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.engine.handle import RunHandle
 from perdure.engine.wakeups import Wakeups
-from perdure.errors import Conflict, Corrupt, PerdureError
+from perdure.errors import Conflict, PerdureError
 from perdure.model import FINISHED, Cause, RunInfo
 from perdure.state.context import Context
 from perdure.state.projections import row_text
@@ -35,8 +35,8 @@ def stop(context: Context, wakeups: Wakeups, run: str, problem: str) -> None:
         wakeups.tell(parent)
 
 
-def stop_unread(context: Context, wakeups: Wakeups, run: str, error: Corrupt) -> None:
-    """The same of one whose log cannot be read. Never fails: its caller raises the error itself,
+def stop_unread(context: Context, wakeups: Wakeups, run: str, error: PerdureError) -> None:
+    """The same of one whose log cannot be read, here or at all. Never fails: its caller raises the error itself,
     and who executes it is to have given the lease back."""
     with suppress(PerdureError):
         stop(context, wakeups, run, row_text(f"what it recorded cannot be read: {error}"))
