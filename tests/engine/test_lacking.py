@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import perdure
+from perdure.core.zones import named
 from perdure.errors import NeedsAttention, UnknownZone
 from tests.machine import machine
 
@@ -25,7 +26,7 @@ def _nothing_made() -> None:
 @perdure.step
 def look_up() -> dt.datetime:
     MADE.append("look_up")
-    return WHEN
+    return dt.datetime(2026, 8, 12, 12, tzinfo=named("Pacific/Chatham"))
 
 
 @perdure.step
