@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -66,21 +65,18 @@ def in_a_tool(run: perdure.Run[dict[str, Any]]) -> str:
 
 
 @perdure.agent(None)
-async def in_a_group(run: perdure.AsyncRun[dict[str, Any]]) -> list[float]:
+def in_a_group(run: perdure.Run[dict[str, Any]]) -> float:
     when = look_up()
-    await run.wait_for("go")
-    async with asyncio.TaskGroup() as group:
-        made = [group.create_task(_stamp(when)) for _ in range(2)]
-    return [one.result() for one in made]
-
-
-async def _stamp(when: dt.datetime) -> float:
-    return when.timestamp()
+    run.wait_for("go")
+    try:
+        return when.timestamp()
+    except Exception as error:
+        raise ExceptionGroup("as a task group has it", [ValueError("beside"), error]) from None
 
 
 EXPECTED = {
     "by_itself": "2026-08-11T23:15:00+00:00", "in_a_step": WHEN.timestamp(),
-    "in_a_group": [WHEN.timestamp()] * 2,
+    "in_a_group": WHEN.timestamp(),
 }  # fmt: skip
 
 

@@ -28,8 +28,8 @@ from perdure.engine.effects import (
 from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error, words
 from perdure.engine.identity import Unsaid, digests_before
 from perdure.engine.journal import Entry
-from perdure.engine.made import Made
 from perdure.engine.lacking import lacks
+from perdure.engine.made import Made
 from perdure.engine.retrying import NO_LIMITS, Limits
 from perdure.engine.values import Results, preview
 from perdure.errors import (
