@@ -1,4 +1,4 @@
-"""What a machine lacks is no failure of a run: it stops, says what, and goes on once it is there."""
+"""What a machine lacks is no failure of a run: it stops, says what, and goes on with it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_run_stops_and_goes_on(tmp_path, function):
         handle.signal("go")
         with machine("UTC"):
             for _ in range(2):
-                with pytest.raises(NeedsAttention, match="'Pacific/Chatham'.*\n.*tzdata"):
+                with pytest.raises(NeedsAttention, match=r"'Pacific/Chatham'.*\n.*tzdata"):
                     store.run(function, "a")
                 assert handle.status == "needs_attention"
                 assert "perdure resume" in str(handle.info.problem)

@@ -36,7 +36,7 @@ def stop(context: Context, wakeups: Wakeups, run: str, problem: str) -> None:
 
 
 def stop_unread(context: Context, wakeups: Wakeups, run: str, error: PerdureError) -> None:
-    """The same of one whose log cannot be read, here or at all. Never fails: its caller raises the error itself,
-    and who executes it is to have given the lease back."""
+    """The same of one whose log cannot be read, here or at all. Never fails: its caller raises the
+    error itself, and who executes it is to have given the lease back."""
     with suppress(PerdureError):
         stop(context, wakeups, run, row_text(f"what it recorded cannot be read: {error}"))
