@@ -40,14 +40,14 @@ def remind(when: dt.datetime) -> str:
     return str(when)
 
 
-@perdure.agent(None)
+@perdure.agent(dict)
 def by_itself(run: perdure.Run[dict[str, Any]]) -> str:
     when = look_up()
     run.wait_for("go")
     return when.astimezone(dt.UTC).isoformat()
 
 
-@perdure.agent(None)
+@perdure.agent(dict)
 def in_a_step(run: perdure.Run[dict[str, Any]]) -> float:
     when = look_up()
     run.wait_for("go")
@@ -57,14 +57,14 @@ def in_a_step(run: perdure.Run[dict[str, Any]]) -> float:
         return -1.0
 
 
-@perdure.agent(None)
+@perdure.agent(dict)
 def in_a_tool(run: perdure.Run[dict[str, Any]]) -> str:
     when = look_up()
     run.wait_for("go")
     return remind(when)
 
 
-@perdure.agent(None)
+@perdure.agent(dict)
 def in_a_group(run: perdure.Run[dict[str, Any]]) -> float:
     when = look_up()
     run.wait_for("go")
@@ -122,7 +122,7 @@ def test_arguments_are_told_apart_by_what_was_written(tmp_path):
             assert store.run(stamping, "a", again) == WHEN.timestamp()
 
 
-@perdure.agent(None)
+@perdure.agent(dict)
 def stamping(run: perdure.Run[dict[str, Any]], when: dt.datetime) -> float:
     with run.edit() as draft:
         draft["when"] = when

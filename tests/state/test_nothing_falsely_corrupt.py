@@ -244,7 +244,7 @@ def test_a_constraint_that_any_offset_meets_is_met(place):
 
 @invariant("when")
 def early(state: Any) -> bool:
-    return state.when.timestamp() > 0
+    return bool(state.when.timestamp() > 0)
 
 
 def test_what_cannot_be_checked_here_is_not_called_wrong(place):

@@ -334,8 +334,8 @@ class Drive:
             return self._stopped(execution, execution.interrupted.reason, error)
         if isinstance(error, NeedsAttention):  # its own word for it, or that of a run inside it
             return self._stopped(execution, error, None)
-        if (unknown := lacking(error)) is not None:
-            return self._stopped(execution, self._lacks(unknown), unknown)
+        if (lacked := lacking(error)) is not None:
+            return self._stopped(execution, self._lacks(lacked), lacked)
         assert error is None or isinstance(error, Exception)
         turn: Mapping[str, Any] | None = None
         plain: Plain = None
