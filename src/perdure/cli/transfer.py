@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -105,7 +105,7 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
         yield out
         out.flush()
         return
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:  # of a name that cannot be, too
         raise Conflict("is there already", target=f"file {path}", hint="--force replaces it")
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -119,7 +119,8 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def _write_log(

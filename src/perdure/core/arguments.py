@@ -111,8 +111,15 @@ def mapping(value: Mapping[K, T], of: str) -> dict[K, T]:
     """A mapping as a plain dict, of what a dict has, whatever a subclass says that it has.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is none. ValueError: it changed while it was read.
     """
+    try:
+        return _items(value, of)
+    except RuntimeError as error:
+        raise ValueError(f"{of}: it changed while it was read; give a copy of it") from error
+
+
+def _items(value: Mapping[K, T], of: str) -> dict[K, T]:
     if is_a(value, dict):
         return dict(dict.items(value))
     if not issubclass(type(value), Mapping):

@@ -10,7 +10,7 @@ from typing import Any
 from perdure.core.classes import Face, Field, PydanticFace
 from perdure.core.types import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
 from perdure.core.validation import Engine
-from perdure.core.values import SCALARS, STEADY, Path, Plain, format_path, same
+from perdure.core.values import SCALARS, STEADY, Path, Plain, changed, format_path, same
 from perdure.errors import SchemaError, Unstorable
 from perdure.model import MISSING
 
@@ -144,20 +144,23 @@ class ObjectNode(Node):
         face = self.face
         walker.enter(value, at)
         taken: dict[str, Any] = dict([face.tag]) if face.tag else {}
-        for key, item in value.items():
-            name = face.aliases.get(key, key) if key not in face.fields else key
-            node = self.child(name)
-            if node is not None:
-                taken[name] = node.plain(item, (*at, name), walker)
-            elif face.tag is not None and key == face.tag[0]:
-                taken[key] = item
-            elif face.opaque_input:
-                taken[key] = walker.take(item, (*at, key))
-            else:
-                raise walker.lost(
-                    f"{face.name} declares no such field", (*at, key),
-                    "it would be lost; declare it or leave it out",
-                )  # fmt: skip
+        try:
+            for key, item in value.items():
+                name = face.aliases.get(key, key) if key not in face.fields else key
+                node = self.child(name)
+                if node is not None:
+                    taken[name] = node.plain(item, (*at, name), walker)
+                elif face.tag is not None and key == face.tag[0]:
+                    taken[key] = item
+                elif face.opaque_input:
+                    taken[key] = walker.take(item, (*at, key))
+                else:
+                    raise walker.lost(
+                        f"{face.name} declares no such field", (*at, key),
+                        "it would be lost; declare it or leave it out",
+                    )  # fmt: skip
+        except RuntimeError as error:
+            raise changed(error, at, walker.root) from error
         walker.meet_copy(value, at)
         walker.leave(value)
         return taken

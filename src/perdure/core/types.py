@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from perdure.core.annotations import Limits, is_union, unwrap
 from perdure.core.validation import Engine
-from perdure.core.values import SCALARS, Path, Plain, Taker, check_zone, format_path
+from perdure.core.values import SCALARS, Path, Plain, Taker, changed, check_zone, format_path
 from perdure.errors import Alias, SchemaError, Unstorable
 
 Origins = dict[int, tuple[Any, dict[str, Plain]]]
@@ -338,9 +338,12 @@ class DictNode(Node):
             return walker.take(value, at)
         walker.enter(value, at)
         taken = {}
-        for key, one in value.items():
-            plain_key = self.plain_key(key, at, walker)
-            taken[plain_key] = self.item.plain(one, (*at, plain_key), walker)
+        try:
+            for key, one in value.items():
+                plain_key = self.plain_key(key, at, walker)
+                taken[plain_key] = self.item.plain(one, (*at, plain_key), walker)
+        except RuntimeError as error:
+            raise changed(error, at, walker.root) from error
         walker.leave(value)
         return taken
 
@@ -402,7 +405,10 @@ class SetNode(Node):
         if type(value) not in (set, frozenset, list, tuple):
             return walker.take(value, at)
         kind = frozenset if self.either and type(value) is frozenset else self.kind
-        return kind(self.member(one, at, walker) for one in value)
+        try:
+            return kind(self.member(one, at, walker) for one in value)
+        except RuntimeError as error:
+            raise changed(error, at, walker.root) from error
 
     def child(self, key: Any) -> Node | None:
         return self.item

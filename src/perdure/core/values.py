@@ -88,13 +88,21 @@ class Taker:
             taken: Any = [self.take(item, (*at, index)) for index, item in enumerate(value)]
         elif kind is dict:
             self.enter(value, at)
-            taken = {self.key(key, at): self.take(item, (*at, key)) for key, item in value.items()}
+            try:
+                taken = {
+                    self.key(key, at): self.take(item, (*at, key)) for key, item in value.items()
+                }
+            except RuntimeError as error:
+                raise changed(error, at, self.root) from error
         elif kind is tuple:
             self._check_depth(at)
             return tuple(self.take(item, (*at, index)) for index, item in enumerate(value))
         elif kind is set or kind is frozenset:
             self._check_depth(at)
-            return kind(self.member(item, at) for item in value)
+            try:
+                return kind(self.member(item, at) for item in value)
+            except RuntimeError as error:
+                raise changed(error, at, self.root) from error
         else:
             return self.other(value, at)
         self.leave(value)
@@ -170,6 +178,17 @@ def _equals_itself(item: Any) -> bool:
     if type(item) in (tuple, frozenset):
         return all(map(_equals_itself, item))
     return bool(item == item)
+
+
+def changed(error: RuntimeError, at: Path, root: str) -> Exception:
+    """What to raise for a dict or set that grew or shrank while somebody went through it."""
+    if type(error) is not RuntimeError:
+        return error  # e.g. no stack is left
+    return Unstorable(
+        "it changed while it was read, by another thread or by what is in it",
+        target=format_path(at, root),
+        hint="nothing was taken; hand over a copy of it",
+    )
 
 
 def check_zone(value: dt.datetime | dt.time, at: Path, root: str) -> None:

@@ -17,7 +17,7 @@ from perdure.core.classes import Face
 from perdure.core.late import equal
 from perdure.core.objects import ObjectNode
 from perdure.core.types import AnyNode, DictNode, Node
-from perdure.core.values import SCALARS, Path, format_path, same
+from perdure.core.values import SCALARS, Path, changed, format_path, same
 from perdure.errors import Unstorable
 from perdure.model import MISSING
 
@@ -35,7 +35,10 @@ def comes_back(node: Node, given: Any, built: Any, at: Path, root: str) -> bool:
         Unstorable: something in an instance would come back otherwise; names its path.
     """
     comparison = _Comparison(root)
-    comparison.compare(node, given, built, at, False)
+    try:
+        comparison.compare(node, given, built, at, False)
+    except RuntimeError as error:
+        raise changed(error, at, root) from error
     return comparison.exact
 
 

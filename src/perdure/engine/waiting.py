@@ -105,7 +105,11 @@ class Wait:
         self._check()
         self._schemas: dict[str, Schema[Any]] = {}
         for label, spec in self._specs.items():
-            if isinstance(spec, Signal | Ask) and spec.schema not in (None, Any):
+            if (
+                isinstance(spec, Signal | Ask)
+                and spec.schema is not None
+                and spec.schema is not Any
+            ):
                 self._schemas[label] = Schema(spec.schema, id=label)
 
     def _check(self) -> None:

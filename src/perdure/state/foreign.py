@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from perdure.core import chain, ops
 from perdure.core.bounds import index_key
+from perdure.core.fitting import check_fits
 from perdure.core.names import check_cause, check_name
 from perdure.core.ops import Op
 from perdure.core.values import Plain
-from perdure.errors import StoreUnavailable
+from perdure.errors import StoreUnavailable, Unstorable
 from perdure.model import MAIN, AgentInfo, Cause, Commit
 from perdure.state.context import Context
 from perdure.state.places import Where, horizon
@@ -193,16 +194,22 @@ class ForeignLog:
 
     def append(
         self, base: Held, delta: Sequence[Op], state: Plain, cause: Cause, *, branch: str,
-        new: bool = False, records: Sequence[Mapping[str, Any]] = (),
+        new: bool = False, records: Sequence[Mapping[str, Any]] = (), folded: bool = False,
     ) -> Held:  # fmt: skip
         """One commit on top of `base`, durable when this returns.
+
+        The delta is folded onto `base.state` before it is sent: one that does not fit would make
+        the agent unreadable from there on.
 
         Args:
             delta: what turns `base.state` into `state`; the tree and the ops may share values.
             branch: its head must be `base`, unless it is `new`.
             cause: its `key`, if it has one, must be new to the agent.
+            folded: the caller made `state` of `base.state` by these changes, in place: there is
+                nothing left that they could be folded onto.
 
         Raises:
+            Unstorable: the delta does not fit the state; nothing was written.
             Conflict: the head has moved, the name is taken, or (`KeyUsedError`) the key was used.
             NotFound: the agent or the branch was deleted.
             StoreUnavailable: its outcome says whether it may have been written.
@@ -211,6 +218,8 @@ class ForeignLog:
         if new and since is not None:
             since = copy.deepcopy(since)  # the line that it leaves goes on with its own
         self._logs.check_open()
+        if delta and not folded:
+            self._check_fits(base, delta)
         step = (delta, state, cause, records)
         proposal, size = self._propose(base, step, branch, new=new)
         if new:
@@ -227,6 +236,19 @@ class ForeignLog:
         if stored is not None and since is not None:
             since.wrote(proposal, stored, committed.at_micros)
         return Held(committed.seq, state, since)
+
+    def _check_fits(self, base: Held, delta: Sequence[Op]) -> None:
+        first = delta[0]
+        replaced = type(first) is ops.Set and first.path == ()
+        state = base.state if base.state is not None or replaced else self.at(base.seq).state
+        try:
+            check_fits(state, delta)
+        except ops.OpError as error:
+            raise Unstorable(
+                f"its delta does not fit the state of commit {base.seq}: {error}",
+                target=self._reader.target(),
+                hint="nothing was written; work the delta out anew, from that very state",
+            ) from error
 
     def _propose(
         self, base: Held, step: Step, branch: str, *, new: bool = False

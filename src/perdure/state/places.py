@@ -74,7 +74,7 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
             return 1  # nothing is as old as that
     else:
         place = place_of(given)
-        if not isinstance(place, datetime):
+        if type(place) is not datetime:
             return resolve(reader, "", place)
         moment = place
     seq = reader.last_at(moment)

@@ -340,7 +340,7 @@ class Thread:
             (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, 1)
             records += steps.records_of(tip, mine)
             held = view.log.append(
-                line.held, delta, state, cause, branch=tip.branch, records=records
+                line.held, delta, state, cause, branch=tip.branch, records=records, folded=True
             )
         except BaseException as error:
             self.queue.put_back(mine)
@@ -359,7 +359,14 @@ class Thread:
             (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, number)
             held = view.log.begin(place.after) if place.base is None else place.base.held
             held = view.log.append(
-                held, delta, state, cause, branch=place.branch, new=place.new, records=records
+                held,
+                delta,
+                state,
+                cause,
+                branch=place.branch,
+                new=place.new,
+                records=records,
+                folded=True,
             )
         except BaseException:
             self._lines.pop(place.branch, None)  # what it was made of is used up

@@ -1,0 +1,79 @@
+"""Values that change while they are taken: what was taken is what is written, or nothing is."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.core.values import Path, Taker, take
+
+
+class Turning(Taker):
+    """Somebody changes a dict while it is gone through."""
+
+    def __init__(self, changed: dict[Any, Any]) -> None:
+        super().__init__()
+        self._changed = changed
+
+    def key(self, key: Any, at: Path) -> Any:
+        self._changed[len(self._changed)] = 1
+        return super().key(key, at)
+
+
+def test_a_dict_that_grows_while_it_is_taken_is_refused_by_its_path() -> None:
+    """A bare RuntimeError came out, "dictionary changed size during iteration", naming nothing."""
+    items: dict[Any, Any] = {"a": 1, "b": 2}
+    with pytest.raises(perdure.Unstorable, match=r"state\.in: it changed while it was read"):
+        Turning(items).take({"in": items}, ())
+
+
+def test_other_threads_change_a_value_while_it_is_committed() -> None:
+    """Each commit is one look at it, or is refused: what is read back is what its ops said."""
+    shared: dict[str, Any] = {f"k{n}": [n] for n in range(50)}
+    stop = threading.Event()
+
+    def change() -> None:
+        n = 0
+        while not stop.is_set():
+            n += 1
+            shared[f"x{n % 97}"] = [n] * (n % 7)
+            shared.pop(f"x{(n * 31) % 97}", None)
+            shared["k3"].append(n)
+            del shared["k3"][5:]
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        with perdure.open("memory://") as store:
+            agent = store.agent("a", initial={"shared": {}})
+            for _ in range(60):
+                _try(lambda: agent.save({"shared": shared}, "as it is"))
+                _try(lambda: _put(agent, shared))
+            agent.verify()
+            assert store.agent("a").state == agent.state
+            assert not agent.drift()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _put(agent: Any, value: Any) -> None:
+    with agent.edit("put") as draft:
+        draft["shared"] = value
+
+
+def _try(call: Any) -> None:
+    # It changed while it was read, or is another thing by now than what was taken of it.
+    with suppress(perdure.PerdureError):
+        call()
+
+
+def test_take_gives_a_tree_of_its_own() -> None:
+    given = {"a": [1, {"b": 2}]}
+    taken = take(given)
+    given["a"].append(3)
+    assert taken == {"a": [1, {"b": 2}]}
