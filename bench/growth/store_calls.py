@@ -78,17 +78,19 @@ def new_agent(place: Place, measure: Measure) -> None:
     often(measure, make)
 
 
-@call("Store.runs", history="agents", growth="linear", what="Store.runs, a page")
+@call("Store.runs", history="agents", what="Store.runs, a page")
 def page_of_runs(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.runs(limit=PAGE))
 
 
-@call("Store.runs", history="agents", growth="linear", what="Store.runs, the newest")
+@call(
+    "Store.runs", history="agents", growth="linear", what="Store.runs, the newest, with the queue"
+)
 def newest_runs(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.runs(limit=PAGE, newest_first=True))
 
 
-@call("Store.runs", history="agents", growth="linear", what="Store.runs of an agent")
+@call("Store.runs", history="agents", what="Store.runs of an agent")
 def runs_of_agent(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.runs("a"))
 
@@ -98,7 +100,7 @@ def every_run(place: Place, measure: Measure) -> None:
     measure(lambda: place.store.runs())
 
 
-@call("Store.delete", history="agents", growth="linear", what="Store.delete beside as many agents")
+@call("Store.delete", history="agents", what="Store.delete beside as many agents")
 def delete_one(place: Place, measure: Measure) -> None:
     often(measure, lambda number: place.store.delete(f"agent-{number:06}"))
 

@@ -145,6 +145,16 @@ def _statuses(given: Sequence[RunStatus]) -> list[RunStatus]:
     return [one_of(word, "status=", every) for word in words]
 
 
+def _asked(
+    backend: Backend, agent: str | None, status: Sequence[RunStatus] | None, limit: int | None
+) -> list[RunInfo]:
+    """What was asked for and has not begun, the oldest first; nothing where that is not wanted: of
+    a store with a long queue each page would cost all of it."""
+    if status is not None and "pending" not in status:
+        return []
+    return [asked_for(one) for one in backend.inbox(agent=agent, kind="start", limit=limit)]
+
+
 class Store:
     """An open store. Safe to share between threads; close it, or use it in a ``with``."""
 
@@ -250,7 +260,7 @@ class Store:
         records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
         asked = [
             never_begun(message)
-            for message in self._context.backend.inbox(kind="start") if message.agent == name
+            for message in self._context.backend.inbox(agent=name, kind="start")
         ]  # fmt: skip
         deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
         extras = Extras(
@@ -401,10 +411,7 @@ class Store:
         status = None if status is None else _statuses(status)
         limit = None if limit is None else count(limit, "limit=")
         # First what has not begun: what begins between the two looks is in the second.
-        asked = [
-            asked_for(message) for message in backend.inbox(kind="start")
-            if agent is None or message.agent == agent
-        ]  # fmt: skip
+        asked = _asked(backend, agent, status, None if newest_first or function else limit)
         found = backend.runs(
             agent=agent, unfinished=unfinished, status=status, function=function, limit=limit,
             newest_first=newest_first,

@@ -289,11 +289,12 @@ class MemoryBackend:
             return self._undo.kept(self._runs.send(message, self.now()))
 
     def inbox(
-        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
-    ) -> list[Message]:
+        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
+        limit: int | None = None,
+    ) -> list[Message]:  # fmt: skip
         with self._lock:
             self._check_open()
-            return self._runs.inbox(run, kind=kind, limit=limit)
+            return self._runs.inbox(run, agent=agent, kind=kind, limit=limit)
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._lock:

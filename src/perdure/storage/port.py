@@ -336,9 +336,11 @@ class Backend(Protocol):
         ...
 
     def inbox(
-        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
-    ) -> list[Message]:
-        """Messages that no commit took out yet, of one run or of all, in the order they came."""
+        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
+        limit: int | None = None,
+    ) -> list[Message]:  # fmt: skip
+        """Messages that no commit took out yet, of one run, of one agent or of all, in the order
+        they came; each condition narrows."""
         ...
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:

@@ -126,12 +126,14 @@ class RunTable(Struct):
         return any(one.run == run and one.kind == "start" for one in self.waiting.values())
 
     def inbox(
-        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
-    ) -> list[Message]:
+        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
+        limit: int | None = None,
+    ) -> list[Message]:  # fmt: skip
         """As `Backend.inbox`."""
         found = [
             _own(message) for message in self.waiting.values()
-            if (run is None or message.run == run) and (kind is None or message.kind == kind)
+            if run in (None, message.run) and agent in (None, message.agent)
+            and kind in (None, message.kind)
         ]  # fmt: skip
         return found[:limit]
 

@@ -61,6 +61,21 @@ class InboxContract(Contract):
         assert backend.inbox(kind="signal", limit=1) == [first]
         assert backend.inbox("nobody's") == []
 
+    def test_the_messages_of_one_agent(self, backend: Backend, pen: Pen) -> None:
+        """A look at one agent's runs read what waits to begin of all agents."""
+        pen.write(runs=[a_run("r")])
+        first = put(backend, Message("new", "a", "start", "f"))
+        other = put(backend, Message("others", "b", "start", "f"))
+        second = put(backend, signal())
+        third = put(backend, Message("newer", "a", "start", "f"))
+        assert backend.inbox(agent="a") == [first, second, third]
+        assert backend.inbox(agent="a", kind="start") == [first, third]
+        assert backend.inbox(agent="a", kind="start", limit=1) == [first]
+        assert backend.inbox(agent="b") == [other]
+        assert backend.inbox("new", agent="a") == [first]
+        assert backend.inbox("new", agent="b") == []
+        assert backend.inbox(agent="nobody") == []
+
     def test_a_message_is_put_in_once(self, backend: Backend, pen: Pen) -> None:
         pen.write(runs=[a_run("r"), a_run("other")])
         first = put(backend, signal(value={"x": 1}))

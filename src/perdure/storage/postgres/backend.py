@@ -241,9 +241,10 @@ class PostgresBackend:
         return self._writer.settled(inbox.Put(self._sql, message, self.now(), self.url))
 
     def inbox(
-        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
-    ) -> list[Message]:
-        return self._reading(lambda db: inbox.messages(db, self._sql, run, kind, limit))
+        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
+        limit: int | None = None,
+    ) -> list[Message]:  # fmt: skip
+        return self._reading(lambda db: inbox.messages(db, self._sql, run, agent, kind, limit))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         store = self._format.store

@@ -52,12 +52,17 @@ class Put:
 
 
 def messages(
-    db: Connection, sql: Mapping[str, str], run_id: str | None,
-    kind: MessageKind | None, limit: int | None,
+    db: Connection, sql: Mapping[str, str], run_id: str | None, agent: str | None = None,
+    kind: MessageKind | None = None, limit: int | None = None,
 ) -> list[Message]:  # fmt: skip
     """As `Backend.inbox`."""
-    values = {"run": None if run_id is None else text(run_id), "kind": kind, "limit": limit}
+    values = {
+        "run": None if run_id is None else text(run_id),
+        "agent": None if agent is None else text(agent), "kind": kind, "limit": limit,
+    }  # fmt: skip
     name = "list_messages" if kind is None else "list_messages_of_kind"
+    if agent is not None:
+        name = "list_messages_of_agent"
     if run_id is not None:
         name = "list_messages_of_run"
     rows = db.cursor(binary=True).execute(sql[name], values).fetchall()

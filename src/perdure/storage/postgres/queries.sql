@@ -257,7 +257,14 @@ ORDER BY no LIMIT %(limit)s;
 
 -- name: list_messages_of_run
 SELECT {message_columns} FROM {schema}.inbox
-WHERE NOT consumed AND run = %(run)s AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+WHERE NOT consumed AND run = %(run)s AND (%(agent)s::text IS NULL OR agent = %(agent)s)
+    AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+ORDER BY no LIMIT %(limit)s;
+
+-- name: list_messages_of_agent
+-- However many runs of others wait to begin.
+SELECT {message_columns} FROM {schema}.inbox
+WHERE agent = %(agent)s AND NOT consumed AND (%(kind)s::text IS NULL OR kind = %(kind)s)
 ORDER BY no LIMIT %(limit)s;
 
 -- name: feed

@@ -220,10 +220,11 @@ class SqliteBackend:
             return settled(self._writer, put)
 
     def inbox(
-        self, run: str | None = None, *, kind: MessageKind | None = None, limit: int | None = None
-    ) -> list[Message]:
+        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
+        limit: int | None = None,
+    ) -> list[Message]:  # fmt: skip
         with self._reading() as db:
-            return inbox.messages(db, run, kind, limit)
+            return inbox.messages(db, run, agent, kind, limit)
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._reading() as db:

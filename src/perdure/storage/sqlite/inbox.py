@@ -65,11 +65,14 @@ def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
 
 
 def messages(
-    db: apsw.Connection, run_id: str | None, kind: MessageKind | None, limit: int | None
-) -> list[Message]:
+    db: apsw.Connection, run_id: str | None, agent: str | None = None,
+    kind: MessageKind | None = None, limit: int | None = None,
+) -> list[Message]:  # fmt: skip
     """As `Backend.inbox`."""
-    values = {"run": run_id, "kind": kind, "limit": -1 if limit is None else limit}
+    values = {"run": run_id, "agent": agent, "kind": kind, "limit": -1 if limit is None else limit}
     name = "list_messages" if kind is None else "list_messages_of_kind"
+    if agent is not None:
+        name = "list_messages_of_agent"
     if run_id is not None:
         name = "list_messages_of_run"
     return [to_message(row) for row in run(db, name, values)]

@@ -33,7 +33,7 @@ def _look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
         runs.insert(0, ours)
     branch = ours.branch if ours is not None else MAIN
     ref = find_ref(db, info.no, branch) if info is not None else None
-    return Seen(info, runs, messages(db, run_id, None, None), branch, ref, ())
+    return Seen(info, runs, messages(db, run_id), branch, ref, ())
 
 
 def info_of(db: apsw.Connection, row: Any) -> AgentInfo:

@@ -23,7 +23,13 @@ WHERE consumed = 0 AND kind = :kind ORDER BY no LIMIT :limit;
 
 -- name: list_messages_of_run
 SELECT {message_columns} FROM inbox INDEXED BY inbox_by_run
-WHERE consumed = 0 AND run = :run AND (:kind IS NULL OR kind = :kind) ORDER BY no LIMIT :limit;
+WHERE consumed = 0 AND run = :run AND (:agent IS NULL OR agent = :agent)
+    AND (:kind IS NULL OR kind = :kind) ORDER BY no LIMIT :limit;
+
+-- name: list_messages_of_agent
+-- However many runs of others wait to begin.
+SELECT {message_columns} FROM inbox INDEXED BY inbox_by_agent
+WHERE agent = :agent AND consumed = 0 AND (:kind IS NULL OR kind = :kind) ORDER BY no LIMIT :limit;
 
 -- name: count_messages
 -- The numbers come as a JSON array.
