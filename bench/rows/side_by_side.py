@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -23,6 +23,8 @@ from perdure import AsyncRun, Run, Store
 RATIO_MAX = 1.5
 GROUP = 10
 THREADS = 8
+CHILDREN = "children"
+"""Their queue: whoever runs them leaves the run alone that started them."""
 
 
 class Leaving(BaseException):
@@ -112,12 +114,14 @@ def child(run: Run[dict[str, Any]], number: int) -> int:
 
 @perdure.agent(dict)
 def children_in_a_row(run: Run[dict[str, Any]], n: int) -> None:
-    _leave(sum(run.start(child, f"child-{number}", number).result() for number in range(n)), n)
+    start = run.options(queue=CHILDREN).start
+    _leave(sum(start(child, f"child-{number}", number).result() for number in range(n)), n)
 
 
 @perdure.agent(dict)
 def children(run: Run[dict[str, Any]], n: int) -> None:
-    started = [run.start(child, f"child-{number}", number) for number in range(n)]
+    start = run.options(queue=CHILDREN).start
+    started = [start(child, f"child-{number}", number) for number in range(n)]
     _leave(sum(one.result() for one in started), n)
 
 
@@ -202,7 +206,8 @@ def _left(url: str, function: Any, steps: int) -> float:
 
 
 def _left_sync(url: str, function: Any, steps: int) -> float:
-    with perdure.open(url, durability="os") as store, _working(store):
+    worker = _working if function in (children, children_in_a_row) else nullcontext
+    with perdure.open(url, durability="os") as store, worker(store):
         start = time.perf_counter()
         try:
             store.run(function, "a", steps)
@@ -214,7 +219,7 @@ def _left_sync(url: str, function: Any, steps: int) -> float:
 @contextmanager
 def _working(store: Store) -> Iterator[None]:
     """While somebody runs children."""
-    worker = perdure.Worker(store, [child])
+    worker = perdure.Worker(store, [child], queues=[CHILDREN])
     thread = Thread(target=lambda: worker.run(signals=False))
     thread.start()
     try:
