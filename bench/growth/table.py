@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from math import log2
 
 from bench.growth import agent_calls, run_calls, store_calls
@@ -12,7 +13,10 @@ from bench.growth.counting import Meter, Work, counting_sql
 from bench.growth.places import Places
 
 MODULES = (agent_calls, store_calls, run_calls)
-"""Those that register their calls."""
+"""Those that register their calls, but for `LATE`."""
+
+LATE = ("bench.growth.framework_calls", "bench.growth.command_line_calls")
+"""Loaded only where they are measured: they load much."""
 
 FLAT_MAX = 1.2
 LINEAR_MAX = 1.1
@@ -74,5 +78,7 @@ def _work(call: Call, length: int, places: Places, timed: bool) -> Work:
 
 
 def every(lengths: Sequence[int], places: Places, *, timed: bool = True) -> Iterator[Grown]:
+    for module in LATE:
+        import_module(module)
     for one in CALLS:
         yield grown(one, lengths, places, timed=timed)

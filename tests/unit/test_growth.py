@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import bench.growth.framework_calls  # noqa: F401 - it registers histories and calls of its own
 from bench.growth.calls import CALLS
 from bench.growth.places import HISTORIES, Places
 from bench.growth.table import grown
@@ -20,6 +21,9 @@ from tests.rubbish.subjects import CLASSES, found
 LENGTHS = (30, 120)
 FEWER = (15, 60)
 """Of what takes long to build."""
+
+MORE = (60, 240)
+"""Where what is read ahead at a time is no small part of a shorter one."""
 
 EXCUSED = {
     "Worker.__init__": "what it does are looks that `scale` measures, and runs",
@@ -42,6 +46,7 @@ _DECLARED = ("Schema", "SnapshotPolicy", "Retry", "Signal", "Ask", "Timer")
 def test_each_public_call_has_a_line_or_a_reason() -> None:
     """A new one must be measured. The async faces delegate to these, each under the same name."""
     measured = {name for one in CALLS for name in one.names}
+    measured -= {name for name in measured if name.startswith("Perdure")}
     public = {name for name in found() if "." in name} | _properties()
     missing = {
         name for name in public
@@ -65,7 +70,8 @@ def _properties() -> set[str]:
 @pytest.mark.parametrize("history", HISTORIES)
 def test_i8_no_call_grows_above_what_it_may(history: str, tmp_path: Path) -> None:
     places = Places(tmp_path)
-    lengths = FEWER if history in ("agents", "runs", "inbox") else LENGTHS
+    lengths = MORE if history == "thread" else LENGTHS
+    lengths = FEWER if history in ("agents", "runs", "inbox") else lengths
     too_much = [
         f"{one.what}: {line.factor:.2f} times for {line.longer:g} times the history: {line.works}"
         for one in CALLS
