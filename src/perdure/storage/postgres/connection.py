@@ -94,9 +94,10 @@ class Connection(psycopg.Connection[Any]):
             return self._stop(gen)
         except (psycopg.Error, UnicodeError):
             raise
-        except BaseException:  # Ctrl-C: what was sent must not go on behind our back
-            with suppress(Exception):
-                self._stop(gen)
+        except (
+            BaseException
+        ):  # Ctrl-C: who is called next, as to roll back, finds nothing under way
+            self._call_off()
             raise
 
     def _stop(self, gen: PQGen[RV]) -> RV:
@@ -195,12 +196,17 @@ class Connection(psycopg.Connection[Any]):
     def usable(self) -> bool:
         return self.pgconn.transaction_status == TransactionStatus.IDLE  # else UNKNOWN, if closed
 
-    def end(self) -> None:
-        """Close it. What was sent, and whose answer nobody read, is stopped and seen to its end
-        before: it must not go on behind our back."""
+    def _call_off(self) -> None:
+        """What was sent, and whose answer nobody read, is stopped and seen to its end: it must not
+        go on behind our back. Whoever was at reading it may be dead, as a generator is that raised.
+        """
         if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
             with suppress(Exception):
                 self._stop(generators.fetch_many(self.pgconn))
+
+    def end(self) -> None:
+        """Close it, when nothing is under way on it any more."""
+        self._call_off()
         with suppress(psycopg.Error):
             self.close()
         self.pgconn.finish()  # also where closing was interrupted once, which leaves it half done
