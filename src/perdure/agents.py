@@ -292,7 +292,8 @@ class Agent(Generic[T]):
             ValueError: a naive datetime. TypeError: nothing that names a commit.
         """
         where = place_of(where)
-        ref = self._working.reader.ref(where) if type(where) is str else None
+        name = check_name(where, "a branch or checkpoint") if type(where) is str else None
+        ref = None if name is None else self._working.reader.ref(name)
         past = Past(self._working.reader, self._working.schema, self._resolve(where))
         if ref is not None and ref.checkpoint is not None:
             past.mismatches = self._check_guards(ref.checkpoint, past, config)

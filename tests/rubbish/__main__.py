@@ -1,6 +1,7 @@
 """Call everything with rubbish: ``make rubbish`` (a few million calls).
 
-Args: --calls N in all, --store memory|sqlite|postgres|all, --seed S, --only WORD.
+Args: --calls N in all, --store memory|sqlite|postgres|commands|all, --seed S, --only WORD;
+`commands` are those of the command line.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.rubbish import command_line
 from tests.rubbish.attack import Attack, Case, one_wrong, several_wrong
 from tests.rubbish.world import new_memory
 
@@ -24,15 +26,19 @@ from tests.rubbish.world import new_memory
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=3_000_000)
-    parser.add_argument("--store", default="all", choices=["memory", "sqlite", "postgres", "all"])
+    parser.add_argument(
+        "--store", default="all", choices=["memory", "sqlite", "postgres", "commands", "all"]
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="")
     parser.add_argument("--shown", type=int, default=40)
     options = parser.parse_args()
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a refused call was given
-    kinds = ["memory", "sqlite", "postgres"] if options.store == "all" else [options.store]
+    kinds = (
+        ["memory", "sqlite", "postgres", "commands"] if options.store == "all" else [options.store]
+    )
     # Most in memory: what a backend does with what came through is the smaller part.
-    shares = {"memory": 0.9, "sqlite": 0.08, "postgres": 0.02}
+    shares = {"memory": 0.9, "sqlite": 0.077, "postgres": 0.02, "commands": 0.003}
     whole = sum(shares[kind] for kind in kinds)
     found = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +47,10 @@ def main() -> int:
         os.chdir(deep)  # urls that are made up are paths, too
         for kind in kinds:
             calls = round(options.calls * shares[kind] / whole)
-            found += attack(kind, _urls(kind, folder), calls, options)
+            if kind == "commands":
+                found += type_commands(folder, calls, options)
+            else:
+                found += attack(kind, _urls(kind, folder), calls, options)
         os.chdir("/")
     return 1 if found else 0
 
@@ -85,6 +94,28 @@ def attack(kind: str, new_url: Callable[[], str], calls: int, options: argparse.
         f"{kind}: {one.calls:,} calls, {one.refused:,} refused, {len(kept)} kinds of findings "
         f"({sum(kept.values())} calls), {took:.0f} s"
     )
+    return len(kept)
+
+
+def type_commands(folder: str, calls: int, options: argparse.Namespace) -> int:
+    """Returns how many different findings there are."""
+    rng = random.Random(options.seed)
+    cases = [one for one in command_line.one_wrong() if options.only in one[0].name]
+    rng.shuffle(cases)
+    more = (one for one in command_line.several_wrong(rng) if options.only in one[0].name)
+    operator = command_line.Operator(folder)
+    kept: Counter[tuple[str, str]] = Counter()
+    try:
+        for case in itertools.islice(itertools.chain(cases, more), calls):
+            problem = operator.run(case)
+            if problem:
+                what = case[0].name, problem.rpartition("}: ")[2][:40]
+                kept[what] += 1
+                if kept[what] == 1:
+                    print(problem, flush=True)
+    finally:
+        operator.close()
+    print(f"commands: {operator.calls:,} calls, {len(kept)} kinds of findings")
     return len(kept)
 
 

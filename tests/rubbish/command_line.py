@@ -148,7 +148,40 @@ def trouble(world: World, case: Case) -> str:
 _FUNCTIONS = {"tests.rubbish.world:finishing"}
 _MANY = {"cancel", "resume", "retry", "trim", "purge"}
 """These go from one to the next, and tell at the end of those that could not be."""
+_ENDS_IT = {"migrate", "promote", "repair"}
+"""What there was is elsewhere then, or may be."""
+CHANGES_MAX = 15
 _NOT_SHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Operator:
+    """Types case after case, on worlds in SQLite files of a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._world: World | None = None
+        self.calls = 0
+
+    def close(self) -> None:
+        if self._world is not None:
+            self._world.close()
+            self._world = None
+
+    def run(self, case: Case) -> str:
+        """What is the matter with it, with its command line; empty: nothing."""
+        self.calls += 1
+        if self._world is None:
+            self._world = World(f"sqlite:///{self._folder}/typed-{self.calls}.db")
+        world = self._world
+        try:
+            problem = trouble(world, case)
+            if not problem and world.dirty >= CHANGES_MAX:
+                world.use_all()
+        except Exception as error:
+            problem = f"cannot be read any more: {error!r:.300}"
+        if problem or world.dirty >= CHANGES_MAX or case[0].name in _ENDS_IT:
+            self.close()
+        return f"{shown(case)}: {problem}" if problem else ""
 
 
 def shown(case: Case) -> str:

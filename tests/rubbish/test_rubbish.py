@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.rubbish import command_line
 from tests.rubbish.attack import Attack, one_wrong, several_wrong
 from tests.rubbish.subjects import EXCUSED, classes_left_out, found
 from tests.rubbish.world import new_memory
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-CALLS = 2_000
+CALLS = 1_500
 RANDOM_CALLS = 600
 
 
@@ -44,6 +45,23 @@ def _takes_something(name: str) -> bool:
     return any(
         not one.name.startswith("_") for one in parameters(found()[name], method=method)
     )  # fmt: skip
+
+
+def test_wrong_words_on_the_command_line_are_refused_or_do_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`export --output` with a name that is too long was "unexpected", exit code 1."""
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(1)
+    chosen = rng.sample(list(command_line.one_wrong()), 25)
+    export = next(one for one in command_line.commands() if one.name == "export")
+    chosen.append((export, {"output": "x" * 10_001}))
+    operator = command_line.Operator(str(tmp_path))
+    try:
+        problems = [problem for case in chosen if (problem := operator.run(case))]
+    finally:
+        operator.close()
+    assert not problems
 
 
 def test_wrong_arguments_are_refused_or_do_no_harm(attack: Attack) -> None:

@@ -98,6 +98,24 @@ def test_what_only_claims_to_be_of_a_class_is_refused_by_its_name(kind: type) ->
             check()
 
 
+def test_a_signal_is_waited_for_by_its_plain_name() -> None:
+    """`wait_for` recorded its step under what the name said of itself, which was no text: a bare
+    UnicodeEncodeError came out of the middle of a run. So it did of `at` with such a name."""
+
+    class Name(str):
+        def __str__(self) -> str:
+            return "\ud800"
+
+    @perdure.agent(dict)
+    def waiting(run: perdure.Run[dict[str, Any]]) -> Any:
+        return run.wait_for(Name("go"), timeout=0, default="late")
+
+    with perdure.open("memory://") as store:
+        assert store.run(waiting, "a") == "late"
+        with pytest.raises(ValueError, match="lone surrogate"):
+            store.agent("a").at("a\udfffb")
+
+
 def test_a_moment_of_a_subclass_is_the_same_moment() -> None:
     class Stamp(datetime):
         def utcoffset(self) -> Any:
@@ -109,7 +127,7 @@ def test_a_moment_of_a_subclass_is_the_same_moment() -> None:
 
 
 CHECKS = {"check_name", "check_label", "check_words", "check_key", "check_text", "words_of",
-          "one_of", "count", "number", "seconds", "mapping"}  # fmt: skip
+          "one_of", "count", "check_signal", "check_limit", "number", "seconds", "mapping"}  # fmt: skip
 ONLY_LOOKED_AT = {
     "perdure/state/line.py": "what a log says: it is read, and of exactly these types",
 }

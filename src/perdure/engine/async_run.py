@@ -208,7 +208,7 @@ class AsyncRun(Generic[T]):
     ) -> Pending[Any]:  # fmt: skip
         """As `Run.wait_for`."""
 
-        check_signal(signal)
+        signal = check_signal(signal)
 
         async def wait() -> Any:
             waits = with_timeout(Signal(signal, schema), timeout)

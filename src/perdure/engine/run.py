@@ -167,7 +167,7 @@ class Run(Generic[T]):
         Raises:
             TimedOut: none came in time, and there is no `default`.
         """
-        check_signal(signal)
+        signal = check_signal(signal)
         waits = with_timeout(Signal(signal, schema), timeout)
         return only(self._wait(f"wait_for:{signal}", waits), f"signal {signal!r}", default)
 
