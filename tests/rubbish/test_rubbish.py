@@ -15,8 +15,8 @@ from tests.rubbish.world import new_memory
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-CALLS = 1_500
-RANDOM_CALLS = 600
+CALLS = 1_000
+RANDOM_CALLS = 400
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_wrong_words_on_the_command_line_are_refused_or_do_no_harm(
     """`export --output` with a name that is too long was "unexpected", exit code 1."""
     monkeypatch.chdir(tmp_path)
     rng = random.Random(1)
-    chosen = rng.sample(list(command_line.one_wrong()), 25)
+    chosen = rng.sample(list(command_line.one_wrong()), 10)
     export = next(one for one in command_line.commands() if one.name == "export")
     chosen.append((export, {"output": "x" * 10_001}))
     operator = command_line.Operator(str(tmp_path))

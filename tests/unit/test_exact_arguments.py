@@ -126,8 +126,10 @@ def test_a_moment_of_a_subclass_is_the_same_moment() -> None:
     assert type(exact.moment(given)) is datetime
 
 
-CHECKS = {"check_name", "check_label", "check_words", "check_key", "check_text", "words_of",
-          "one_of", "count", "check_signal", "check_limit", "number", "seconds", "mapping"}  # fmt: skip
+CHECKS = {
+    "check_name", "check_label", "check_words", "check_key", "check_text", "check_signal",
+    "check_limit", "words_of", "one_of", "count", "number", "seconds", "mapping",
+}  # fmt: skip
 ONLY_LOOKED_AT = {
     "perdure/state/line.py": "what a log says: it is read, and of exactly these types",
 }
