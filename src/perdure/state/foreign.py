@@ -27,7 +27,7 @@ from perdure.state.places import Where, horizon
 from perdure.state.purging import Purged, sweep
 from perdure.state.snapshotting import SinceSnapshot
 from perdure.state.trimming import Stays, Trimmed, trim
-from perdure.storage.keys import find_key
+from perdure.storage.keys import find_key, find_keys
 from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import LogReader
 from perdure.storage.refusals import KeyUsedError as KeyUsedError
@@ -151,6 +151,10 @@ class ForeignLog:
         """Seq of the commit that an idempotency key made."""
         found = find_key(self._backend, self.info.no, key)
         return None if found is None else found[0]
+
+    def keys(self, keys: Sequence[str]) -> dict[str, int]:
+        """As `key`, of many at once; those that made no commit are left out."""
+        return find_keys(self._backend, self.info.no, keys)
 
     def head(self, branch: str, *, ever: bool = False) -> int | None:
         """Seq of a branch's head; None: there is no branch of that name, 0: it was deleted.

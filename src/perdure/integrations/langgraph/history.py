@@ -38,6 +38,7 @@ def delta_history(
     history: dict[str, DeltaChannelHistory] = {}
     left = dict.fromkeys(channels)
     presence = _Presence(thread, found, channels)
+    steps: list[tuple[Found, list[str]]] = []
     for ancestor in _ancestors(thread, found, namespace):
         if ancestor.view.commit(ancestor.seq, FAR).trimmed:
             raise NotFound(
@@ -45,12 +46,15 @@ def delta_history(
                 target=f"thread {thread.name!r}, channels {', '.join(left)}",
                 hint="take the thread from a copy of the store from before that",
             )  # fmt: skip
-        _collect(coder, thread, ancestor, namespace, left, writes)
+        steps.append((ancestor, list(left)))
         for channel, value in presence.values_of(ancestor).items():
             del left[channel]
             history[channel] = {"writes": [], "seed": coder.decode(value, f"state.{channel}")}
         if not left:
             break
+    _find_early(thread, steps, namespace)
+    for ancestor, wanted in steps:
+        _collect(coder, thread, ancestor, namespace, wanted, writes)
     for channel in channels:
         entry = history.setdefault(channel, {"writes": []})
         entry["writes"] = [one for step in reversed(writes[channel]) for one in step]
@@ -94,6 +98,18 @@ def delta_channels(checkpoint: Mapping[str, Any], metadata: Mapping[str, Any]) -
     for channel, value in checkpoint["channel_values"].items():
         if type(value) is _DeltaSnapshot:
             yield channel
+
+
+def _find_early(
+    thread: Thread, steps: Sequence[tuple[Found, list[str]]], namespace: str
+) -> None:  # fmt: skip
+    """Find the writes that came before their checkpoints in one go: most checkpoints have none, and
+    to look for those of each takes as long as to read it."""
+    if not steps:
+        return
+    own = thread.seen[0]
+    places = [names.place_of(namespace, one.id) for one, _ in steps if one.view is own]
+    own.recent().find_early(places)
 
 
 def _collect(

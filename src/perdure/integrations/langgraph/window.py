@@ -6,7 +6,7 @@ its keys would be eight look-ups; in the log they are neighbours, and one read h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perdure.adapters import ForeignLog
 from perdure.core.chain import check_link
@@ -121,10 +121,25 @@ class Window:
                 found[seq] = read_writes(self._commits[seq], on)
         return [write for seq in sorted(found) for write in found[seq]], len(alone)
 
-    def _find_early(self, place: str) -> None:
+    def find_early(self, places: Iterable[str]) -> None:
+        """What `writes` would look for of one checkpoint, of many in one go."""
+        asked = {
+            names.key_of("w", place, 1): place for place in places
+            if place in self._puts and place not in self._complete
+            and 1 not in self._alone.get(place, ())
+        }  # fmt: skip
+        if self.low <= 1 or not asked:
+            return
+        first = self.log.keys(list(asked))
+        for key, place in asked.items():
+            if key in first:
+                self._alone.setdefault(place, {})[1] = first[key]
+                self._find_early(place, 2)
+            self._complete.add(place)
+
+    def _find_early(self, place: str, number: int = 1) -> None:
         """Writes may have come before their checkpoint, and be below: their numbers tell."""
         alone = self._alone.get(place, {})
-        number = 1
         while self.low > 1 and number not in alone:
             seq = self.log.key(names.key_of("w", place, number))
             if seq is None:

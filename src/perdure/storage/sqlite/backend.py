@@ -139,6 +139,14 @@ class SqliteBackend:
             rows = run(db, "find_key", (no, key))
         return (rows[0][0], rows[0][1]) if rows else None
 
+    def keys(self, no: int, keys: Sequence[str]) -> dict[str, int]:
+        """As `ManyKeys.keys`."""
+        with self._reading() as db:
+            if all(key.isascii() and key.isprintable() for key in keys):
+                return dict(run(db, "find_keys", (no, json.dumps(keys))))
+            rows = {key: run(db, "find_key", (no, key)) for key in keys}  # no JSON holds a NUL
+        return {key: found[0][0] for key, found in rows.items() if found}
+
     # -- agents and names ------------------------------------------------------------------
 
     def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:

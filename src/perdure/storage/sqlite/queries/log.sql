@@ -58,6 +58,10 @@ DELETE FROM keys WHERE agent_no = ? AND key = ?;
 -- name: find_key
 SELECT seq, asked FROM keys WHERE agent_no = ? AND key = ?;
 
+-- name: find_keys
+-- The keys come as a JSON array.
+SELECT key, seq FROM keys WHERE agent_no = ? AND key IN (SELECT value FROM json_each(?));
+
 -- name: add_snapshot
 INSERT OR REPLACE INTO snapshots (id, manifest, leaf_ids) VALUES (?, ?, ?);
 
