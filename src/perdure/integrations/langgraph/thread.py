@@ -359,15 +359,9 @@ class Thread:
             (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, number)
             held = view.log.begin(place.after) if place.base is None else place.base.held
             held = view.log.append(
-                held,
-                delta,
-                state,
-                cause,
-                branch=place.branch,
-                new=place.new,
-                records=records,
+                held, delta, state, cause, branch=place.branch, new=place.new, records=records,
                 folded=True,
-            )
+            )  # fmt: skip
         except BaseException:
             self._lines.pop(place.branch, None)  # what it was made of is used up
             raise
@@ -409,9 +403,7 @@ class Thread:
         tip = next((one for one in tips if one.at == known), None)
         late = max((one.late for one in tips), default=0) + 1
         if tip is not None:
-            place = Place(
-                tip.branch, False, self._line(view, tip), late=late, parent=parent or 0
-            )  # fmt: skip
+            place = Place(tip.branch, False, self._line(view, tip), late=late, parent=parent or 0)
         else:
             branch = names.branch_of(put.namespace, len(tips) + 1)
             line = Line(view.log.at(known), {})
