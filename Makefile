@@ -13,7 +13,7 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos crash simulate soak errnos fuzz rubbish shapes mutations check format compat compat-agents bench bench-peers bench-crash profile requirements clean
+.PHONY: help venv demo test chaos crash simulate soak errnos fuzz faults rubbish shapes mutations check format compat compat-agents bench bench-peers bench-crash profile requirements clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ errnos: venv ## Let each system call of a store in use fail, with each error tha
 
 fuzz: venv ## Damage all that reads foreign bytes, for 20 minutes; ARGS="--seconds N --only NAME --seed S"
 	@$(VENV) -m tests.fuzz $(ARGS)
+
+faults: venv ## Raise exceptions at each instruction of each call, 100,000 times, and see what is left; ARGS="--injections N --backend sqlite --only edit --seed S"
+	@$(VENV) -m tests.faults $(ARGS)
 
 rubbish: venv ## Call everything public with wrong values, 3,000,000 times; ARGS="--calls N --store sqlite --seed S --only Agent"
 	@$(VENV) -m tests.rubbish $(ARGS)

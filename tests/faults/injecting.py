@@ -7,6 +7,7 @@ instruction at all: what survives that depends on no version's choice.
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -108,6 +109,37 @@ def inject(call: Callable[[], object], at: int, make: Callable[[], BaseException
         if injector.raised is None or not _is_from(error, injector.raised):
             raise
     finally:
+        sys.unraisablehook = shows
+    return injector
+
+
+def interrupt(
+    call: Callable[[], object], after_s: float, make: Callable[[], BaseException]
+) -> Injector:
+    """Make a call, in which a real signal's handler raises after that time; on the main thread."""
+    injector, armed = Injector(0, make), True
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if armed:
+            injector.raised = make()
+            code = frame.f_code if frame is not None else handler.__code__
+            injector.where = f"{Path(code.co_filename).name} {code.co_qualname}"
+            raise injector.raised
+
+    before = signal.signal(signal.SIGALRM, handler)
+    shows = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after_s)
+        call()
+        armed = False
+    except BaseException as error:
+        armed = False
+        if injector.raised is None or not _is_from(error, injector.raised):
+            raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
         sys.unraisablehook = shows
     return injector
 

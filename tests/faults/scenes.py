@@ -20,26 +20,26 @@ def scene(fn: Scene) -> Scene:
     return fn
 
 
-def _grow(draft: State) -> None:
+def grow(draft: State) -> None:
     draft.n += 1
     draft.items.append(f"item {draft.n}")
     draft.facts["n"] = draft.n
 
 
-def _begun(store: Store, name: str, commits: int = 2) -> Agent[State]:
+def begun(store: Store, name: str, commits: int = 2) -> Agent[State]:
     agent = store.agent(name, State, initial=State())
     for _ in range(commits):
-        agent.update(_grow)
+        agent.update(grow)
     return agent
 
 
 @scene
 def edit(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
 
     def call() -> None:
         with agent.edit("grow") as draft:
-            _grow(draft)
+            grow(draft)
 
     return agent, call
 
@@ -50,18 +50,18 @@ def first_edit(store: Store, name: str) -> tuple[Agent[State], Call]:
 
     def call() -> None:
         with agent.edit("grow", key="k") as draft:
-            _grow(draft)
+            grow(draft)
 
     return agent, call
 
 
 @scene
 def deleting_edit(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
 
     def call() -> None:
         with agent.edit("shrink") as draft:
-            del draft.facts["n"]
+            draft.facts.pop("n", None)
             draft.items.pop(0)
             draft.n = 5
 
@@ -70,12 +70,12 @@ def deleting_edit(store: Store, name: str) -> tuple[Agent[State], Call]:
 
 @scene
 def failing_edit(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
 
     def call() -> None:
         try:
             with agent.edit("fail") as draft:
-                _grow(draft)
+                grow(draft)
                 raise LookupError
         except LookupError:
             pass
@@ -85,76 +85,76 @@ def failing_edit(store: Store, name: str) -> tuple[Agent[State], Call]:
 
 @scene
 def update(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
-    store.agent(name, State).update(_grow)
-    return agent, lambda: agent.update(_grow, key="k")
+    agent = begun(store, name)
+    store.agent(name, State).update(grow)
+    return agent, lambda: agent.update(grow, key="k")
 
 
 @scene
 def save(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     state = State(n=9, items=["a", "item 2"], facts={"z": 1})
     return agent, lambda: agent.save(state, "whole")
 
 
 @scene
 def refresh(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     other = store.agent(name, State)
-    other.update(_grow)
-    other.update(_grow)
+    other.update(grow)
+    other.update(grow)
     return agent, agent.refresh
 
 
 @scene
 def follow(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     other = store.agent(name, State)
-    other.update(_grow)
-    other.update(_grow)
+    other.update(grow)
+    other.update(grow)
     return agent, agent.follow
 
 
 @scene
 def follow_a_move(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     store.agent(name, State).rollback(2)
     return agent, agent.follow
 
 
 @scene
 def undo(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     return agent, agent.undo
 
 
 @scene
 def redo(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     agent.undo()
     return agent, agent.redo
 
 
 @scene
 def checkpoint(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     return agent, lambda: agent.checkpoint("point")
 
 
 @scene
 def fork(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     return agent, lambda: agent.fork("side")
 
 
 @scene
 def rollback(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
+    agent = begun(store, name)
     return agent, lambda: agent.rollback(2)
 
 
 @scene
 def adopt(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = _begun(store, name)
-    agent.fork("side", at=2).update(_grow)
+    agent = begun(store, name)
+    agent.fork("side", at=2).update(grow)
     return agent, lambda: agent.adopt("side")

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from sys import _getframe
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from perdure.core.draft import Recording
-from perdure.core.locks import ReentrantLock
+from perdure.core.locks import LOOK_MAX_S, ReentrantLock, is_over
 from perdure.engine.journal import UNORDERED
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.model import Cause, RunInfo
+from perdure.storage.committer import WithdrawnError
 from perdure.storage.proposals import Extras, Proposal
 
 if TYPE_CHECKING:
@@ -49,11 +52,18 @@ class Item(Struct, eq=False):
 
 
 class _Flight(Struct, eq=False):
-    """A commit under way."""
+    """A commit under way.
+
+    Attributes:
+        call: which brings it to the committer, or also home; an exception may end it anywhere.
+        handed_over: to the committer, who tells when it has landed.
+    """
 
     items: list[Item]
     flow: Flow[Committed]
     proposal: Proposal
+    call: FrameType | None = None
+    handed_over: bool = False
     landed: bool = False
     waiters: list[Callable[[], None]] = field(default_factory=list)
 
@@ -91,7 +101,7 @@ class RunWriter:
                 self._queue[self._queue.index(instead)] = item
             else:
                 self._queue.append(item)
-            flight = self._start() if self._flight is None else None
+            flight = self._start_for(_getframe())
         if flight is not None:
             self._submit_soon(flight)
 
@@ -109,8 +119,10 @@ class RunWriter:
                     news.set()
                 else:
                     flight.waiters.append(news.set)
-            news.wait()
-            self._finish(flight)
+            if news.wait(LOOK_MAX_S):
+                self._finish(flight)
+            else:
+                self._go_on_without(None)
 
     @property
     def busy(self) -> bool:
@@ -154,7 +166,7 @@ class RunWriter:
                 news = threading.Event()  # costs more than all else here: made only to wait
                 item.wake = news.set
             self._queue.append(item)
-            flight = self._start() if self._flight is None else None
+            flight = self._start_for(_getframe())
         if flight is not None:
             self._fly(flight)
         if not item.settled:
@@ -176,7 +188,8 @@ class RunWriter:
                 self._finish(under_way)
                 continue
             if not item.settled:
-                news.wait()
+                if not news.wait(LOOK_MAX_S):
+                    self._go_on_without(item)
                 news.clear()
 
     def _fly(self, flight: _Flight) -> None:
@@ -204,9 +217,7 @@ class RunWriter:
         landing = bell()
         wait = Wait(landing)
         item.wake = lambda: wait.done()
-        flight = self._queue_up(item)
-        if flight is not None:
-            self._submit_soon(flight)
+        self._queue_up(item)
         cancelled: BaseException | None = None
         while True:
             try:
@@ -228,11 +239,13 @@ class RunWriter:
         if item.error is not None:
             raise item.error
 
-    def _queue_up(self, item: Item) -> _Flight | None:
+    def _queue_up(self, item: Item) -> None:
         with self._lock:
             self._refuse_when_closed()
             self._queue.append(item)
-            return self._start() if self._flight is None else None
+            flight = self._start_for(_getframe())
+        if flight is not None:
+            self._submit_soon(flight)
 
     def _wait_again(self, item: Item, wake: Callable[[], None]) -> tuple[bool, _Flight | None]:
         """Whether it is settled; else who settles it wakes that, and what is under way."""
@@ -247,6 +260,7 @@ class RunWriter:
 
     def _submit_soon(self, flight: _Flight) -> None:
         committer = self._working.context.committer
+        flight.call, flight.handed_over = _getframe(), True
         while True:
             try:
                 committer.submit_soon(flight.proposal, lambda: self._landed(flight))
@@ -271,6 +285,41 @@ class RunWriter:
             self._finish(flight)
 
     # -- either way --------------------------------------------------------------------------
+
+    def _start_for(self, call: FrameType) -> _Flight | None:
+        """With the lock held: as `_start`, if none is under way, for a call that brings it on."""
+        flight = self._start() if self._flight is None else None
+        if flight is not None:
+            flight.call = call
+        return flight
+
+    def _go_on_without(self, item: Item | None) -> None:
+        """Whoever waited for long looks whether anybody goes on with what it waits for.
+
+        An exception may have ended the call that did, between any two instructions: then nobody
+        knows what its commit has come to, and the run ends here. Its log does know, when it is
+        resumed.
+        """
+        with self._lock:
+            flight = self._flight
+            if flight is not None:
+                if self._is_left(flight):
+                    self._give_up(flight, flight.items)
+            elif item is not None and not item.settled and item not in self._queue:
+                self._give_up(None, [item])
+            elif self._queue and (flight := self._start()) is not None:
+                self._submit_soon(flight)
+
+    def _is_left(self, flight: _Flight) -> bool:
+        if flight.landed or (flight.call is not None and not is_over(flight.call)):
+            return False
+        return not (flight.handed_over and self._working.context.committer.has(flight.proposal))
+
+    def _give_up(self, flight: _Flight | None, items: list[Item]) -> None:
+        self._flight = None
+        self._settle(items, self._on_failure(WithdrawnError()))
+        for wake in flight.waiters if flight is not None else ():
+            wake()
 
     def _start(self) -> _Flight | None:
         """With the lock held and none under way: the next commit, of all that waits up to the
@@ -337,7 +386,7 @@ class RunWriter:
         with self._lock:
             if self._flight is not flight or not flight.landed:
                 return
-            flight.landed = False
+            flight.call, flight.landed = _getframe(), False
             try:
                 outcome: Any = flight.proposal.outcome()
             except BaseException as error:
@@ -353,6 +402,8 @@ class RunWriter:
                 return False
             except StopIteration:
                 failure: BaseException | None = None
+                if flight.proposal.committed is None:  # I5: its logic was interrupted before
+                    failure = self._on_failure(WithdrawnError())
             except BaseException as error:
                 failure = self._on_failure(error)
             self._flight = None

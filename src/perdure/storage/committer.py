@@ -154,6 +154,11 @@ class Committer:
             self.withdraw(proposal)
             raise
 
+    def has(self, proposal: Proposal) -> bool:
+        """Whether it is queued or under way: whoever handed it over will hear of it."""
+        # A leader names its batch before it empties the queue: so it is seen in one of them.
+        return proposal in self._queue or proposal in self._batch
+
     def withdraw(self, proposal: Proposal) -> bool:
         """Take a queued proposal back; False if a batch has it already, or had."""
         if proposal.settled:

@@ -1,0 +1,27 @@
+"""A share of `make faults`: an exception between any two instructions leaves nothing wrong."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults.__main__ import by_chance, go_through, urls
+from tests.faults.running import runner
+from tests.faults.scenes import SCENES
+
+EACH = {"memory": 5, "sqlite": 4}
+
+
+@pytest.mark.parametrize("kind", EACH)
+def test_an_exception_anywhere_leaves_nothing_wrong(kind: str, tmp_path: Path) -> None:
+    """Commits were put in twice, stores hung, transactions stayed open, runs waited for a commit
+    that nobody was making."""
+    rng = random.Random(1)  # the same each time: `make faults` looks further
+    with runner(urls(kind, str(tmp_path))) as one:
+        found = {
+            name: go_through(one, kind, name, by_chance(one, name, EACH[kind], rng))[0]
+            for name in SCENES
+        }
+    assert not any(found.values()), found
