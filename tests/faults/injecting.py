@@ -182,7 +182,7 @@ class Helper:
                 self._error = error
             self._done.release()
 
-    def call(self, call: Callable[[], object], timeout_s: float = 5.0) -> None:
+    def call(self, call: Callable[[], object], timeout_s: float = 30.0) -> None:
         """Make a call there, and raise what it raises. TimeoutError: it hangs, and with it this
         helper."""
         self._call = call

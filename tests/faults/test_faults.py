@@ -11,7 +11,10 @@ from tests.faults.__main__ import by_chance, go_through, urls
 from tests.faults.running import runner
 from tests.faults.scenes import SCENES
 
-EACH = {"memory": 5, "sqlite": 4}
+EACH = {"memory": 4, "sqlite": 3}
+
+IN_ONE_THREAD = [name for name in SCENES if "async" not in name and "gather" not in name]
+"""Those that come to the same instructions each time."""
 
 
 @pytest.mark.parametrize("kind", EACH)
@@ -22,6 +25,6 @@ def test_an_exception_anywhere_leaves_nothing_wrong(kind: str, tmp_path: Path) -
     with runner(urls(kind, str(tmp_path))) as one:
         found = {
             name: go_through(one, kind, name, by_chance(one, name, EACH[kind], rng))[0]
-            for name in SCENES
+            for name in IN_ONE_THREAD
         }
     assert not any(found.values()), found

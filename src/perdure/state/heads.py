@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perdure.core.locks import Lock
+from perdure.core.locks import ReentrantLock
 from perdure.errors import PerdureError
 from perdure.state.waiting import Threads, Wait, bell, closed
 from perdure.storage.looks import Head
@@ -41,7 +41,7 @@ class Heads:
         self._many: _Many | None = getattr(backend, "heads", None)
         self._at_hand: _AtHand | None = getattr(backend, "ref_at_hand", None)
         self._threads = threads
-        self._lock = Lock()
+        self._lock = ReentrantLock()
         self._queue: list[_Ask] = []
         self._busy = False
 
@@ -54,19 +54,21 @@ class Heads:
         if self._at_hand is not None and (found := self._at_hand(no, branch)) is not None:
             return _head_of(found[0])
         ask = _Ask((no, branch))
-        if self._queue_up(ask):
-            self._threads.start(self._lead, self._refuse)
+        self._queue_up(ask)
         await ask.wait.wait(lambda: self._withdraw(ask))
         if isinstance(ask.answer, BaseException):
             raise ask.answer
         return ask.answer
 
-    def _queue_up(self, ask: _Ask) -> bool:
-        """Whether nobody is looking, or about to."""
+    def _queue_up(self, ask: _Ask) -> None:
+        """Somebody will look, if nobody does."""
         with self._lock:
             self._queue.append(ask)
-            leads, self._busy = not self._busy, True
-            return leads
+            if not self._busy:
+                self._threads.start(self._lead, self._refuse)
+                # Behind it: an exception in between must not leave all to wait for nobody. Who was
+                # started takes nothing before the lock is free; who was refused, here, took all.
+                self._busy = bool(self._queue)
 
     def _withdraw(self, ask: _Ask) -> bool:
         with self._lock:
