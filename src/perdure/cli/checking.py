@@ -146,12 +146,19 @@ def _print(
                 what += ", purged: only the last commit, the deletion, is left"
             console.print(text(("✓ ", "bold green"), (info.name, "bold"), f"  {what}"))
             console.print(text("  root ", outcome.root))
-        else:
+        elif isinstance(outcome, Corrupt):
             console.print(text(("✗ ", "bold red"), (info.name, "bold")))
             problem, hints = _parts(session, outcome)
             for one in _damages(outcome) or [problem]:
                 console.print(text(("  " + one, "red")))
             advice.update(dict.fromkeys(hints))
+    newer = [(info, one) for info, one in outcomes if isinstance(one, UnsupportedFormat)]
+    if newer:
+        console.print("written by a newer version, and not proved here:")
+    for info, outcome in newer:
+        problem, hints = _parts(session, outcome)
+        console.print(text(("? ", "bold yellow"), (info.name, "bold"), f"  {problem}"))
+        advice.update(dict.fromkeys(hints))
     if damaged is not None:
         console.print(text(("✗ ", "bold red"), "the store's pages"))
         problem, hints = _parts(session, damaged)
@@ -191,6 +198,7 @@ def _json(
                 {
                     "agent": info.name, "ok": False, "error": problem, "hint": "; ".join(hints),
                     "damages": _damages(outcome) or [problem],
+                    **({"newer": True} if isinstance(outcome, UnsupportedFormat) else {}),
                     "commit": getattr(outcome, "seq", 0), "before": getattr(outcome, "before", 0),
                 }
             )  # fmt: skip

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from perdure.cli import terminal
+from perdure.core import zones
 from perdure.core.values import format_path
 from perdure.model import MISSING, Change, Commit, RunInfo, id_text
 
@@ -67,8 +68,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 def _zoned(value: dt.datetime | dt.time) -> str:
     """ISO 8601, with the zone's name behind it as RFC 9557 writes it, where it has one."""
-    zone = f"[{value.tzinfo.key}]" if isinstance(value.tzinfo, ZoneInfo) else ""
-    return value.isoformat() + zone + ("[fold=1]" if value.fold else "")
+    key = None if value.tzinfo is None else zones.key_of(value.tzinfo)
+    zone = "" if key is None else f"[{key}]"
+    return zones.wall_clock(value) + zone + ("[fold=1]" if value.fold else "")
 
 
 def _read_zoned(kind: Any, words: str) -> Any:
@@ -79,7 +81,7 @@ def _read_zoned(kind: Any, words: str) -> Any:
         if name == "fold=1":
             value = value.replace(fold=1)
         else:
-            value = value.replace(tzinfo=ZoneInfo(name))
+            value = value.replace(tzinfo=ZoneInfo(name))  # ours to refuse: it is typed in here
     return value
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.cli.plain import INT_BITS_MAX
+from perdure.core import zones
 
 REMOVED = "removed by retention"
 
@@ -93,7 +94,8 @@ def short(value: Any, limit: int | None = 60) -> str:
         closing = end if not value else ("})" if name else "}")
         return _short_items((("", item) for item in items), opening, closing, len(items), limit)
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ")
+        key = str(value.tzinfo) if type(value.tzinfo) is zones.MissingZone else ""
+        return zones.wall_clock(value, " ") + f"[{key}]" * bool(key)
     return cut(repr(value), limit)
 
 

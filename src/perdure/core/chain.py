@@ -243,7 +243,11 @@ def _typed_header(header: bytes, target: str) -> _Header:
         return _decode_header(header)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         stack.pass_on(error)
-        read_header(header, target)  # is it another version's, or none at all?
+        fields = read_header(header, target)  # is it another version's, or none at all?
+        if type(fields) is list and len(fields) > len(_Header.__struct_fields__):
+            raise UnsupportedFormat(
+                f"a header of {len(fields)} fields", target=target, hint=codec.NEWER
+            ) from error
         raise Corrupt(f"its header is malformed: {error}", target=target, hint=HINT) from error
 
 
@@ -289,6 +293,9 @@ def read_payload(
     try:
         delta, records = codec.decode(envelope.open_envelope(data, target))
         return tuple(map(ops.from_wire, delta)), check_records(records)
+    except UnsupportedFormat as error:
+        error.target = error.target or target
+        raise
     except (codec.UndecodableError, OpError, ValueError, TypeError, RecursionError) as error:
         stack.pass_on(error)
         raise Corrupt("its payload is malformed", target=target, hint=HINT) from error

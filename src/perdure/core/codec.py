@@ -17,7 +17,7 @@ import msgspec
 
 from perdure.core import stack, zones
 from perdure.core.values import Plain
-from perdure.errors import Unstorable
+from perdure.errors import Unstorable, UnsupportedFormat
 
 Ext = msgspec.msgpack.Ext
 
@@ -31,6 +31,9 @@ _AS_IS = frozenset({str, float, bool, bytes, type(None)})
 
 _encoder = msgspec.msgpack.Encoder()
 _sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+NEWER = "it was written by a newer version: read it with a newer perdure"
 
 
 class UndecodableError(ValueError):
@@ -259,6 +262,10 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
 
 def _read_ext(code: int, data: memoryview) -> Any:
     reader = _READERS.get(code)
+    if reader is None and code > MAP:
+        raise UnsupportedFormat(
+            f"a value of a kind that this version does not know, {code}", hint=NEWER
+        )
     if reader is None:
         raise UndecodableError(f"an unknown extension type, {code}")
     return reader(bytes(data))
@@ -272,6 +279,7 @@ def decode(data: bytes) -> Plain:
 
     Raises:
         UndecodableError: the bytes are something else.
+        UnsupportedFormat: there is a value in it of a kind that only a newer version knows.
     """
     try:
         return _decoder.decode(data)

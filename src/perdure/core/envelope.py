@@ -134,6 +134,8 @@ def _inflate(body: bytes, features: int, target: str) -> bytes:
             raise Corrupt("announces an absurd size", target=target, hint=RESTORE_HINT)
         return unpack(body)
     except tools.broken as error:
+        if "not enough memory" in str(error):  # the bytes are as good as ever
+            raise MemoryError(str(error)) from error
         raise Corrupt(f"a broken zstd frame: {error}", target=target, hint=RESTORE_HINT) from error
     finally:
         _idle.append(tools)

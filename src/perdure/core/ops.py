@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from perdure.core import stack
 from perdure.core.values import Path, Plain, copy, format_path, look_up
+from perdure.errors import UnsupportedFormat
 
 
 class OpError(ValueError):
@@ -118,10 +119,15 @@ def from_wire(wire: Any) -> Op:
     """The op of a decoded wire form.
 
     Raises:
-        OpError: it is none.
+        OpError: it is none. UnsupportedFormat: only a newer version knows its kind.
     """
     try:
         code, fields = wire[0], wire[2:]
+        if type(code) is int and code >= len(_KINDS):
+            raise UnsupportedFormat(
+                f"an op of a kind that this version does not know, {code}",
+                hint="it was written by a newer version: read it with a newer perdure",
+            )
         op = _KINDS[code](tuple(wire[1]), *fields)
         if code in _COUNTED:
             _check_counts(fields)

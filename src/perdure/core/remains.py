@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from perdure.core import codec, envelope, stack
 from perdure.core.values import Plain
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, UnsupportedFormat
 
 MAGIC = b"Pr\x01"
 """No envelope begins so."""
@@ -45,6 +45,9 @@ def state_of(data: bytes, target: str) -> Plain:
     packed = _parts(data, target)[1]
     try:
         return codec.decode(envelope.open_envelope(packed, target))
+    except UnsupportedFormat as error:
+        error.target = error.target or target
+        raise
     except (codec.UndecodableError, ValueError, TypeError, RecursionError) as error:
         stack.pass_on(error)
         raise _damaged(target) from error

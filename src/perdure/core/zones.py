@@ -184,6 +184,13 @@ def can_be_named(zone: dt.tzinfo) -> bool:
     return True
 
 
+def wall_clock(value: dt.datetime | dt.time, sep: str = "T") -> str:
+    """ISO 8601, without an offset where that is not known."""
+    if type(value.tzinfo) is MissingZone:
+        value = value.replace(tzinfo=None)
+    return value.isoformat(sep) if isinstance(value, dt.datetime) else value.isoformat()
+
+
 def key_of(zone: dt.tzinfo) -> str | None:
     """The key that a zone was found by; None: it has none."""
     if type(zone) is MissingZone:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from perdure.core import chain, logs, ops, remains
 from perdure.core.ops import Op, OpError
 from perdure.core.values import Plain, copy
-from perdure.errors import Corrupt, NotFound
+from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
 from perdure.model import Commit, to_micros
 from perdure.storage import snapshots
 from perdure.storage.commits import CHUNK_MAX as CHUNK_MAX
@@ -263,7 +263,7 @@ class LogReader(CommitReader):
         leaves = Leaves()
         snapshot_at, size = None, 0
         newest: Commit | None = None
-        broken: Corrupt | None = None
+        broken: PerdureError | None = None
         for commit, row in self._ancestor_rows(seq, "foldable"):
             newest = newest or commit
             if known is not None and commit.seq == known.seq:
@@ -272,7 +272,7 @@ class LogReader(CommitReader):
             if row.snapshotted and snapshots_too:
                 try:
                     stored = self._read_snapshot(commit)
-                except Corrupt as error:  # a cache: what it was made of is in front of it
+                except (Corrupt, UnsupportedFormat) as error:  # a cache: what it was made of is in front of it
                     _log.warning("%s: %s: passed over; %s", error.target, error.problem, error.hint)
                     broken = error
                 else:

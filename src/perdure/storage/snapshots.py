@@ -29,7 +29,7 @@ from perdure.core.ops import (
     TextSplice,
 )  # fmt: skip
 from perdure.core.values import Path, Plain, look_up
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.storage.port import StoredSnapshot
 
 VERSION = 1
@@ -285,6 +285,9 @@ def _damage(target: str, agent: str) -> Iterator[None]:
     except Corrupt as error:
         error.hint = hint_for(agent)
         raise
+    except UnsupportedFormat as error:
+        error.target = error.target or target
+        raise
 
 
 def _open(
@@ -292,7 +295,10 @@ def _open(
 ) -> tuple[Any, Plain]:
     """What the manifest says: the layout, and the state without its sealed items."""
     body = envelope.open_envelope(_unsealed(stored.manifest, target), target)
-    version, name, number, at, layout, state = codec.decode(body)
+    made = codec.decode(body)
+    if type(made) is list and made and type(made[0]) is int and made[0] > VERSION:
+        raise UnsupportedFormat(f"snapshot version {made[0]}", target=target, hint=codec.NEWER)
+    version, name, number, at, layout, state = made
     if (version, name, number, at) != (VERSION, agent, incarnation, parent):
         raise Corrupt("the snapshot belongs to another commit", target=target)
     return layout, state

@@ -393,7 +393,9 @@ def _standard() -> list[Kind]:
              ipaddress.IPv4Interface, ipaddress.IPv6Interface]  # fmt: skip
     return [
         *(PartsKind(cls.__name__, cls, _text, _from_text(cls)) for cls in texts),
-        PartsKind("ZoneInfo", ZoneInfo, lambda v: {"text": v.key}, lambda text: ZoneInfo(text)),
+        # Each reads what the other wrote: a zone may be known elsewhere, or later.
+        PartsKind("ZoneInfo", MissingZone, lambda v: {"text": v.key}, named),
+        PartsKind("ZoneInfo", ZoneInfo, lambda v: {"text": v.key}, named),
         PartsKind(
             "timezone", timezone, lambda v: {"arguments": list(v.__getinitargs__())},
             lambda arguments: timezone(*arguments),
