@@ -6,6 +6,7 @@ import copy
 import datetime as dt
 import io
 import pickle
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
@@ -18,10 +19,12 @@ from hypothesis import strategies as st
 from pydantic import AwareDatetime, BaseModel, Field, field_validator
 
 import perdure
-from perdure.core import codec, values
+from perdure.cli import plain, words
+from perdure.core import chain, codec, envelope, values
 from perdure.core.invariants import invariant
 from perdure.core.zones import MissingZone, named
-from perdure.errors import UnknownZone, Unstorable
+from perdure.errors import UnknownZone, Unstorable, UnsupportedFormat
+from perdure.storage import snapshots
 from tests.machine import machine
 
 BERLIN, CHATHAM = "Europe/Berlin", "Pacific/Chatham"
@@ -309,6 +312,97 @@ def test_the_line_that_is_shown_is_right():
 
     right = eval(line, {"value": when, "zoneinfo": zoneinfo})
     assert right == when and values.take({"when": right})
+
+
+# -- of a newer version --------------------------------------------------------------------------
+
+
+def _payload(delta: Any) -> chain.Payload:
+    data = envelope.seal(msgspec.msgpack.encode([delta, []]), bytes(envelope.SALT_SIZE))
+    return chain.Payload(data, envelope.digest(data), b"0" * 16)
+
+
+def _header(payload: chain.Payload, *more: Any) -> bytes:
+    header = [1, "a", 1, 1, b"", "main", [], ["dict", 1, 0], 1, "", 0, ["edit", {}], payload.id]
+    return msgspec.msgpack.encode([*header, payload.digest, *more])
+
+
+@pytest.mark.parametrize(
+    ("delta", "more", "match"),
+    [
+        ([[9, ["x"], 1]], (), "an op of a kind"),
+        ([[0, ["x"], msgspec.msgpack.Ext(13, b"any")]], (), "a value of a kind"),
+        ([[0, ["x"], 1]], ("a field",), "15 fields"),
+    ],
+)
+def test_what_a_newer_version_wrote_is_not_called_damaged(delta, more, match):
+    """An op, a value or a field of a header that came later: `Corrupt`, "restore from a copy"."""
+    payload = _payload(delta)
+    with pytest.raises(UnsupportedFormat, match=f"agent 'a', commit 1: .*{match}.*\n.*newer"):
+        chain.read_commit("a", 1, _header(payload, *more), payload.data)
+
+
+def test_a_snapshot_of_a_newer_version_is_passed_over(store, monkeypatch):
+    """It is a cache: what it was made of is in front of it."""
+    agent = store.agent("a", initial={"n": 0})
+    for number in range(3):
+        with agent.edit() as draft:
+            draft["n"] = number
+    monkeypatch.setattr(snapshots, "VERSION", snapshots.VERSION + 1)
+    agent.snapshot()
+    monkeypatch.undo()
+    assert store.agent("a").state == {"n": 2}
+    with pytest.raises(UnsupportedFormat, match="snapshot version"):
+        agent.verify()
+
+
+def test_no_memory_is_no_damage(monkeypatch):
+    """zstd says so in an error of the same kind as that of a broken frame."""
+    data = envelope.seal(b"many words " * 100)
+
+    class Tools:
+        broken = ArithmeticError
+
+        def size(self, body: bytes) -> int:
+            return 1100
+
+        def unpack(self, body: bytes) -> bytes:
+            raise ArithmeticError("Allocation error : not enough memory")
+
+        unpack_long = unpack
+
+    monkeypatch.setattr(envelope, "_idle", [Tools()])
+    with pytest.raises(MemoryError):
+        envelope.open_envelope(data, "a commit")
+
+
+def test_long_numbers_are_read_whatever_python_refuses_to_write(place):
+    """`sys.set_int_max_str_digits` bounds how numbers are written, not which there are."""
+    place.open().agent("a", initial={"n": 10**6000, "d": Decimal(10) ** 700}).checkpoint("made")
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        agent = place.open().agent("a")
+        assert agent.state["n"] == 10**6000 and agent.verify()
+        with agent.edit() as draft:
+            draft["n"] += 1
+    finally:
+        sys.set_int_max_str_digits(before)
+
+
+# -- what prints it ------------------------------------------------------------------------------
+
+
+def test_it_is_printed_as_far_as_it_is_known():
+    """`perdure state` ended with a traceback."""
+    with machine("UTC"):
+        when = codec.decode(_written(at_key=CHATHAM))
+        shown = plain.to_json({"when": when})
+        assert shown == {"when": {"$datetime": "2026-08-12T12:00:00.000001[Pacific/Chatham]"}}
+        assert words.short(when) == "2026-08-12 12:00:00.000001[Pacific/Chatham]"
+        assert words.short([when.timetz()])
+    read = plain.from_json(shown)["when"]
+    assert read == at(CHATHAM)
 
 
 # -- on any machine ------------------------------------------------------------------------------

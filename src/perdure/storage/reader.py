@@ -272,7 +272,8 @@ class LogReader(CommitReader):
             if row.snapshotted and snapshots_too:
                 try:
                     stored = self._read_snapshot(commit)
-                except (Corrupt, UnsupportedFormat) as error:  # a cache: what it was made of is in front of it
+                except (Corrupt, UnsupportedFormat) as error:
+                    # a cache: what it was made of is in front of it
                     _log.warning("%s: %s: passed over; %s", error.target, error.problem, error.hint)
                     broken = error
                 else:

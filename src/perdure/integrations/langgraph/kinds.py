@@ -25,6 +25,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.store.base import Item, SearchItem
 from pydantic import BaseModel
 
+from perdure.core.zones import MissingZone, named
+
 TAG = "@"
 """The key that says of what kind a stored map is; a user's own dict with that key is wrapped."""
 
@@ -394,8 +396,8 @@ def _standard() -> list[Kind]:
     return [
         *(PartsKind(cls.__name__, cls, _text, _from_text(cls)) for cls in texts),
         # Each reads what the other wrote: a zone may be known elsewhere, or later.
-        PartsKind("ZoneInfo", MissingZone, lambda v: {"text": v.key}, named),
-        PartsKind("ZoneInfo", ZoneInfo, lambda v: {"text": v.key}, named),
+        PartsKind("ZoneInfo", MissingZone, lambda v: {"text": v.key}, lambda text: named(text)),
+        PartsKind("ZoneInfo", ZoneInfo, lambda v: {"text": v.key}, lambda text: named(text)),
         PartsKind(
             "timezone", timezone, lambda v: {"arguments": list(v.__getinitargs__())},
             lambda arguments: timezone(*arguments),
