@@ -349,7 +349,7 @@ def test_a_snapshot_of_a_newer_version_is_passed_over(store, monkeypatch):
         with agent.edit() as draft:
             draft["n"] = number
     monkeypatch.setattr(snapshots, "VERSION", snapshots.VERSION + 1)
-    agent.snapshot()
+    agent.checkpoint("here")
     monkeypatch.undo()
     assert store.agent("a").state == {"n": 2}
     with pytest.raises(UnsupportedFormat, match="snapshot version"):

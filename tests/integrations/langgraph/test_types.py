@@ -29,12 +29,14 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
 from perdure.core import codec
+from perdure.core.zones import MissingZone
 from perdure.errors import SchemaError, Unstorable
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.kinds import BUILT_IN
 from perdure.integrations.langgraph.values import Coder
 from tests.integrations.langgraph.checkpoints import config, put, values_of
 from tests.integrations.langgraph.conftest import Place
+from tests.machine import machine
 
 
 class Invoice(BaseModel):
@@ -246,3 +248,17 @@ def test_deep_and_cyclic_values_are_refused(saver: PerdureSaver) -> None:
     cycle.append(cycle)
     with pytest.raises(Unstorable, match="inside itself"):
         put(saver, {"a": cycle})
+
+
+def test_a_zone_that_this_machine_does_not_have():
+    """A thread with a `ZoneInfo` among its values could not be loaded where tzdata is missing."""
+    coder = Coder(BUILT_IN)
+    zone = ZoneInfo("Pacific/Chatham")
+    value = {"zone": zone, "when": datetime(2026, 8, 12, tzinfo=zone)}
+    stored = coder.encode(value)
+    with machine("UTC"):
+        read = coder.decode(codec.decode(codec.encode(stored)))
+        assert read["zone"] is MissingZone("Pacific/Chatham") is read["when"].tzinfo
+        again = codec.encode(coder.encode(read))
+    assert again == codec.encode(stored)
+    assert repr(coder.decode(codec.decode(again))) == repr(value)

@@ -395,8 +395,6 @@ def _standard() -> list[Kind]:
              ipaddress.IPv4Interface, ipaddress.IPv6Interface]  # fmt: skip
     return [
         *(PartsKind(cls.__name__, cls, _text, _from_text(cls)) for cls in texts),
-        # Each reads what the other wrote: a zone may be known elsewhere, or later.
-        PartsKind("ZoneInfo", MissingZone, lambda v: {"text": v.key}, lambda text: named(text)),
         PartsKind("ZoneInfo", ZoneInfo, lambda v: {"text": v.key}, lambda text: named(text)),
         PartsKind(
             "timezone", timezone, lambda v: {"arguments": list(v.__getinitargs__())},
@@ -472,3 +470,5 @@ def _langgraph() -> list[Kind]:
 
 
 BUILT_IN = Kinds([*_standard(), *_frameworks()])
+# What one machine does not know is written back under the name that it was read by.
+BUILT_IN.by_type[MissingZone] = BUILT_IN.by_tag["ZoneInfo"]
