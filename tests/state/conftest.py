@@ -22,6 +22,8 @@ ON_POSTGRES = {
     "test_trimming",
     "test_damaged",
     "test_damaged_snapshots",
+    "test_across_damage",
+    "test_bounds_move",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 
