@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from perdure.visible import visible_lines
+from perdure.visible import visible, visible_lines
 
 Outcome = Literal["not_done", "done", "unknown"]
 
@@ -32,7 +32,7 @@ class PerdureError(Exception):
         super().__init__(problem)
 
     def __str__(self) -> str:
-        text = f"{self.target}: {self.problem}" if self.target else self.problem
+        text = f"{visible(self.target)}: {self.problem}" if self.target else self.problem
         return visible_lines(f"{text}\n  → {self.hint}" if self.hint else text)
 
 

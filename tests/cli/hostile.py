@@ -1,5 +1,5 @@
 """A store in which whatever may have a name has a hostile one, and all that there is to type on it:
-`python -m tests.cli.hostile FOLDER`."""
+`python -m tests.cli.hostile FOLDER EACH`: every EACH-th line; 1: all of them, in minutes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def hostile(run: perdure.Run[Any], way: str) -> str:
         case "wait":
             run.wait_for("signal" + HOSTILE)
         case "fail":
-            raise ValueError(HOSTILE)
+            raise ValueError(HOSTILE.replace("\n", ""))
         case "children":
             run.start(hostile, "child" + HOSTILE, "ask").result()
     pay(way + HOSTILE)
@@ -107,18 +107,17 @@ NAMED = HOSTILE.replace("/", "")
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder, each = Path(sys.argv[1]), int(sys.argv[2])
     runs = fill_hostile(folder / "agents.db")
     unexpected: list[str] = []
-    for words in words_for(folder, runs):
-        for line in lines(words):
-            for given in (line, ["--json", *line]):
-                shutil.copy(folder / "agents.db", folder / "now.db")
-                try:
-                    app(["--store", str(folder / "now.db"), *given])
-                except SystemExit as end:
-                    if end.code == UNEXPECTED:
-                        unexpected.append(ascii(given))
+    known = [line for words in words_for(folder, runs) for line in lines(words)]
+    for given in [way for line in known for way in (line, ["--json", *line])][::each]:
+        shutil.copy(folder / "agents.db", folder / "now.db")
+        try:
+            app(["--store", str(folder / "now.db"), *given])
+        except SystemExit as end:
+            if end.code == UNEXPECTED:
+                unexpected.append(ascii(given))
     for way in runs:
         for command in ("show", "why"):
             with suppress(SystemExit):

@@ -2,6 +2,9 @@
 
 import ast
 import logging
+import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +14,9 @@ import pytest
 
 import perdure
 from perdure.core import logs, shell
+from tests.cli.hostile import HOSTILE
 from tests.cli.operator import Operator, crash
-from tests.source_tree import SOURCE
-
-HOSTILE = "-e\x1b]0;pwned\x07\x9b2J\r\n\t\x7f\u202e\u2066\u200b\u2028[red]x[/red]:smile:'`$!\\"
-"""A title, a clearing of the screen, ends of lines, marks of direction, markup, quoting."""
+from tests.source_tree import ROOT, SOURCE
 
 VIEWS = (
     ("ls",), ("show", "AGENT"), ("log", "AGENT"), ("log", "-p", "AGENT"), ("state", "AGENT"),
@@ -135,3 +136,45 @@ def test_nothing_is_printed_but_in_one_room() -> None:
         found = printers(ast.parse(path.read_text("utf-8")))
         expected = known.get(path.name, [])
         assert expected is ... or found == expected, (path, found)
+
+
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K|\r")
+"""What we ourselves send to a terminal: colours; a progress bar that is drawn anew."""
+
+WITHIN = HOSTILE.partition("\n")[2].encode("unicode_escape").decode()[:6]
+"""How the part of a name that follows its line feed begins, where it is shown."""
+
+
+def on_a_terminal(*words: str) -> str:
+    """What a process of ours writes to a terminal that knows colours."""
+    ours, its = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "NO_COLOR": ""}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words], stdin=its, stdout=its, stderr=its, env=environment, cwd=ROOT
+    )
+    os.close(its)
+    written = bytearray()
+    try:
+        while data := os.read(ours, 65_536):
+            written += data
+    except OSError:  # EIO: the other end is closed
+        pass
+    os.close(ours)
+    shown = written.decode("utf-8", "replace")
+    assert process.wait() == 0, shown[-2_000:]
+    return shown
+
+
+def test_no_name_steers_a_terminal_whatever_is_typed(tmp_path: Path) -> None:
+    """All commands with all options, from the registry, on a store in which agents, functions,
+    tools, steps, questions, signals, queues, keys, tags and values have hostile names: of all that
+    come, some are typed here, on a terminal. No name ends its line, either: what followed in a hint
+    looked like a hint of ours."""
+    shown = on_a_terminal("tests.cli.hostile", str(tmp_path), "17")
+    assert (tmp_path / "unexpected").read_text() == ""
+    assert "\x1b[1m" in shown, "there are colours"
+    words = OURS.sub("", shown)
+    assert_harmless(words)
+    assert len(words) > 20_000
+    begun = [line for line in words.split("\n") if line.lstrip(" →│").startswith(WITHIN)]
+    assert begun == []

@@ -13,6 +13,7 @@ from perdure import errors
 from perdure.cli.terminal import complain, stderr_console, text
 from perdure.core import shell
 from perdure.core.urls import shown as without_password
+from perdure.visible import visible
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The base of the errors that typer raises for a wrong command line; it has no public name."""
@@ -120,11 +121,11 @@ def _parts(error: Exception) -> tuple[str, str, str]:
         return error.problem, error.target, error.hint
     if isinstance(error, UsageError):
         message = getattr(error, "format_message", lambda: str(error))()
-        return str(message), "", ""
+        return visible(str(message)), "", ""
     if isinstance(error, UnicodeEncodeError):
         return f"{error.object!r:.60} is no text: it has bytes that are not UTF-8", "", ""
     if code_of(error) == USAGE:
-        return str(error), "", ""
+        return visible(str(error)), "", ""
     hint = "set PERDURE_DEBUG=1 for the traceback, and report it"
     return f"unexpected: {type(error).__name__}: {error}", "", hint
 

@@ -18,6 +18,7 @@ from perdure.cli.failures import UsageError
 from perdure.cli.session import Session, close_names
 from perdure.cli.words import ago, moment
 from perdure.model import RunStatus, from_micros
+from perdure.visible import visible
 
 AGE_MAX = 100
 """Characters of a length of time: looking for its parts takes time with the square of them."""
@@ -171,13 +172,13 @@ def find_run(session: Session, name: str) -> RunInfo:
         many = f"{len(meant)}" if len(meant) <= RUNS_NAMED else "several"
         raise Conflict(
             f"has {many} runs that can be meant", target=f"agent {name!r}",
-            hint="say which: " + ", ".join(run.id for run in meant[-RUNS_NAMED:]),
+            hint="say which: " + ", ".join(visible(run.id) for run in meant[-RUNS_NAMED:]),
         )  # fmt: skip
     some = session.store.runs(newest_first=True, limit=RUNS_COMPARED_MAX)
     close = close_names(name, [run.id for run in some] + [run.agent for run in some])
     hint = f"`{session.command('runs')}` lists them"
     if close:
-        hint = f"did you mean {' or '.join(close)}?"
+        hint = f"did you mean {' or '.join(map(visible, close))}?"
     raise NotFound("there is no such run", target=f"run {name}", hint=hint)
 
 

@@ -20,6 +20,7 @@ from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.names import DATE_LIKE, is_seq
 from perdure.core.urls import shown as without_password
 from perdure.store import Store
+from perdure.visible import visible
 
 T = TypeVar("T")
 
@@ -151,7 +152,7 @@ class Session:
             return "the store has no agents at all"
         close = close_names(name, names)
         if close:
-            return f"did you mean {' or '.join(close)}?"
+            return f"did you mean {' or '.join(map(visible, close))}?"
         return f"`{self.command('ls')}` lists them"
 
     def agent(

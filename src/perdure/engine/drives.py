@@ -57,6 +57,7 @@ from perdure.state.working import WorkingCopy
 from perdure.storage.looks import Look
 from perdure.storage.proposals import HERE, Committed, Extras
 from perdure.storage.refusals import UnreadError
+from perdure.visible import visible
 
 
 class Command(Struct, frozen=True):
@@ -142,8 +143,8 @@ class Drive:
             )
             if not ours and (info is None or info.started > run.started):
                 raise BranchTaken(
-                    f"run {run.id} has the branch: it is not finished ({run.status})"
-                    + (f", and waits for {run.waits}" if run.status == "waiting" else "")
+                    f"run {visible(run.id)} has the branch: it is not finished ({run.status})"
+                    + (f", and waits for {visible(run.waits)}" if run.status == "waiting" else "")
                     + ("" if run.status == "waiting" else ", and nobody is running it"),
                     target=f"agent {self.working.name!r}",
                     hint=run.problem or "run it again to finish it, or cancel it", run=run,

@@ -29,6 +29,7 @@ from perdure.state.remaining import base_key, renewed, signals_left
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
+from perdure.visible import visible
 
 CHOICES: tuple[Again, ...] = ("ask", "reuse", "live")
 
@@ -130,7 +131,7 @@ class _Back:
                 places = _places_left(left, again["runs"]) | places
         if self._step in places:
             return places[self._step]
-        shown = ", ".join(list(places)[:20]) + (" …" if len(places) > 20 else "")
+        shown = ", ".join(map(visible, list(places)[:20])) + (" …" if len(places) > 20 else "")
         raise NotFound(
             f"its current turn has not come to {self._step!r}", target=f"run {self._info.id}",
             hint=f"it has: {shown or 'nothing yet'}",

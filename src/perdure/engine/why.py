@@ -17,6 +17,7 @@ from perdure.state.family import CHILD
 from perdure.storage.answers import ExecutorRow
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
+from perdure.visible import visible
 
 Situation = Literal[
     "executing", "abandoned", "waiting", "due", "pending", "queued", "stopped", "finished"
@@ -244,9 +245,10 @@ class _Look:
         said: list[str] = []
         for call in self._recorded.open[:CALLS_SHOWN]:
             name = f"{call.place}({call.words})" if call.kind != "wait" else call.place
+            name = visible(name)
             since = f"since {_clock(call.at)} ({_for(self._now - call.at)})"
             if call.kind == "wait":
-                said.append(f"waits for {call.words} at {name} {since}")
+                said.append(f"waits for {visible(call.words)} at {name} {since}")
             elif call.state == "to be tried again":
                 error = str((call.error or {}).get("text", ""))
                 when = f", next one at {_moment(call.again_at)}" if call.again_at else ""
@@ -266,7 +268,7 @@ class _Look:
                 return "; nothing of this turn is recorded yet"
             passed = _for(self._now - last.ended)
             said.append(
-                f"{'is' if live else 'was'} past {last.place}, which was recorded "
+                f"{'is' if live else 'was'} past {visible(last.place)}, which was recorded "
                 f"{_moment(last.ended)} ({passed} ago)"
             )
         return "; it " + "; ".join(said)
@@ -288,7 +290,7 @@ class _Look:
                     why = f"{words}; {self._whom()}"
             queued = self._queued(f"{words}; ")
             return queued or self._made("due", why, since, [self._get_it_run(), self._cancel()])
-        why = f"waits for {run.waits}"
+        why = f"waits for {visible(run.waits)}"
         if run.wake_at:
             due = from_micros(run.wake_at)
             when, left = _clock(due), _for(due - self._now)
