@@ -70,11 +70,11 @@ def fill_hostile(path: Path) -> dict[str, str]:
             draft["number"] = 1
         agent.checkpoint("point" + HOSTILE)
         agent.fork("branch" + HOSTILE)
+        options = store.options(key="key" + HOSTILE, queue="queue" + HOSTILE)
         for way in WAYS:
-            options = store.options(key="key" + HOSTILE, queue="queue" + HOSTILE)
             with suppress(PowerLoss, ValueError, perdure.PerdureError):
                 run_until_waiting(options, hostile, way + HOSTILE, way)
-            runs |= {way: run.id for run in store.runs() if run.agent == way + HOSTILE}
+            (runs[way],) = (run.id for run in store.runs() if run.agent == way + HOSTILE)
         options.start(hostile, "queued" + HOSTILE, "end")
         store.handle(runs["ask"]).signal("unheard" + HOSTILE, HOSTILE, by="by" + HOSTILE)
         store.agent("gone" + HOSTILE).save({HOSTILE: 1}, "begun")
@@ -87,9 +87,9 @@ def words_for(folder: Path, runs: dict[str, str]) -> Iterator[dict[str, str]]:
     common = {
         "prefix": "", "number": "9", "at": "2", "a": "1", "b": "2", "dependency": HOSTILE,
         "status": "waiting", "function": "agent" + HOSTILE, "queue": "queue" + HOSTILE,
-        "older": "0s", "newer": "1d", "value": '"value"', "by": "by" + HOSTILE, "key": "k" + HOSTILE,
-        "words": HOSTILE, "effects": "reuse", "done": '"done"', "not_done": "", "anchor": "0" * 64,
-        "before": "2", "older_than": "0s", "output": str(folder / ("out" + NAMED)), "until": "2",
+        "older": "0s", "newer": "1d", "value": '"value"', "by": "by" + HOSTILE,
+        "key": "k" + HOSTILE, "words": HOSTILE, "effects": "reuse", "done": '"done"',
+        "not_done": "", "anchor": "0" * 64, "before": "2", "older_than": "0s", "output": str(folder / ("out" + NAMED)), "until": "2",
         "file": str(folder / ("none" + NAMED)), "source": str(folder / "now.db"),
         "target": str(folder / ("to" + NAMED)), "restore at": "2100-01-01T00:00:00Z",
         "promote source": str(folder / "now.db"), "import-langgraph source": str(folder / HOSTILE),
@@ -99,7 +99,7 @@ def words_for(folder: Path, runs: dict[str, str]) -> Iterator[dict[str, str]]:
     }  # fmt: skip
     yield {**common, "run": runs["ask"]}
     yield {**common, "run": runs["crash"], "agent": "crash" + HOSTILE, "branch": "main", "to": "2"}
-    yield {name: "-none" + HOSTILE for name in common} | {"run": HOSTILE}
+    yield dict.fromkeys(common, "-none" + HOSTILE) | {"run": HOSTILE}
 
 
 NAMED = HOSTILE.replace("/", "")
