@@ -85,10 +85,14 @@ def new_folder(path: str) -> None:
     Raises:
         OSError: FileExistsError, where something is there.
     """
-    above = os.path.dirname(os.path.abspath(path))
-    if not os.path.exists(above):
+    try:
+        os.mkdir(path, FOLDER)
+    except FileNotFoundError:
+        above = os.path.dirname(os.path.abspath(path))
+        if above == path:
+            raise
         make_folder(above)
-    os.mkdir(path, FOLDER)
+        os.mkdir(path, FOLDER)
 
 
 def make_folder(path: str, *, like: str | None = None) -> None:
@@ -101,7 +105,7 @@ def make_folder(path: str, *, like: str | None = None) -> None:
     try:
         new_folder(path)
     except FileExistsError:
-        if not os.path.isdir(path):
+        if not stat.S_ISDIR(os.stat(path).st_mode):
             raise
         return
     if like is not None:

@@ -280,3 +280,19 @@ def test_a_socket_is_private_without_its_folder(tmp_path: Path) -> None:
             assert mode(file) == 0o600
     finally:
         os.umask(before)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether there is a folder was asked where no question was answered: for ever deeper, until
+    the stack was full."""
+    private.make_folder(str(tmp_path / "a" / "b"))
+    assert mode(tmp_path / "a") == mode(tmp_path / "a" / "b") == 0o700
+
+    def refuse(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(FileNotFoundError):
+        private.make_folder(str(tmp_path / "c" / "d"))
