@@ -437,7 +437,7 @@ class Store:
     def alive(self, executor: str) -> bool:
         """Whether an executor, e.g. a branch's `holder`, may still be running. In doubt, the
         answer is True until its time is up."""
-        return self._context.backend.alive(check_words(executor, "an executor's id"))
+        return self._context.backend.alive(check_name(executor, "an executor"))
 
     # -- housekeeping ----------------------------------------------------------------------
 
