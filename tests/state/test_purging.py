@@ -103,7 +103,8 @@ def test_a_log_that_was_emptied_without_being_purged_is_corrupt(tmp_path: Path) 
     store.delete("a")
     info = store.find("a")
     assert info is not None
-    with backend_of(store)._writing() as db:  # type: ignore[attr-defined]
+    backend: Any = backend_of(store)
+    with backend._alone(), backend._transaction() as db:
         db.execute("DELETE FROM commits WHERE id & 0xffff < ?", (info.seq,))
     with pytest.raises(Corrupt):
         store.agent_of(info).verify()
@@ -116,7 +117,8 @@ def test_one_that_ends_otherwise_than_by_its_deletion_is_corrupt(tmp_path: Path)
     grown(store)
     info = store.find("a")
     assert info is not None
-    with backend_of(store)._writing() as db:  # type: ignore[attr-defined]
+    backend: Any = backend_of(store)
+    with backend._alone(), backend._transaction() as db:
         db.execute("DELETE FROM commits WHERE id & 0xffff < ?", (info.seq,))
         db.execute("UPDATE agents SET deleted = 2")
     with pytest.raises(Corrupt, match="does not end with its deletion"):
