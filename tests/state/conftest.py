@@ -110,3 +110,14 @@ class Steady:
 @pytest.fixture
 def steady() -> Steady:
     return Steady()
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Another place than `place`, of each kind, to copy or move to."""
+    (tmp_path / "other").mkdir()
+    made = place_of(request.param, tmp_path / "other")
+    if not made.durable:
+        made.open()
+    yield made
+    made.close()

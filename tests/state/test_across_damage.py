@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import perdure
 from perdure import Corrupt, replication
 from perdure.agents import Agent
 from tests.damaging import Vandal
-from tests.state.conftest import Place, place_of
+from tests.state.conftest import Place
 
 KINDS = [
     "a delta that does not fit", "a record that is no map", "a byte of the payload", "no header",
@@ -49,8 +48,8 @@ def calls(agent: Agent[Any], last: int) -> Iterator[tuple[str, Callable[[], obje
 def test_each_call_works_or_says_the_way_back(place: Place, kind: str) -> None:
     """Whoever meets damage hears of it with a command that leads out, by whatever call."""
     store = place.open()
-    last = fill(store).seq
-    moment = datetime.now(UTC)
+    whole = fill(store)
+    last, moment = whole.seq, whole.commit("main").at  # by the store's clock, not by this process's
     vandal = Vandal(store, "a")
     bad = vandal.damage(kind)
     vandal.go_on(2)
@@ -82,16 +81,6 @@ def test_each_call_works_or_says_the_way_back(place: Place, kind: str) -> None:
     agent.checkpoint("behind it")
     assert place.open().agent("a").at("behind it").state == {"n": 2}
     store.delete("a", purge=True)
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    (tmp_path / "other").mkdir()
-    made = place_of(request.param, tmp_path / "other")
-    if not made.durable:
-        made.open()
-    yield made
-    made.close()
 
 
 def spoilt(place: Place, kind: str) -> int:

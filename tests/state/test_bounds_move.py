@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from perdure.core.bounds import (
     WORDS_MAX,
 )  # fmt: skip
 from tests.engine.waits import go
-from tests.state.conftest import Place, place_of
+from tests.state.conftest import Place
 
 WIDE = "\U0001d11e"
 """Four bytes in UTF-8, as wide as any."""
@@ -36,16 +34,6 @@ def filling(run: perdure.Run[dict[str, Any]]) -> str:
     run.progress(WORDS)
     run.ask(WORDS, timeout=DURATION_MAX)
     return "done"
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    (tmp_path / "other").mkdir()
-    made = place_of(request.param, tmp_path / "other")
-    if not made.durable:
-        made.open()
-    yield made
-    made.close()
 
 
 def fill(store: perdure.Store) -> str:

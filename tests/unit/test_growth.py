@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import bench.growth.framework_calls  # noqa: F401 - it registers histories and calls of its own
+import bench.growth.command_line_calls
+import bench.growth.framework_calls  # noqa: F401 - both register calls of their own
 from bench.growth.calls import CALLS
 from bench.growth.places import HISTORIES, Places
 from bench.growth.table import grown
@@ -46,7 +47,7 @@ _DECLARED = ("Schema", "SnapshotPolicy", "Retry", "Signal", "Ask", "Timer")
 def test_each_public_call_has_a_line_or_a_reason() -> None:
     """A new one must be measured. The async faces delegate to these, each under the same name."""
     measured = {name for one in CALLS for name in one.names}
-    measured -= {name for name in measured if name.startswith("Perdure")}
+    measured -= {name for name in measured if name.startswith(("Perdure", "perdure "))}
     public = {name for name in found() if "." in name} | _properties()
     missing = {
         name for name in public
@@ -55,8 +56,8 @@ def test_each_public_call_has_a_line_or_a_reason() -> None:
         and name not in measured and name not in EXCUSED
     }  # fmt: skip
     assert not missing, "measure it in bench/growth, or say here why not"
-    assert not measured - public, "there is no such call"
-    assert not EXCUSED.keys() - public, "there is no such call to excuse"
+    assert measured <= public, "there is no such call"
+    assert public >= EXCUSED.keys(), "there is no such call to excuse"
     assert not measured & EXCUSED.keys()
 
 
