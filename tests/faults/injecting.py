@@ -2,11 +2,15 @@
 
 CPython delivers a signal's exception where a function begins, behind a call and where a loop goes
 back; MemoryError and RecursionError where anything is made or called. Here it comes before any
-instruction at all: what survives that depends on no version's choice.
+instruction at all: what survives that depends on no version's choice. Only where a coroutine hands
+on to what it awaits nothing comes: there what it awaits would be thrown away half done, so that
+CPython itself delivers nothing there (an `await` goes round by JUMP_BACKWARD_NO_INTERRUPT).
 """
 
 from __future__ import annotations
 
+import dis
+import inspect
 import signal
 import sys
 import threading
@@ -19,6 +23,9 @@ import perdure
 
 ROOT = str(Path(perdure.__file__).parent)
 LEFT_OUT = tuple(f"{ROOT}/{name}" for name in ("testing/", "cli/"))
+
+
+HANDING_ON = ("SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT")
 
 
 class TimeLimit(Exception):
@@ -50,6 +57,7 @@ class Injector:
         self._at = at
         self._make = make
         self._known: dict[CodeType, bool] = {}
+        self._handing_on: dict[CodeType, frozenset[int]] = {}
 
     def _ours(self, code: CodeType) -> bool:
         known = self._known.get(code)
@@ -57,6 +65,19 @@ class Injector:
             name = code.co_filename
             known = self._known[code] = name.startswith(ROOT) and not name.startswith(LEFT_OUT)
         return known
+
+    def _hands_on(self, frame: FrameType) -> bool:
+        """Whether it is at an instruction by which a coroutine awaits."""
+        code = frame.f_code
+        if not code.co_flags & inspect.CO_COROUTINE:
+            return False
+        offsets = self._handing_on.get(code)
+        if offsets is None:
+            offsets = frozenset(
+                one.offset for one in dis.get_instructions(code) if one.opname in HANDING_ON
+            )
+            self._handing_on[code] = offsets
+        return frame.f_lasti in offsets
 
     def _before(self, code: CodeType, frame: FrameType) -> None:
         self.count += 1
@@ -77,7 +98,7 @@ class Injector:
         return self._step
 
     def _step(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event == "opcode":
+        if event == "opcode" and not self._hands_on(frame):
             self._before(frame.f_code, frame)
         return self._step
 

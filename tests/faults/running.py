@@ -110,10 +110,11 @@ class Runner:
         self, scene: str, agent: Agent[State], call: Callable[[], object], before: tuple[int, Any]
     ) -> None:
         check_agent(agent)
-        commits = _last(self.store, agent) - before[0]
+        commits, state = self._settled(agent)
+        commits -= before[0]
         whole, done = self._whole[scene]
         if commits in (0, whole) and whole < 2:
-            state, expected = _state(self.store, agent), done if commits else before[1]
+            expected = done if commits else before[1]
             if state != expected:
                 raise WrongError(f"{commits} of {whole} commits are in: {state}, not {expected}")
         elif not 0 <= commits <= whole and not scene.startswith("run_"):
@@ -128,6 +129,14 @@ class Runner:
             if not scene.startswith("run_") or "injected" not in str(error):
                 raise
         check_usable(self.store, agent, self.helper)
+
+    def _settled(self, agent: Agent[State]) -> tuple[int, Any]:
+        """The log's end, and the state there. What a loop had handed over when it was ended may
+        still come in between the two."""
+        while True:
+            last, state = _last(self.store, agent), _state(self.store, agent)
+            if _last(self.store, agent) == last:
+                return last, state
 
 
 def _last(store: Store, agent: Agent[State]) -> int:

@@ -91,11 +91,7 @@ class AsyncRunHandle(Generic[R]):
                     if until is not None and loop.time() >= until:
                         raise
                 left = POLL_S if until is None else min(until - loop.time(), POLL_S)
-                late = loop.call_later(max(left, 0.0), wait.wake)
-                try:
-                    await wait.wait(lambda: True)
-                finally:
-                    late.cancel()
+                await wait.rest(left)
                 wait = Wait(bell())
 
     async def signal(

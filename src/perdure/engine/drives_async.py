@@ -21,6 +21,9 @@ from perdure.errors import PerdureError, RunInterrupted
 
 _log = logs.logger("perdure.engine")
 
+LOST_S = 5.0
+"""How often news of a run is looked for that was lost on its way."""
+
 
 class AsyncDrive(Drive):
     """What blocks is done on the store's threads; the function itself runs in the event loop."""
@@ -57,9 +60,19 @@ class AsyncDrive(Drive):
         root = loop.create_task(self._body(execution), context=context)
         execution.tasks.scopes[root] = execution.root
 
+        rung = heard = 0
+
+        def look() -> None:
+            nonlocal heard
+            if heard != (now := rung):
+                self._look(execution, root)
+                heard = now  # behind it: what was lost is looked for again
+
         def interrupted() -> None:
+            nonlocal rung
+            rung += 1
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._look, execution, root)
+                loop.call_soon_threadsafe(look)
 
         self.going(execution)
         watch = execution.wakeups.watch(execution.id, interrupted)
@@ -67,7 +80,8 @@ class AsyncDrive(Drive):
         with watch:
             while not root.done():
                 try:
-                    await asyncio.wait([root])
+                    await asyncio.wait([root], timeout=LOST_S)
+                    look()
                 except asyncio.CancelledError as error:
                     cancelled = error
                     execution.interrupt(Drained("the task that ran it was cancelled"))
@@ -94,6 +108,7 @@ class AsyncDrive(Drive):
         """The function returned, and what of it still goes on is cancelled: a tool that is under
         way, say, of which nobody knows then whether it took effect."""
         assert execution.tasks is not None
+        execution.tasks.tell_lost()
         names = [scope.path.rstrip("/") for scope in execution.tasks.scopes.values()]
         if names:
             _log.warning(

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from perdure.state.ticking import Ticker
+
 ROUNDS = 12
 
 
@@ -22,6 +24,9 @@ class Pace:
         self._last: str | None = None
         self._left = 0
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+        self._rounds = self._seen = 0
+        self._next: asyncio.Handle | None = None
+        self._ticker = Ticker(self._look)
 
     async def turn(self, scope: str, several: bool) -> None:
         """Wait to hand an outcome over to a task.
@@ -32,7 +37,7 @@ class Pace:
         """
         if several and self._is_busy(scope):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((scope, turn))
+            self._wait(scope, turn)
             await turn
         elif several:
             self._hand_over(asyncio.get_running_loop(), scope)
@@ -40,7 +45,7 @@ class Pace:
     def queue(self, scope: str, turn: asyncio.Future[None]) -> None:
         """As `turn`, for a task that waits already: its future is set when it may go on."""
         if self._is_busy(scope):
-            self._waiting.append((scope, turn))
+            self._wait(scope, turn)
         else:
             self._hand_over(turn.get_loop(), scope)
             turn.set_result(None)
@@ -48,24 +53,42 @@ class Pace:
     def _is_busy(self, scope: str) -> bool:
         return self._left > 0 and (bool(self._waiting) or scope != self._last)
 
+    def _wait(self, scope: str, turn: asyncio.Future[None]) -> None:
+        self._waiting.append((scope, turn))
+        self._ticker.begin(turn.get_loop())
+
     def _hand_over(self, loop: asyncio.AbstractEventLoop, scope: str) -> None:
         self._last = scope
         idle, self._left = not self._left, ROUNDS
         if idle:
-            loop.call_soon(self._round, loop)
+            self._go_round(loop)
+
+    def _go_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._next = loop.call_soon(self._round, loop)
 
     def _round(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._rounds += 1
         self._left -= 1
         if self._waiting and _is_idle(loop):
             self._left = 0
         while not self._left and self._waiting:
-            scope, turn = self._waiting.popleft()
-            if turn.done():  # its task was cancelled
-                continue
-            turn.set_result(None)
-            self._last, self._left = scope, ROUNDS
+            scope, turn = self._waiting[0]
+            if not turn.done():  # its task may have been cancelled
+                self._last, self._left = scope, ROUNDS
+                turn.set_result(None)
+            self._waiting.popleft()  # behind it: who is woken already is passed over
         if self._left:
-            loop.call_soon(self._round, loop)
+            self._go_round(loop)
+
+    def _look(self) -> bool:
+        """Whether anybody waits; a round that was lost is made up for."""
+        if self._waiting and self._rounds == self._seen:
+            if self._next is not None:
+                self._next.cancel()
+            self._left = 1
+            self._go_round(asyncio.get_running_loop())
+        self._seen = self._rounds
+        return bool(self._waiting)
 
 
 def _is_idle(loop: asyncio.AbstractEventLoop) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -87,7 +86,7 @@ class AsyncPerformer:
         self._threads: Threads | None = None
         self.edit_lock = asyncio.Lock()
         self.pace = Pace()
-        self._standstill = Standstill(execution.turns, self._all_rest)
+        self._standstill = Standstill(execution.turns, tasks, self._all_rest)
 
     async def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
@@ -210,6 +209,7 @@ class AsyncPerformer:
                 waiter = execution.watch_others(scope, rest.over)
                 if waiter is None:
                     continue
+                rest.waiter = waiter
                 self._standstill.begin(rest)
                 try:
                     await rest.turn
@@ -229,6 +229,7 @@ class AsyncPerformer:
             waiter = order.ready(entry, scope.path, rest.over)
             if waiter is None:
                 break
+            rest.waiter = waiter
             task = asyncio.current_task()
             assert task is not None
             self._tasks.waiting.add(task)
@@ -303,7 +304,10 @@ class AsyncPerformer:
             calling.noted = True
             after_s = round(time.monotonic() - calling.since, 3)
             raise CancelledInside(cancelled, after_s) from None
-        except Exception:
+        except (
+            Exception,
+            GeneratorExit,
+        ):  # the latter: of one thrown away
             raise
         except BaseException as left:
             self._execution.leave(left, f"a {effect.inside}")
@@ -373,7 +377,7 @@ class AsyncPerformer:
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
         with watch, self._waiting(effect.why, effect.until, deaf=True):
             for left_s in pausing(execution, effect, self._unloadable):
-                await _rung(wait, left_s)
+                await wait.rest(min(left_s, POLL_S))  # not for ever: news may get lost
                 wait = Wait(bell())
 
     async def _await(self, effect: Await) -> Came:
@@ -387,7 +391,7 @@ class AsyncPerformer:
                 if isinstance(wanted, Item):
                     await execution.writer.write_async(wanted)
                 else:
-                    await _rung(wait, wanted)
+                    await wait.rest(min(wanted, POLL_S))
                     wait = Wait(bell())
         raise AssertionError("unreachable")
 
@@ -407,17 +411,6 @@ def _seen(task: asyncio.Future[Any]) -> None:
     """What a task came to that nobody waits for is no news."""
     if not task.cancelled():
         task.exception()
-
-
-async def _rung(wait: Wait, left_s: float) -> None:
-    """Until there is news, or for so long; not for ever, as news may get lost."""
-    loop = asyncio.get_running_loop()
-    nowhere = contextvars.Context()  # timers of the run's own code keep it from being unloaded
-    late = loop.call_later(max(min(left_s, POLL_S), 0.0), wait.wake, context=nowhere)
-    try:
-        await wait.wait(lambda: True)
-    finally:
-        late.cancel()
 
 
 async def _tick() -> None:

@@ -105,26 +105,19 @@ class Runner:
 
     async def run_async(self, command: Command) -> Any:
         """As `run`, in the event loop. What blocks is done on the store's threads."""
-        import asyncio  # 10 ms to import: for those only who have it anyway
-
-        from perdure.state.waiting import Wait, bell
+        from perdure.state.waiting import Wait, bell  # asyncio: for those only who have it anyway
 
         self._refuse_waiting_for_itself(command)
         in_thread = self._context.in_thread
         first = await in_thread(self.drive, command)
         plan = self._until_finished(command, first)
-        loop = asyncio.get_running_loop()
         wait = Wait(bell())
         with self.wakeups.watch(first.id, lambda: wait.done()):
             wanted, ended = await in_thread(_step, plan, None, None)
             while not ended:
                 outcome, error = None, None
                 if isinstance(wanted, _Wait):
-                    late = loop.call_later(wanted.seconds, wait.wake)
-                    try:
-                        await wait.wait(lambda: True)
-                    finally:
-                        late.cancel()
+                    await wait.rest(wanted.seconds)
                     wait = Wait(bell())
                 else:
                     try:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import threading
 import time
 from collections.abc import Callable
 
 from perdure.engine import turns
 from perdure.engine.pacing import Pace
+from perdure.engine.tasks import RunTasks
+from perdure.state.ticking import Ticker
 
 
 class Rest:
@@ -27,15 +28,19 @@ class Rest:
         paced: `turn` comes from the pace.
         patient: others may do for long what is not recorded, unless all provably wait.
         stood: it was woken because nothing moved for too long.
+        waiter: what calls `over`.
     """
 
-    __slots__ = ("_home", "_pace", "_scope", "began", "paced", "patient", "stood", "turn")
+    __slots__ = (
+        "_home", "_pace", "_scope", "began", "paced", "patient", "stood", "turn", "waiter",
+    )  # fmt: skip
 
     def __init__(self, scope: str, pace: Pace | None = None, *, patient: bool) -> None:
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.began = time.monotonic()
         self.patient = patient
         self.paced = self.stood = False
+        self.waiter: turns.Waiter | None = None
         self._scope = scope
         self._pace = pace
         self._home = threading.get_ident()
@@ -60,48 +65,53 @@ class Rest:
         if not self.turn.done():
             self.turn.set_result(None)
 
+    def hear(self) -> None:
+        """From the loop: if its turn has come, and that was lost on its way, it hears of it now."""
+        if self.waiter is not None and not self.waiter.waits:
+            self._hand_over()
+
 
 class Standstill:
     """See the module. One per execution, for its event loop.
 
     Args:
+        tasks: those of the run.
         all_rest: whether all of the run provably waits.
     """
 
-    def __init__(self, order: turns.Turns, all_rest: Callable[[], bool]) -> None:
+    def __init__(
+        self, order: turns.Turns, tasks: RunTasks, all_rest: Callable[[], bool]
+    ) -> None:  # fmt: skip
         self._order = order
+        self._tasks = tasks
         self._all_rest = all_rest
         self._rests: dict[Rest, None] = {}
-        self._looks = False
+        self._ticker = Ticker(self._look, turns.PROVEN_S / 2)
         self._moves = -1
         self._since = 0.0
 
     def begin(self, rest: Rest) -> None:
         """A task is about to rest, until `end`."""
         self._rests[rest] = None
-        if not self._looks:
-            self._looks = True
-            self._look_later(asyncio.get_running_loop())
+        self._ticker.begin(asyncio.get_running_loop())
 
     def end(self, rest: Rest) -> None:
         self._rests.pop(rest, None)
 
-    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        nowhere = contextvars.Context()  # timers of the run's own code keep it from being unloaded
-        loop.call_later(turns.PROVEN_S / 2, self._look, loop, context=nowhere)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look(self) -> bool:
         if not self._rests:
-            self._looks = False
-            return
-        self._look_later(loop)
+            return False
         now = time.monotonic()
         if self._order.moves != self._moves:
             self._moves, self._since = self._order.moves, now
-            return
+            return True
+        self._tasks.tell_lost()
+        for rest in [*self._rests]:
+            rest.hear()
         patience_s = turns.PROVEN_S if self._all_rest() else turns.STALL_S
         for rest in [*self._rests]:
             still_s = now - max(self._since, rest.began)
             if still_s >= (patience_s if rest.patient else turns.PROVEN_S):
                 rest.stood = True
                 rest.wake()
+        return True

@@ -41,13 +41,21 @@ class RunTasks:
         task.add_done_callback(self._ended, context=self._nowhere)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        scope = self.scopes.pop(task)
-        scope.ended()
+        scope = self.scopes.get(task)
+        if scope is None:
+            return
         error = None if task.cancelled() else exception_of(task)
         if error is not None and not isinstance(error, Exception):
             # Before its siblings are cancelled for it: that would be recorded as the function's.
             self._execution.leave(error, "a task")
         self._execution.scope_ended(scope, orderly=not task.cancelled() and error is None)
+        scope.ended()
+        del self.scopes[task]  # last: an end that was lost on its way is told again
+
+    def tell_lost(self) -> None:
+        """From the loop: tell of ends whose callback did not come to its own end."""
+        for task in [task for task in self.scopes if task.done()]:
+            self._ended(task)
 
     def all_wait(self) -> bool:
         """Whether provably nothing goes on: each waits for a message or a time, or for tasks of

@@ -215,7 +215,7 @@ class RunWriter:
         from perdure.state.waiting import Wait, bell  # asyncio: who is here has it anyway
 
         landing = bell()
-        wait = Wait(landing)
+        wait = Wait(landing, look=lambda: self._go_on_without(item))
         item.wake = lambda: wait.done()
         self._queue_up(item)
         cancelled: BaseException | None = None
@@ -226,7 +226,7 @@ class RunWriter:
                 raise
             except BaseException as error:  # it goes on once it is known what became of the commit
                 cancelled = error
-            again = Wait(landing)
+            again = Wait(landing, look=lambda: self._go_on_without(item))
             settled, under_way = self._wait_again(item, again.done)
             if settled:
                 break

@@ -17,6 +17,7 @@ from typing import ParamSpec, TypeVar
 
 from perdure.core.threads import no_thread
 from perdure.errors import StoreUnavailable
+from perdure.state.ticking import Ticker
 from perdure.storage.committer import Committer
 from perdure.storage.proposals import Committed, Proposal
 
@@ -25,14 +26,21 @@ R = TypeVar("R")
 
 
 class Wait:
-    """One thing that a coroutine waits for."""
+    """One thing that a coroutine waits for.
 
-    __slots__ = ("_bell", "_future", "settled")
+    Args:
+        look: called in the loop every `LOST_S` of a long wait: what it waits for may have been
+            left by whoever went on with it.
+    """
 
-    def __init__(self, bell: _Bell) -> None:
+    __slots__ = ("_bell", "_future", "_look", "_until_s", "settled")
+
+    def __init__(self, bell: _Bell, look: Callable[[], None] | None = None) -> None:
         self.settled = False
         self._bell = bell
+        self._look = look
         self._future: asyncio.Future[None] | None = None
+        self._until_s: float | None = None
 
     def done(self) -> None:
         """From any thread: it is settled."""
@@ -44,6 +52,15 @@ class Wait:
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
+    def is_over(self, now_s: float) -> bool:
+        """Every now and then: whether nobody waits for it any more, nor should."""
+        if self._until_s is not None and now_s >= self._until_s:
+            self.wake()
+        over = self._future is None or self._future.done()
+        if not over and self._look is not None:
+            self._look()
+        return over
+
     async def wait(self, withdraw: Callable[[], bool]) -> None:
         """Wait until it is settled, and in any case until it is either that or withdrawn.
 
@@ -54,6 +71,7 @@ class Wait:
         loop = asyncio.get_running_loop()
         while not self.settled:
             self._future = loop.create_future()
+            self._bell.look_after(self, loop)
             try:
                 await self._future
             except asyncio.CancelledError as error:
@@ -66,6 +84,17 @@ class Wait:
         if cancelled is not None:
             raise cancelled
 
+    async def rest(self, seconds: float) -> None:
+        """Wait until it is settled, or for so long."""
+        loop = asyncio.get_running_loop()
+        nowhere = contextvars.Context()  # timers of a run's own code keep it from being unloaded
+        late = loop.call_later(max(seconds, 0.0), self.wake, context=nowhere)
+        self._until_s = late.when()
+        try:
+            await self.wait(lambda: True)
+        finally:
+            late.cancel()
+
 
 class _Bell:
     """Wakes a loop from other threads: once for all that is settled until it looks."""
@@ -74,6 +103,14 @@ class _Bell:
         self._loop = weakref.ref(loop)
         self._settled: deque[Wait] = deque()
         self._rung = False
+        self._waiting: set[Wait] = set()
+        """Of those that are over, some, until the next tick."""
+        self._ticker = Ticker(self._look)
+
+    def look_after(self, wait: Wait, loop: asyncio.AbstractEventLoop) -> None:
+        """From the loop: that wait is not to miss what `_answer` may lose."""
+        self._waiting.add(wait)
+        self._ticker.begin(loop)
 
     def ring(self, wait: Wait) -> None:
         # Put in before looking: `_answer` unsets the mark before it takes out, so that whatever
@@ -92,7 +129,18 @@ class _Bell:
     def _answer(self) -> None:
         self._rung = False
         while self._settled:
-            self._settled.popleft().wake()
+            wait = self._settled[0]
+            wait.wake()
+            self._waiting.discard(wait)
+            self._settled.popleft()  # behind it: woken twice is as well as once
+
+    def _look(self) -> bool:
+        self._answer()
+        now_s = asyncio.get_running_loop().time()
+        for wait in [*self._waiting]:
+            if wait.is_over(now_s):
+                self._waiting.discard(wait)
+        return bool(self._waiting)
 
 
 _bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()

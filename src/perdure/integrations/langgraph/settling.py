@@ -102,8 +102,4 @@ async def _pause(request: Request, seconds: float) -> None:
     request.wake = wait.done
     if request.done:  # looked at behind that: who settles it does these in the other order
         return
-    timer = asyncio.get_running_loop().call_later(seconds, wait.wake)
-    try:
-        await wait.wait(lambda: True)
-    finally:
-        timer.cancel()
+    await wait.rest(seconds)

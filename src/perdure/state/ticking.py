@@ -1,0 +1,49 @@
+"""Looks that an event loop makes every so often, for what a callback may have lost.
+
+What a loop calls by itself has no caller. An exception that comes in there (a time limit's, by a
+signal; MemoryError) is logged, the rest of the callback is not done, and who waits for it would
+wait for ever. So somebody looks after those who wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+
+LOST_S = 1.0
+
+
+class Ticker:
+    """Calls `look` every so often, from `begin` on, for as long as it says that there is need.
+
+    All of it is of the loop's own thread. A tick that is lost is made up for at the next `begin`.
+    """
+
+    __slots__ = ("_every_s", "_late_s", "_look", "_timer")
+
+    def __init__(self, look: Callable[[], bool], every_s: float = LOST_S) -> None:
+        self._look = look
+        self._every_s = every_s
+        self._late_s = 0.0
+        """By the loop's time: later than this the tick that is due was lost."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """There is need from now on; as often as anybody likes."""
+        if loop.time() >= self._late_s:
+            self._arm(loop)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        nowhere = contextvars.Context()  # timers of a run's own code keep it from being unloaded
+        self._timer = loop.call_later(self._every_s, self._tick, loop, context=nowhere)
+        self._late_s = self._timer.when() + self._every_s / 2
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._arm(loop)  # before what may raise
+        if not self._look():
+            self._late_s = 0.0
+            if self._timer is not None:
+                self._timer.cancel()
