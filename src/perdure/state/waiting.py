@@ -49,6 +49,7 @@ class Wait:
     def wake(self) -> None:
         """From the loop."""
         self.settled = True
+        self._look = None  # it may know what knows of this one: no cycle is left behind
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
