@@ -37,17 +37,19 @@ class Peer:
 
     def __init__(
         self, python: Path, program: str, folder: Path, *options: str, bytecode: Path,
-        under: Sequence[str] = (),
+        under: Sequence[str] = (), source: Path | None = None,
     ) -> None:  # fmt: skip
         """Start it; it is not waited for.
 
         Args:
             bytecode: where compiled modules are kept, so that no start but the first compiles.
             under: a command that runs it, such as a tracer.
+            source: the folder of the Perdure that it imports; this process's, where it is the
+                same interpreter.
         """
         folders = [str(ROOT)]
         if python == Path(sys.executable):
-            folders.append(str(Path(perdure.__file__).parents[1]))
+            folders.append(str(source or Path(perdure.__file__).parents[1]))
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(folders),

@@ -1,0 +1,1 @@
+"""This Perdure beside another revision of itself, in one interleaved run."""
