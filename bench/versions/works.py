@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import perdure
 from bench.peers.serving import Answer, result, serve, spent
@@ -121,7 +122,7 @@ class Works:
         raise AssertionError("the run ended")
 
     def open(self, times: int) -> int:
-        """Another store of the same file is opened, an agent of so many messages read, and closed."""
+        """Opens another store of the same place, reads an agent of so many messages, closes it."""
         for _ in range(max(times // 10, 1)):
             with perdure.open(self._where) as store:
                 assert len(store.agent("read", Ticket).state.messages) > MESSAGES
@@ -132,12 +133,12 @@ class Works:
             self._ticket.fork(f"side-{next(self._numbers)}")
         return times
 
-    def _run(self, function: Callable[..., object], times: int) -> int:
+    def _run(self, function: Callable[..., Any], times: int) -> int:
         key = f"turn {next(self._numbers)}"
         self._store.options(key=key).run(function, function.__name__, times)
         return times
 
-    def _run_soon(self, function: Callable[..., object], times: int) -> int:
+    def _run_soon(self, function: Callable[..., Any], times: int) -> int:
         async def run() -> None:
             async with await perdure.open_async(self._where) as store:
                 await store.options(key=f"turn {next(self._numbers)}").run(function, name, times)

@@ -25,6 +25,7 @@ ON_POSTGRES = {
     "test_review",
     "test_never_poisoned",
     "test_damaged_runs",
+    "test_leavings",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

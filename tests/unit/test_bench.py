@@ -9,8 +9,10 @@ from bench import report
 from bench.__main__ import main
 from bench.corpus import texts
 from bench.harness import Samples, interleave, ratio
+from bench.peers.process import ROOT
 from bench.registry import rows
 from bench.report import Figure, Line, Target
+from bench.versions.__main__ import main as beside_itself
 from bench.workplace import TINY, Workplace
 
 
@@ -64,3 +66,13 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "commit" in capsys.readouterr().out
     assert main(["nonsense"]) == 2
     assert "no such row: nonsense" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="older revisions are in git's history")
+def test_this_perdure_beside_another_revision(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["HEAD", "edit", "gather", "--times", "3", "--rounds", "1"]
+    assert beside_itself([*asked, "--scratch", str(tmp_path), "--json", str(tmp_path / "j")]) == 0
+    assert "gather, cpu" in capsys.readouterr().out
+    assert beside_itself(["HEAD", "nonsense"]) == 2

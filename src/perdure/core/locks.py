@@ -5,6 +5,9 @@ behind it, in the `finally` that gives it back, where a `with` block ends. Then 
 by nobody, and all who come later wait for ever. So one that is held says by which frame, with the
 very operation that takes it, and who waits looks whether that frame still runs. Where it does not,
 the lock is free.
+
+Nobody keeps his own frame in a variable, nor in what a variable of his holds: that is a circle, and
+with it stays in memory all that he and his callers had at hand, until the collector comes by.
 """
 
 from __future__ import annotations
@@ -225,7 +228,11 @@ class ReentrantLock(Lock):
         self._owner = 0
 
     def __enter__(self) -> None:
-        self.take(_getframe(1))
+        frame = _getframe(1)
+        if self._holder.setdefault(None, frame) is frame:
+            self._owner = _ident()
+        else:
+            self.take(frame)
 
     def take(self, frame: FrameType, timeout_s: float | None = None) -> bool:
         if (holder := self._holder.setdefault(None, frame)) is not frame:
@@ -242,11 +249,8 @@ class ReentrantLock(Lock):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self.give_back(_getframe(1))
-
-    def give_back(self, frame: FrameType) -> None:
         # The call that took it gives it back; those inside of it leave it alone.
-        if self._holder.get(None) is frame:
+        if self._holder.get(None) is _getframe(1):
             self._holder.pop(None, None)
             if self._waiting:
                 self._wake()

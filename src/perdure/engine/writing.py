@@ -406,7 +406,7 @@ class RunWriter:
                     failure = self._on_failure(WithdrawnError())
             except BaseException as error:
                 failure = self._on_failure(error)
-            self._flight = None
+            self._flight = flight.call = None
             self._settle(flight.items, failure)
             for wake in flight.waiters:
                 wake()

@@ -142,7 +142,11 @@ class Edit(Generic[T]):
             else:
                 drive(self._working.context, self._block.ending())
         finally:
-            self._working.lock.give_back(self._holder)
+            working = self._working
+            if not working.editing:  # else who comes next asks whether this call is over
+                working.edit_lost = None
+            working.lock.give_back(self._holder)
+            del self._holder  # the frame of a caller who may hold this edit: no cycle is left
 
     @property
     def commit(self) -> Commit | None:

@@ -75,23 +75,22 @@ class Committer:
             StoreUnavailable: its outcome says whether it may have been.
             BaseException: an interrupt; the proposal is withdrawn before, or its batch awaited.
         """
-        here = _getframe()
         try:
-            if self._lead.try_take(here):
+            if self._lead.try_take(_getframe()):
                 self._queue.append(proposal)
                 self._lead_on()
             else:
                 proposal.prepare_to_wait()
                 self._queue.append(proposal)
-                self._wait(proposal, here)
+                self._wait(proposal, _getframe())
         except BaseException:
-            self._see_off(proposal, here)
+            self._see_off(proposal, _getframe())
             raise
         finally:
             try:
-                self._leave(here)
-            except BaseException:
-                self._leave(here)  # whose exceptions come from outside: all of it can be done again
+                self._leave(_getframe())
+            except BaseException:  # it comes from outside: all of that can be done again
+                self._leave(_getframe())
                 raise
         return proposal.committed or proposal.outcome()
 
@@ -174,16 +173,15 @@ class Committer:
 
     def close(self) -> None:
         """Commit what is queued, and end the thread. Later `submit_soon` are refused."""
-        here = _getframe()
         self._closed = True
         thread = self._thread
-        if thread is None or not self._lead.take(here, CLOSE_MAX_S):
+        if thread is None or not self._lead.take(_getframe(), CLOSE_MAX_S):
             return
         try:
             while self._queue:
                 self._lead_on()
         finally:
-            self._leave(here)
+            self._leave(_getframe())
         self._summons.put(None)
         thread.join()
 
@@ -222,18 +220,17 @@ class Committer:
 
     def lead(self) -> None:
         """For our own thread: commit what is queued, unless somebody is at it."""
-        here = _getframe()
         try:
-            if self._lead.take_if_left(here):
+            if self._lead.take_if_left(_getframe()):
                 try:
                     self._lead_on()
                 except Exception as error:  # it lasts: of these nobody knows more
                     self._fail_open(error)
         finally:
             try:
-                self._leave(here)
+                self._leave(_getframe())
             except BaseException:
-                self._leave(here)
+                self._leave(_getframe())
                 raise
 
     def _lead_on(self) -> None:
@@ -260,13 +257,17 @@ class Committer:
         self._batch = []
 
     def _commit_queued(self) -> None:
-        # What is left of a batch is a leader's who was interrupted.
-        batch = list(dict.fromkeys((*self._batch, *self._queue)))
-        self._batch = batch
+        batch = list(self._queue)
+        if self._batch:  # it is a leader's who was interrupted
+            batch = list(dict.fromkeys((*self._batch, *batch)))
+        self._batch, interrupted = batch, self._batch
         for proposal in batch:
-            with suppress(ValueError):  # withdrawn at this moment
+            try:  # noqa: SIM105  (a context manager for each commit is dear)
                 self._queue.remove(proposal)
-        self._take_up([one for one in batch if one.linked is not None and not one.settled])
+            except ValueError:  # withdrawn at this moment
+                pass
+        if interrupted:
+            self._take_up([one for one in batch if one.linked is not None and not one.settled])
         left: list[Proposal] = []
         for proposal in batch:
             if proposal.settled:

@@ -214,11 +214,10 @@ class Pool:
     def forget(self) -> None:
         """A connection was lost, so all may be: those that are idle, and those in use, end."""
         self._age = object()
-        here = _getframe()
         for place in self._places:
-            if place.lock.take_if_left(here):
+            if place.lock.take_if_left(_getframe()):
                 place.drop()
-                place.lock.give_back(here)
+                place.lock.give_back(_getframe())
 
     def close(self) -> None:
         self._final = StoreUnavailable(

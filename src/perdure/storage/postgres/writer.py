@@ -115,10 +115,9 @@ class Writer:
         return outcomes
 
     def _transact(self, items: Sequence[Append]) -> list[Outcome]:
-        here = _getframe()
         for tried in range(1, AGAIN_MAX + 1):
             try:
-                place, connection = self._pool.take(here)
+                place, connection = self._pool.take(_getframe())
                 try:
                     connection.forget_doubt()
                     outcomes = self._write(connection, items)
@@ -128,9 +127,9 @@ class Writer:
                     if self._sync or any(item.sync for item in items):
                         self._keep_in_mind(items, outcomes)
                 except BaseException as error:
-                    self._pool.give_back(place, here, error)
+                    self._pool.give_back(place, _getframe(), error)
                     raise
-                self._pool.give_back(place, here)
+                self._pool.give_back(place, _getframe())
                 return outcomes
             except AGAIN:
                 if tried == AGAIN_MAX:

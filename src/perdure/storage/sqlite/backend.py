@@ -176,15 +176,14 @@ class SqliteBackend:
         in memory, where any other would have to read and check them anew."""
         writer = self._writer
         writer.check()
-        here = _getframe()
-        if writer.lock.try_take(here):
+        if writer.lock.try_take(_getframe()):
             try:
                 if (at_rest := writer.at_rest) is not None:
                     return (find_ref(at_rest, no, name),)
             except apsw.Error:
                 pass  # one that only reads asks again, and says what is wrong
             finally:
-                writer.lock.give_back(here)
+                writer.lock.give_back(_getframe())
         return None
 
     def refs(self, no: int) -> list[Ref]:
