@@ -21,7 +21,7 @@ from perdure import AsyncRun, Run
 from perdure.store import Store
 from tests.engine.conftest import Place
 
-FEW, MANY = 10, 40
+FEW, MANY, TRIES = 10, 40, 5
 
 keys = map(str, itertools.count())
 
@@ -106,10 +106,16 @@ def left_by(work: Callable[[], object]) -> int:
 
 
 def check(work: Callable[[int], object]) -> None:
-    """What is left by the call as a whole does not matter, but by each operation of it nothing."""
+    """What is left by the call as a whole does not matter, but by each operation of it nothing.
+
+    What happens now and then leaves something, too (a connection more, a thread that ends); what
+    each operation leaves is there at every try.
+    """
     work(FEW)  # the first time makes what is kept
-    few, many = left_by(partial(work, FEW)), left_by(partial(work, MANY))
-    assert many - few < MANY - FEW, (few, many)
+    tries = [(left_by(partial(work, FEW)), left_by(partial(work, MANY)))]
+    while tries[-1][1] - tries[-1][0] >= MANY - FEW:
+        assert len(tries) < TRIES, tries
+        tries.append((left_by(partial(work, FEW)), left_by(partial(work, MANY))))
 
 
 @pytest.mark.parametrize("work", [edit, update, save, fork])

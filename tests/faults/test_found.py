@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import pytest
 import perdure
 from perdure.agents import Agent
 from perdure.core.locks import WithinItselfError
+from perdure.engine.current import counted, driving
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Outcome
 from tests.faults.checking import State, check_agent, check_usable
@@ -155,3 +157,18 @@ def test_a_handler_that_uses_the_store_that_its_thread_commits_to_is_refused() -
     agent.update(_grow)
     assert refused and agent.state.n == 1
     assert other.update(_grow) and other.state.n == 2
+
+
+def test_i8_an_exception_where_a_run_begins_or_ends_leaves_no_run_behind_it() -> None:
+    """Ctrl-C came between the instruction that counted a run in and the one that would count it
+    out. From then on the process took itself for driving a run, and refused every tool that was
+    called outside of one, for good: "called where no run can be seen"."""
+
+    def scene() -> None:
+        with counted():
+            assert driving()
+
+    for at in range(1, count(scene) + 1):
+        inject(scene, at, KINDS[at % len(KINDS)])
+        gc.collect()
+        assert not driving(), at

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core.locks import Lock
 from perdure.engine.scopes import Scope
 
 if TYPE_CHECKING:
@@ -42,8 +42,16 @@ _frame: ContextVar[Frame | None] = ContextVar("perdure_frame", default=None)
 current: Callable[[], Frame | None] = _frame.get
 """The frame of the code that calls; None outside of runs."""
 
-_driving = 0
-_driving_lock = Lock()
+
+class _Driven:
+    """A run is being executed, for as long as this lives."""
+
+    __slots__ = ("__weakref__",)
+
+
+_driven: WeakSet[_Driven] = WeakSet()
+# No number: an exception between two instructions would leave it one too high for good, and from
+# then on no tool could be called outside of runs. A mark goes with the frame that holds it.
 
 
 def current_in(context: Context) -> Frame | None:
@@ -53,7 +61,7 @@ def current_in(context: Context) -> Frame | None:
 
 def driving() -> bool:
     """Whether any run is being executed in this process."""
-    return _driving > 0
+    return len(_driven) > 0
 
 
 class inside:  # noqa: N801 - it reads as the function that it would be, and each call enters one
@@ -84,14 +92,9 @@ def enter_scope(scope: Scope) -> None:
 @contextmanager
 def counted() -> Iterator[None]:
     """Around the execution of a run's function."""
-    _count(1)
+    mark = _Driven()
+    _driven.add(mark)
     try:
         yield
     finally:
-        _count(-1)
-
-
-def _count(by: int) -> None:
-    global _driving
-    with _driving_lock:
-        _driving += by
+        _driven.discard(mark)
