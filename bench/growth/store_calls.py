@@ -83,11 +83,18 @@ def page_of_runs(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.runs(limit=PAGE))
 
 
-@call(
-    "Store.runs", history="agents", growth="linear", what="Store.runs, the newest, with the queue"
-)
+@call("Store.runs", history="agents", what="Store.runs, a page of the newest")
 def newest_runs(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.runs(limit=PAGE, newest_first=True))
+
+
+@call("Store.runs", history="agents", what="Store.runs of a function, a page")
+def runs_of_function(place: Place, measure: Measure) -> None:
+    def look(_: int) -> None:
+        place.store.runs(function="finishing", limit=PAGE)
+        place.store.runs(function="finishing", limit=PAGE, newest_first=True)
+
+    often(measure, look)
 
 
 @call("Store.runs", history="agents", what="Store.runs of an agent")

@@ -145,16 +145,6 @@ def _statuses(given: Sequence[RunStatus]) -> list[RunStatus]:
     return [one_of(word, "status=", every) for word in words]
 
 
-def _asked(
-    backend: Backend, agent: str | None, status: Sequence[RunStatus] | None, limit: int | None
-) -> list[RunInfo]:
-    """What was asked for and has not begun, the oldest first; nothing where that is not wanted: of
-    a store with a long queue each page would cost all of it."""
-    if status is not None and "pending" not in status:
-        return []
-    return [asked_for(one) for one in backend.inbox(agent=agent, kind="start", limit=limit)]
-
-
 class Store:
     """An open store. Safe to share between threads; close it, or use it in a ``with``."""
 
@@ -404,25 +394,27 @@ class Store:
         limit: int | None = None, newest_first: bool = False,
     ) -> list[RunInfo]:  # fmt: skip
         """The runs of one agent or of all, oldest first; those at the end that were asked for and
-        have not begun, which are ``pending``."""
+        have not begun, which are ``pending``. With a limit it costs what it returns, and what
+        `function` passes over."""
         backend = self._context.backend
         agent = None if agent is None else check_name(agent, "an agent")
         function = None if function is None else check_words(function, "function=")
         status = None if status is None else _statuses(status)
         limit = None if limit is None else count(limit, "limit=")
         # First what has not begun: what begins between the two looks is in the second.
-        asked = _asked(backend, agent, status, None if newest_first or function else limit)
+        asked: list[RunInfo] = []
+        if status is None or "pending" in status:
+            messages = backend.inbox(
+                agent=agent, kind="start", name=function, limit=limit, newest_first=newest_first
+            )
+            asked = [asked_for(one) for one in messages]
         found = backend.runs(
             agent=agent, unfinished=unfinished, status=status, function=function, limit=limit,
             newest_first=newest_first,
         )  # fmt: skip
         begun = {run.id for run in found}
-        new = [
-            run for run in asked
-            if run.id not in begun and (status is None or run.status in status)
-            and (function is None or run.function == function)
-        ]  # fmt: skip
-        return ([*reversed(new), *found] if newest_first else [*found, *new])[:limit]
+        new = [run for run in asked if run.id not in begun]
+        return ([*new, *found] if newest_first else [*found, *new])[:limit]
 
     def handle(self, run_id: str) -> RunHandle[Any]:
         """A handle on a run by its id.

@@ -290,11 +290,13 @@ class MemoryBackend:
 
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        limit: int | None = None,
+        name: str | None = None, limit: int | None = None, newest_first: bool = False,
     ) -> list[Message]:  # fmt: skip
         with self._lock:
             self._check_open()
-            return self._runs.inbox(run, agent=agent, kind=kind, limit=limit)
+            return self._runs.inbox(
+                run, agent=agent, kind=kind, name=name, limit=limit, newest_first=newest_first
+            )
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._lock:
@@ -348,7 +350,7 @@ class MemoryBackend:
         for message in shipment.messages:
             self._runs.take_in(message)  # what the end of a run took away is there again
         for number in shipment.taken:
-            self._runs.waiting.pop(number, None)
+            self._runs.consume(number)
         for name, incarnation, branch, epoch in shipment.epochs:
             refs = self._find(name, incarnation).refs
             if branch in refs:

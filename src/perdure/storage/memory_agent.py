@@ -153,7 +153,7 @@ def purge(agent: Agent, limit: int, leaves: dict[int, bytes], runs: RunTable) ->
     agent.snapshots.clear()
     agent.keys.clear()
     agent.refs.clear()
-    runs.rows = {key: row for key, row in runs.rows.items() if row.agent_no != agent.no}
+    runs.drop(agent.name, agent.no)
     agent.purge = False
     return False
 
@@ -166,7 +166,7 @@ def bury(agent: Agent, item: Append, runs: RunTable) -> bool:
     agent.commits.append((item.header, item.payload))
     agent.end(purge=True)
     agent.purged = True
-    runs.rows = {key: row for key, row in runs.rows.items() if row.agent_no != agent.no}
+    runs.drop(agent.name, agent.no)
     runs.end_agent(agent.name)
     return True
 

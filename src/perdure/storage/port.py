@@ -337,10 +337,10 @@ class Backend(Protocol):
 
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        limit: int | None = None,
+        name: str | None = None, limit: int | None = None, newest_first: bool = False,
     ) -> list[Message]:  # fmt: skip
         """Messages that no commit took out yet, of one run, of one agent or of all, in the order
-        they came; each condition narrows."""
+        they came; each condition narrows. Costs what it returns, and what `name` passes over."""
         ...
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:

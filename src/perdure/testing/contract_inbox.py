@@ -75,6 +75,23 @@ class InboxContract(Contract):
         assert backend.inbox("new", agent="a") == [first]
         assert backend.inbox("new", agent="b") == []
         assert backend.inbox(agent="nobody") == []
+        assert backend.inbox(agent="a", newest_first=True) == [third, second, first]
+
+    def test_the_newest_messages_and_those_of_a_name(self, backend: Backend, pen: Pen) -> None:
+        """A page of the newest runs, or of those of one function, read all of the queue."""
+        pen.write(runs=[a_run("r")])
+        names = ("f", "g", "f", "h")
+        starts = [put(backend, Message(f"n{i}", "a", "start", n)) for i, n in enumerate(names)]
+        told = put(backend, signal(name="f"))
+        assert backend.inbox(newest_first=True) == [told, *reversed(starts)]
+        assert backend.inbox(newest_first=True, limit=2) == [told, starts[3]]
+        assert backend.inbox(kind="start", newest_first=True, limit=2) == [starts[3], starts[2]]
+        assert backend.inbox(kind="start", name="f") == [starts[0], starts[2]]
+        assert backend.inbox(kind="start", name="f", limit=1) == [starts[0]]
+        assert backend.inbox(name="f", newest_first=True, limit=2) == [told, starts[2]]
+        assert backend.inbox("r", name="f") == [told]
+        assert backend.inbox("r", name="g", newest_first=True) == []
+        assert backend.inbox(agent="a", name="h") == [starts[3]]
 
     def test_a_message_is_put_in_once(self, backend: Backend, pen: Pen) -> None:
         pen.write(runs=[a_run("r"), a_run("other")])

@@ -62,6 +62,7 @@ from perdure.storage.postgres.wire import (
 )
 from perdure.storage.postgres.witness import Witness
 from perdure.storage.postgres.writer import AT_ONCE_MAX, Writer
+from perdure.storage.wanted import Wanted
 
 T = TypeVar("T")
 
@@ -242,9 +243,10 @@ class PostgresBackend:
 
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        limit: int | None = None,
+        name: str | None = None, limit: int | None = None, newest_first: bool = False,
     ) -> list[Message]:  # fmt: skip
-        return self._reading(lambda db: inbox.messages(db, self._sql, run, agent, kind, limit))
+        wanted = Wanted(run, agent, kind, name, limit, newest_first)
+        return self._reading(lambda db: inbox.messages(db, self._sql, wanted))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         store = self._format.store

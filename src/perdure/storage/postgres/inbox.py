@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from perdure.core import codec
-from perdure.model import MISSING, Message, MessageKind
+from perdure.model import MISSING, Message
 from perdure.storage.answers import Standing
 from perdure.storage.port import Refused, Sent
 from perdure.storage.postgres.append import new_token
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import from_text, text, to_message
 from perdure.storage.standing import closed_error
+from perdure.storage.wanted import Wanted
 
 
 class Put:
@@ -51,19 +52,17 @@ class Put:
         return Sent(message, fresh=token == self._token)
 
 
-def messages(
-    db: Connection, sql: Mapping[str, str], run_id: str | None, agent: str | None = None,
-    kind: MessageKind | None = None, limit: int | None = None,
-) -> list[Message]:  # fmt: skip
+def messages(db: Connection, sql: Mapping[str, str], wanted: Wanted) -> list[Message]:
     """As `Backend.inbox`."""
     values = {
-        "run": None if run_id is None else text(run_id),
-        "agent": None if agent is None else text(agent), "kind": kind, "limit": limit,
+        "run": _text(wanted.run), "agent": _text(wanted.agent), "kind": wanted.kind,
+        "name": _text(wanted.name), "limit": wanted.limit,
     }  # fmt: skip
-    name = "list_messages" if kind is None else "list_messages_of_kind"
-    if agent is not None:
-        name = "list_messages_of_agent"
-    if run_id is not None:
-        name = "list_messages_of_run"
-    rows = db.cursor(binary=True).execute(sql[name], values).fetchall()
+    order: str = "DESC" if wanted.newest_first else "ASC"
+    statement = sql[wanted.statement].replace("{order}", order)
+    rows = db.cursor(binary=True).execute(statement, values).fetchall()
     return [to_message(row) for row in rows]
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else text(value)

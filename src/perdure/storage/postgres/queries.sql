@@ -248,24 +248,30 @@ ORDER BY r.wake_at LIMIT 1;
 -- A part: the fields of Message, in their order.
 run, agent, kind, name, key, value, who, at, no
 
+-- name: named
+-- A part: what narrows every list of messages.
+(%(name)s::text IS NULL OR name = %(name)s)
+
 -- name: list_messages
-SELECT {message_columns} FROM {schema}.inbox WHERE NOT consumed ORDER BY no LIMIT %(limit)s;
+SELECT {message_columns} FROM {schema}.inbox WHERE NOT consumed AND {named}
+ORDER BY no {order} LIMIT %(limit)s;
 
 -- name: list_messages_of_kind
-SELECT {message_columns} FROM {schema}.inbox WHERE NOT consumed AND kind = %(kind)s
-ORDER BY no LIMIT %(limit)s;
+SELECT {message_columns} FROM {schema}.inbox WHERE NOT consumed AND kind = %(kind)s AND {named}
+ORDER BY no {order} LIMIT %(limit)s;
 
 -- name: list_messages_of_run
 SELECT {message_columns} FROM {schema}.inbox
 WHERE NOT consumed AND run = %(run)s AND (%(agent)s::text IS NULL OR agent = %(agent)s)
-    AND (%(kind)s::text IS NULL OR kind = %(kind)s)
-ORDER BY no LIMIT %(limit)s;
+    AND (%(kind)s::text IS NULL OR kind = %(kind)s) AND {named}
+ORDER BY no {order} LIMIT %(limit)s;
 
 -- name: list_messages_of_agent
 -- However many runs of others wait to begin.
 SELECT {message_columns} FROM {schema}.inbox
 WHERE agent = %(agent)s AND NOT consumed AND (%(kind)s::text IS NULL OR kind = %(kind)s)
-ORDER BY no LIMIT %(limit)s;
+    AND {named}
+ORDER BY no {order} LIMIT %(limit)s;
 
 -- name: feed
 -- Only what no transaction can still come in front of: those that ended before the oldest that runs.

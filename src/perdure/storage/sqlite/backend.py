@@ -53,6 +53,7 @@ from perdure.storage.sqlite.runs import list_ready, list_runs
 from perdure.storage.sqlite.sockets import Sockets
 from perdure.storage.sqlite.transaction import Alone, Transaction, settled
 from perdure.storage.sqlite.writer import Writer
+from perdure.storage.wanted import Wanted
 
 FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
 
@@ -228,10 +229,10 @@ class SqliteBackend:
 
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        limit: int | None = None,
+        name: str | None = None, limit: int | None = None, newest_first: bool = False,
     ) -> list[Message]:  # fmt: skip
         with self._reading() as db:
-            return inbox.messages(db, run, agent, kind, limit)
+            return inbox.messages(db, Wanted(run, agent, kind, name, limit, newest_first))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._reading() as db:

@@ -6,12 +6,13 @@ import apsw
 from msgspec.structs import replace
 
 from perdure.core import codec
-from perdure.model import FINISHED, MISSING, Message, MessageKind
+from perdure.model import FINISHED, MISSING, Message
 from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.port import Refused, Sent
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.rows import run, to_message, to_run
+from perdure.storage.wanted import Wanted
 
 
 class Put:
@@ -64,15 +65,11 @@ def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
     return Mail(found, str(found[-1].no) if found else cursor)
 
 
-def messages(
-    db: apsw.Connection, run_id: str | None, agent: str | None = None,
-    kind: MessageKind | None = None, limit: int | None = None,
-) -> list[Message]:  # fmt: skip
+def messages(db: apsw.Connection, wanted: Wanted) -> list[Message]:
     """As `Backend.inbox`."""
-    values = {"run": run_id, "agent": agent, "kind": kind, "limit": -1 if limit is None else limit}
-    name = "list_messages" if kind is None else "list_messages_of_kind"
-    if agent is not None:
-        name = "list_messages_of_agent"
-    if run_id is not None:
-        name = "list_messages_of_run"
-    return [to_message(row) for row in run(db, name, values)]
+    values = {
+        "run": wanted.run, "agent": wanted.agent, "kind": wanted.kind, "name": wanted.name,
+        "limit": -1 if wanted.limit is None else wanted.limit,
+    }  # fmt: skip
+    direction = "down" if wanted.newest_first else "up"
+    return [to_message(row) for row in run(db, f"{wanted.statement}_{direction}", values)]

@@ -13,6 +13,7 @@ from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.feed import PURGED
 from perdure.storage.sqlite.inbox import messages
 from perdure.storage.sqlite.rows import NO_MAX, SEQ_MAX, find_ref, run, span, to_run
+from perdure.storage.wanted import Wanted
 
 
 def look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
@@ -33,7 +34,7 @@ def _look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
         runs.insert(0, ours)
     branch = ours.branch if ours is not None else MAIN
     ref = find_ref(db, info.no, branch) if info is not None else None
-    return Seen(info, runs, messages(db, run_id), branch, ref, ())
+    return Seen(info, runs, messages(db, Wanted(run_id)), branch, ref, ())
 
 
 def info_of(db: apsw.Connection, row: Any) -> AgentInfo:

@@ -14,22 +14,48 @@ SELECT {message_columns} FROM inbox WHERE run = ? AND kind = ? AND name = ? AND 
 -- name: find_start
 SELECT 1 FROM inbox WHERE run = ? AND kind = 'start' AND consumed = 0;
 
--- name: list_messages
-SELECT {message_columns} FROM inbox WHERE consumed = 0 ORDER BY no LIMIT :limit;
+-- name: waiting
+-- A part, as the next three: those that no commit took out. What `name` passes over is read.
+WHERE consumed = 0 AND (:name IS NULL OR name = :name)
 
--- name: list_messages_of_kind
-SELECT {message_columns} FROM inbox INDEXED BY inbox_by_kind
-WHERE consumed = 0 AND kind = :kind ORDER BY no LIMIT :limit;
+-- name: waiting_of_kind
+INDEXED BY inbox_by_kind
+WHERE consumed = 0 AND kind = :kind AND (:name IS NULL OR name = :name)
 
--- name: list_messages_of_run
-SELECT {message_columns} FROM inbox INDEXED BY inbox_by_run
+-- name: waiting_of_run
+INDEXED BY inbox_by_run
 WHERE consumed = 0 AND run = :run AND (:agent IS NULL OR agent = :agent)
-    AND (:kind IS NULL OR kind = :kind) ORDER BY no LIMIT :limit;
+    AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
 
--- name: list_messages_of_agent
+-- name: waiting_of_agent
 -- However many runs of others wait to begin.
-SELECT {message_columns} FROM inbox INDEXED BY inbox_by_agent
-WHERE agent = :agent AND consumed = 0 AND (:kind IS NULL OR kind = :kind) ORDER BY no LIMIT :limit;
+INDEXED BY inbox_by_agent
+WHERE agent = :agent AND consumed = 0 AND (:kind IS NULL OR kind = :kind)
+    AND (:name IS NULL OR name = :name)
+
+-- name: list_messages_up
+SELECT {message_columns} FROM inbox {waiting} ORDER BY no LIMIT :limit;
+
+-- name: list_messages_down
+SELECT {message_columns} FROM inbox {waiting} ORDER BY no DESC LIMIT :limit;
+
+-- name: list_messages_of_kind_up
+SELECT {message_columns} FROM inbox {waiting_of_kind} ORDER BY no LIMIT :limit;
+
+-- name: list_messages_of_kind_down
+SELECT {message_columns} FROM inbox {waiting_of_kind} ORDER BY no DESC LIMIT :limit;
+
+-- name: list_messages_of_run_up
+SELECT {message_columns} FROM inbox {waiting_of_run} ORDER BY no LIMIT :limit;
+
+-- name: list_messages_of_run_down
+SELECT {message_columns} FROM inbox {waiting_of_run} ORDER BY no DESC LIMIT :limit;
+
+-- name: list_messages_of_agent_up
+SELECT {message_columns} FROM inbox {waiting_of_agent} ORDER BY no LIMIT :limit;
+
+-- name: list_messages_of_agent_down
+SELECT {message_columns} FROM inbox {waiting_of_agent} ORDER BY no DESC LIMIT :limit;
 
 -- name: count_messages
 -- The numbers come as a JSON array.

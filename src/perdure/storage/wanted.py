@@ -1,0 +1,27 @@
+"""Which messages of an inbox are asked for, and which statement, and so which index, has them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from perdure.model import MessageKind
+
+
+class Wanted(Struct, frozen=True):
+    """As the arguments of `Backend.inbox`."""
+
+    run: str | None = None
+    agent: str | None = None
+    kind: MessageKind | None = None
+    name: str | None = None
+    limit: int | None = None
+    newest_first: bool = False
+
+    @property
+    def statement(self) -> str:
+        """The one that passes over the least."""
+        if self.run is not None:
+            return "list_messages_of_run"
+        if self.agent is not None:
+            return "list_messages_of_agent"
+        return "list_messages" if self.kind is None else "list_messages_of_kind"
