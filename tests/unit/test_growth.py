@@ -8,15 +8,20 @@ Counted by lines and by SQLite's steps, never by time.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import bench.growth.command_line_calls
 import bench.growth.framework_calls  # noqa: F401 - both register calls of their own
+import perdure
 from bench.growth.calls import CALLS
-from bench.growth.places import HISTORIES, Places
+from bench.growth.counting import lines_of
+from bench.growth.places import HISTORIES, Places, finishing, waiting
 from bench.growth.table import grown
+from perdure.model import Message
+from perdure.testing.driving import run_until_waiting
 from tests.rubbish.subjects import CLASSES, found
 
 LENGTHS = (30, 120)
@@ -81,3 +86,31 @@ def test_i8_no_call_grows_above_what_it_may(history: str, tmp_path: Path) -> Non
         if line.factor > line.factor_max
     ]
     assert not too_much, "\n".join(too_much)
+
+
+@pytest.mark.parametrize("look", ["inbox", "page", "named", "row", "rows", "look", "send"])
+def test_in_memory_one_run_does_not_cost_what_all_cost(look: str) -> None:
+    """The store in memory went over the messages of all runs for those of one, and over the rows
+    of all agents for one row: a test with many agents took the square of them."""
+    lines = [_lines_in_memory(look, others) for others in (50, 800)]
+    assert lines[1] <= lines[0] + 5
+
+
+def _lines_in_memory(look: str, others: int) -> int:
+    with perdure.open("memory://") as store:
+        for number in range(others):
+            store.run(finishing, f"done-{number}")
+            store.start(finishing, f"asked-{number}")
+        run_until_waiting(store, waiting, "a", 1).signal("go")
+        backend, run = store._context.backend, "a/waiting/main"
+        does: dict[str, Callable[[], object]] = {
+            "inbox": lambda: backend.inbox(run),
+            "page": lambda: backend.inbox(kind="start", limit=3, newest_first=True),
+            "named": lambda: backend.inbox(kind="start", name="finishing", limit=3),
+            "row": lambda: backend.runs(run_id=run),
+            "rows": lambda: backend.runs(agent="a", unfinished=True),
+            "look": lambda: backend.look("a", run),
+            "send": lambda: backend.send(Message(run, "a", "signal", "go", str(others))),
+        }
+        does[look]()
+        return lines_of(does[look])
