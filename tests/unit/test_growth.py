@@ -21,6 +21,7 @@ from bench.growth.counting import lines_of
 from bench.growth.places import HISTORIES, Places, finishing, waiting
 from bench.growth.table import grown
 from perdure.model import Message
+from perdure.storage.memory import MemoryBackend
 from perdure.testing.driving import run_until_waiting
 from tests.rubbish.subjects import CLASSES, found
 
@@ -103,6 +104,7 @@ def _lines_in_memory(look: str, others: int) -> int:
             store.start(finishing, f"asked-{number}")
         run_until_waiting(store, waiting, "a", 1).signal("go")
         backend, run = store._context.backend, "a/waiting/main"
+        assert isinstance(backend, MemoryBackend)
         does: dict[str, Callable[[], object]] = {
             "inbox": lambda: backend.inbox(run),
             "page": lambda: backend.inbox(kind="start", limit=3, newest_first=True),
