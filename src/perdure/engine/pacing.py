@@ -78,7 +78,7 @@ class Pace:
                 turn.set_result(None)
             self._waiting.popleft()  # behind it: who is woken already is passed over
         if self._left:
-            self._go_round(loop)
+            self._next = loop.call_soon(self._round, loop)
 
     def _look(self) -> bool:
         """Whether anybody waits; a round that was lost is made up for."""
