@@ -17,7 +17,6 @@ import opcode
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from sys import _getframe
 from types import FrameType, TracebackType
@@ -165,12 +164,12 @@ class Lock:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = LOOK_FIRST_S
         while (holder := self._holder.setdefault(None, frame)) is not frame:
-            if is_over(holder):
-                self._reclaim(holder)
-                continue
             if is_on_this_thread(holder):
                 self._meet_own(holder)
                 return True
+            if is_over(holder):
+                self._reclaim(holder)
+                continue
             left_s = pause_s if until is None else min(pause_s, until - time.monotonic())
             if left_s <= 0:
                 return False
@@ -221,29 +220,7 @@ class Lock:
 class ReentrantLock(Lock):
     """As `Lock`, and the code that has it may take it again in a call that it makes."""
 
-    __slots__ = ("_owner",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._owner = 0
-
-    def __enter__(self) -> None:
-        frame = _getframe(1)
-        if self._holder.setdefault(None, frame) is frame:
-            self._owner = _ident()
-        else:
-            self.take(frame)
-
-    def take(self, frame: FrameType, timeout_s: float | None = None) -> bool:
-        if (holder := self._holder.setdefault(None, frame)) is not frame:
-            # Whose thread took it last is but a hint, which spares most others the look.
-            if self._owner == _ident() and is_on_this_thread(holder):
-                return True
-            if not self._contend(frame, timeout_s):
-                return False
-        if self._holder.get(None) is frame:
-            self._owner = _ident()
-        return True
+    __slots__ = ()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
@@ -257,6 +234,3 @@ class ReentrantLock(Lock):
 
     def _meet_own(self, holder: FrameType) -> None:
         """It is ours already."""
-
-
-_ident: Callable[[], int] = threading.get_ident
