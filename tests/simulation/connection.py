@@ -59,8 +59,8 @@ class Connection:
 
     # -- calls -----------------------------------------------------------------------------
 
-    def _read(self, name: str, method: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        self._arrive(name, self._random.random() < self._weather.read_yields)
+    def _read(self, what: str, method: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+        self._arrive(what, self._random.random() < self._weather.read_yields)
         answer = method(*args, **more)
         self._tape.count("reads")
         return answer
