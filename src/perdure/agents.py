@@ -254,6 +254,9 @@ class Agent(Generic[T]):
         Raises:
             Corrupt: at such a commit; with the way back.
         """
+        flag(newest_first, "newest_first=")
+        flag(all_branches, "all_branches=")
+        flag(damaged_too, "damaged_too=")
         reader = self._working.reader_if_created()
         if reader is None:
             return iter(())
@@ -272,6 +275,7 @@ class Agent(Generic[T]):
         Raises:
             NotFound: there is none such. Corrupt: it cannot be read; with the way back.
         """
+        flag(damaged_too, "damaged_too=")
         reader, seq = self._working.reader, self._resolve(where)
         return reader.peek(seq) if damaged_too else reader.commit(seq)
 
@@ -291,6 +295,7 @@ class Agent(Generic[T]):
             GuardMismatch: with `strict`, naming each guard.
             ValueError: a naive datetime. TypeError: nothing that names a commit.
         """
+        flag(strict, "strict=")
         where = place_of(where)
         name = check_name(where, "a branch or checkpoint") if type(where) is str else None
         ref = None if name is None else self._working.reader.ref(name)

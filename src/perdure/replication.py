@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from perdure.core import exact
-from perdure.core.arguments import count
+from perdure.core.arguments import count, flag
 from perdure.core.arguments import function as callable_
 from perdure.core.exact import is_a
 from perdure.core.names import shown
@@ -90,6 +90,7 @@ def following(source: Url, target: Url, *, resync: bool = False) -> Iterator[Fol
         Conflict: the target has agents of its own, follows another store, or was promoted.
         NotFound: there is no such source.
     """
+    flag(resync, "resync=")
     with _opened(source, target) as (one, other):
         follower = Follower(one, other)
         follower.begin(resync=resync)
@@ -157,6 +158,8 @@ def promote(
         Conflict: the target follows nobody, or another source.
         DivergedError: the source has other commits than the target.
     """
+    flag(source_is_lost, "source_is_lost=")
+    flag(take_incomplete, "take_incomplete=")
     other = locate(target, create=False)
     try:
         if source_is_lost:
@@ -214,6 +217,7 @@ def migrate(
         Conflict: the target has agents of its own; or the source is not where they are.
         StoreUnavailable: make the call again.
     """
+    flag(take_incomplete, "take_incomplete=")
     callable_(on_moved, "on_moved=")
     callable_(on_step, "on_step=")
     with _opened(source, target) as (one, other):
@@ -234,6 +238,7 @@ def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = F
         Conflict: the target has agents; or retention removed what an agent had at that moment.
         IncompleteError: agents are damaged at the source.
     """
+    flag(take_incomplete, "take_incomplete=")
     if not is_a(at, datetime):
         raise TypeError(f"at is a datetime with a zone, not {shown(at)}")
     at = exact.moment(at)

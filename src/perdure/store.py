@@ -87,7 +87,7 @@ def open(
         TypeError, ValueError: an argument that cannot be; nothing was opened.
     """
     lease_ttl = _check_settings(snapshots, lease_ttl)
-    backend = locate(url, durability=durability, create=create)
+    backend = locate(url, durability=durability, create=flag(create, "create="))
     return Store(backend, snapshots, lease_ttl)
 
 
@@ -398,6 +398,8 @@ class Store:
         `function` passes over."""
         backend = self._context.backend
         agent = None if agent is None else check_name(agent, "an agent")
+        flag(unfinished, "unfinished=")
+        flag(newest_first, "newest_first=")
         function = None if function is None else check_words(function, "function=")
         status = None if status is None else _statuses(status)
         limit = None if limit is None else count(limit, "limit=")

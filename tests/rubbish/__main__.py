@@ -86,7 +86,7 @@ def attack(kind: str, new_url: Callable[[], str], calls: int, options: argparse.
             what = finding.target, finding.problem[:60]
             kept[what] += 1
             if kept[what] == 1 and len(kept) <= options.shown:
-                print(f"{finding}", flush=True)
+                print(_printable(f"{finding}"), flush=True)
     finally:
         one.close()
     took = time.monotonic() - began
@@ -95,6 +95,11 @@ def attack(kind: str, new_url: Callable[[], str], calls: int, options: argparse.
         f"({sum(kept.values())} calls), {took:.0f} s"
     )
     return len(kept)
+
+
+def _printable(words: str) -> str:
+    """Lone surrogates, which are among the wrong values, no terminal takes."""
+    return words.encode(errors="backslashreplace").decode()
 
 
 def type_commands(folder: str, calls: int, options: argparse.Namespace) -> int:
@@ -112,7 +117,7 @@ def type_commands(folder: str, calls: int, options: argparse.Namespace) -> int:
                 what = case[0].name, problem.rpartition("}: ")[2][:40]
                 kept[what] += 1
                 if kept[what] == 1:
-                    print(problem, flush=True)
+                    print(_printable(problem), flush=True)
     finally:
         operator.close()
     print(f"commands: {operator.calls:,} calls, {len(kept)} kinds of findings")

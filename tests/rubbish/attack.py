@@ -13,6 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.core import exact
+from perdure.core.exact import is_a
 from tests.rubbish.calls import Caller
 from tests.rubbish.hostile import EndlessError
 from tests.rubbish.tolerances import may_write, trouble
@@ -134,7 +136,7 @@ class Attack:
                 problem += f": {type(error).__name__}: {shown(error)}"
         try:
             if not problem:
-                problem = self._look(world, target, before, raised=raised)
+                problem = self._look(world, target, wrong, before, raised=raised)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -148,11 +150,19 @@ class Attack:
             return Finding(target, words, problem, trace)
         return None
 
-    def _look(self, world: World, target: str, before: Print, *, raised: bool) -> str:
+    def _look(
+        self, world: World, target: str, wrong: dict[str, Any], before: Print, *, raised: bool
+    ) -> str:
         after = world.print()
         if after == before:
             return ""
-        if raised and (not may_write(target) or (_moved(target) and after.touched(before))):
+        # A run that is named rightly and then fails is one of its agent, which an earlier call may
+        # have made.
+        named = wrong.get("agent")
+        meant = exact.text(named) if is_a(named, str) else None
+        if raised and (
+            not may_write(target) or (_moved(target) and after.touched(before, but=meant))
+        ):
             return "it raised, and something was written"
         world.dirty += 1
         world.read_all(of=before)

@@ -74,10 +74,11 @@ class Print(Struct, frozen=True):
         told = {run for _, run in self.messages.items() ^ before.messages.items()}
         return agents, runs | {run for run in told if run in self.runs}
 
-    def touched(self, before: Print) -> bool:
-        """Whether something that was there before has changed, or was told something."""
+    def touched(self, before: Print, *, but: str | None) -> bool:
+        """Whether something that was there before has changed, or was told something; but for
+        one agent, which is the one that was meant."""
         agents, runs = self.changed(before)
-        known = {key[0] for key in before.agents}
+        known = {key[0] for key in before.agents} - {but}
         return bool(agents & known or runs & before.runs.keys())
 
 

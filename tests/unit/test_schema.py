@@ -535,6 +535,23 @@ def test_invariants_of_paths(touched: tuple[Any, ...], runs: bool) -> None:
     assert bool(seen) is runs
 
 
+@pytest.mark.parametrize(
+    ("allowed", "word"),
+    [
+        ({"draft": "sent"}, r"of one, \['sent'\]"),
+        ({"draft": None}, "allowed\\['draft'\\] is a list of values"),
+        ({None: 1}, "allowed\\[None\\] is a list of values"),
+        ({"draft": [["sent"]]}, "is a list of values"),
+        ([("draft", "sent")], "allowed is {old: "),
+    ],
+)  # fmt: skip
+def test_transitions_that_are_none_are_refused_at_once(allowed: Any, word: str) -> None:
+    """`{"draft": "sent"}` was taken, as the four letters: nothing was ever sent, and the message
+    said "only to 'e', 'n', 's', 't'". Others raised Python's words from deep within."""
+    with pytest.raises(TypeError, match=word):
+        transitions("status", allowed)
+
+
 def test_transitions() -> None:
     machine = transitions("status", {"new": ["open"], "open": {"done", "new"}})
     schema: Schema[Any] = Schema(Flow, invariants=[machine])

@@ -9,6 +9,8 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from perdure.core.arguments import function as check_function
+from perdure.core.arguments import iterable, mapping
+from perdure.core.exact import is_a
 from perdure.core.names import shown
 from perdure.core.values import Path, format_path
 from perdure.errors import SchemaError, UnknownZone
@@ -61,9 +63,10 @@ def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[
             dict; what it is part of may go as a whole.
     """
     parsed = parse_path(path)
-    if not isinstance(allowed, Mapping):
-        raise TypeError(f"allowed is {{old: [new, …]}}, not {shown(allowed)}")
-    edges = {_bare(old): {_bare(new) for new in news} for old, news in allowed.items()}
+    edges = {
+        _bare(old): _values(news, f"allowed[{shown(old)}]")
+        for old, news in mapping(allowed, "allowed is {old: [new, …]}").items()
+    }
 
     def legal_transition(before: Any, after: Any) -> None:
         if before is None:
@@ -85,6 +88,16 @@ def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[
 
     legal_transition.__name__ = f"transitions({path!r})"
     return invariant(path)(legal_transition)
+
+
+def _values(news: Collection[Any], of: str) -> set[Any]:
+    """Raises TypeError where they are none, or one text, whose letters nobody means."""
+    if is_a(news, str):
+        raise TypeError(f"{of} is a list of values, not {shown(news)}; of one, [{shown(news)}]")
+    try:
+        return {_bare(new) for new in iterable(news, of)}
+    except TypeError as error:
+        raise TypeError(f"{of} is a list of values, e.g. ['sent'], not {shown(news)}") from error
 
 
 def _bare(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from perdure.core import logs
-from perdure.core.arguments import count, function, iterable
+from perdure.core.arguments import count, flag, function, iterable
 from perdure.core.exact import is_a
 from perdure.core.names import check_name, shown, words_of
 from perdure.engine.drives import Drive
@@ -169,6 +169,7 @@ class Worker:
         Raises:
             Corrupt: the store cannot be read. While it is merely unavailable, this goes on trying.
         """
+        flag(signals, "signals=")
         with self._heeding_signals(signals), self._runner.wakeups.watch(None, self._ring):
             back_s, served = 0.0, False
             try:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain, history
+from perdure.core.arguments import flag
 from perdure.core.ops import OpError
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit, RunInfo
@@ -44,6 +45,7 @@ def moving(
     cancel_run: bool,
 ) -> Flow[Moved]:  # fmt: skip
     """Make the state of `target` the branch's, as a new commit."""
+    flag(cancel_run, "cancel_run=")
 
     def plan() -> tuple[int, int, Extras, list[Commit]]:
         seq = target()
@@ -98,6 +100,7 @@ def _going_back(
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
         return plan, _extras(working, cancelled), _tool_calls(undone)
 
+    flag(cancel_run, "cancel_run=")
     while True:
         try:
             plan, extras, calls = yield prepare

@@ -7,6 +7,7 @@ import weakref
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from perdure.core.arguments import flag
 from perdure.engine.liveness import LEASE_TTL
 from perdure.model import Durability, from_micros, to_micros
 from perdure.state.policy import SnapshotPolicy
@@ -67,6 +68,7 @@ class Clock:
         Raises:
             ValueError: backward.
         """
+        flag(alive, "alive=")
         by = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if by < timedelta(0):
             raise ValueError(f"a clock does not go back: {by}")

@@ -25,6 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from perdure.adapters import Trimmed, Where, foreign_logs
+from perdure.core.arguments import flag
 from perdure.core.locks import Lock
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.asked import Asked
@@ -116,6 +117,9 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
                 "PerdureSaver(perdure.open(path)), also for async code, "
                 "or PerdureSaver.from_url(path)"
             )
+        if strict is not None:
+            flag(strict, "strict=")
+        flag(keep_deleted, "keep_deleted=")
         self._serde: SerializerProtocol | None = None
         if serde is not None:
             self.serde = serde
