@@ -158,6 +158,17 @@ class RunWriter:
             Unstorable: it is too big for one commit.
             RunInterrupted: from `on_failure`.
         """
+        try:
+            self._write(item)
+        except BaseException as error:
+            # What is not the item's own comes from outside, between any two instructions: the
+            # run hears of that, and not of what follows from it for the commit.
+            failure = error if error is item.error else self._on_failure(error)
+            if failure is error:
+                raise
+            raise failure
+
+    def _write(self, item: Item) -> None:
         news: threading.Event | None = None
         with self._lock:
             if self._closed:
