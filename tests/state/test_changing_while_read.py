@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import perdure
+from perdure.core import arguments
+from perdure.core.threads import no_thread
 from perdure.core.values import Path, Taker, take
 
 
@@ -77,3 +80,23 @@ def test_take_gives_a_tree_of_its_own() -> None:
     taken = take(given)
     given["a"].append(3)
     assert taken == {"a": [1, {"b": 2}]}
+
+
+def test_what_has_no_stack_left_has_not_changed() -> None:
+    """RecursionError is a RuntimeError: one that came while migrations were read was told as
+    "it changed while it was read; give a copy of it", and one while a thread began as too many."""
+
+    class Deep(Mapping[str, int]):
+        def __getitem__(self, key: str) -> int:
+            raise RecursionError
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(["a"])
+
+        def __len__(self) -> int:
+            return 1
+
+    with pytest.raises(RecursionError):
+        arguments.mapping(Deep(), "migrations are {major: function}")
+    assert isinstance(no_thread(RecursionError()), RecursionError)
+    assert isinstance(no_thread(RuntimeError("can't start new thread")), perdure.StoreUnavailable)

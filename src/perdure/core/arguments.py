@@ -116,6 +116,8 @@ def mapping(value: Mapping[K, T], of: str) -> dict[K, T]:
     try:
         return _items(value, of)
     except RuntimeError as error:
+        if type(error) is not RuntimeError:  # e.g. no stack is left
+            raise
         raise ValueError(f"{of}: it changed while it was read; give a copy of it") from error
 
 

@@ -20,7 +20,10 @@ def begin(thread: threading.Thread) -> threading.Thread:
     return thread
 
 
-def no_thread(error: RuntimeError) -> StoreUnavailable:
+def no_thread(error: RuntimeError) -> Exception:
+    """What to raise for a thread that did not start."""
+    if type(error) is not RuntimeError:
+        return error  # e.g. no stack is left
     return StoreUnavailable(
         f"no thread could be started ({error})",
         hint="this process, or this user, has too many: end some, or raise the limit (`ulimit -u`)",
