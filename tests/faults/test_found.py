@@ -17,8 +17,10 @@ from perdure.core.locks import WithinItselfError
 from perdure.engine.current import counted, driving
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Outcome
+from perdure.storage.sqlite.connection import checksum_vfs
 from tests.faults.checking import State, check_agent, check_usable
 from tests.faults.injecting import KINDS, Helper, count, inject
+from tests.source_tree import SOURCE
 
 
 def _grow(draft: State) -> None:
@@ -172,3 +174,35 @@ def test_i8_an_exception_where_a_run_begins_or_ends_leaves_no_run_behind_it() ->
         inject(scene, at, KINDS[at % len(KINDS)])
         gc.collect()
         assert not driving(), at
+
+
+PLAIN = {
+    "core/locks.py": "a waiter's own gate; and one that is not waited for longer than a second",
+    "engine/edits.py": "of one execution, which ends with the exception",
+    "integrations/langgraph/settling.py": "a waiter's own gate",
+    "storage/postgres/pool.py": "a waiter's own gate",
+    "storage/proposals.py": "a waiter's own gate",
+    "storage/sqlite/housekeeper.py": "of its own thread, and of hooks around a fork",
+    "storage/sqlite/readers.py": "a waiter's own gate",
+}
+
+
+def test_locks_of_pythons_own_stand_where_none_can_be_left_behind() -> None:
+    """Ctrl-C came where a connection was opened, between a plain lock's taking and its block: no
+    store could be opened any more in that process, and nothing said why. So was LangGraph's store
+    left behind, for all of its threads."""
+    files = [
+        path.relative_to(SOURCE / "perdure").as_posix() for path in _holding("threading.Lock()")
+    ]
+    assert sorted(files) == sorted(PLAIN)
+
+
+def _holding(words: str) -> list[Path]:
+    library = (path for path in (SOURCE / "perdure").rglob("*.py") if path.parts[-2] != "testing")
+    return [path for path in library if words in path.read_text()]
+
+
+def test_opening_a_connection_that_is_interrupted_leaves_no_lock_behind() -> None:
+    for at in range(1, count(checksum_vfs) + 1):
+        inject(checksum_vfs, at, KINDS[at % len(KINDS)])
+        Helper().call(checksum_vfs, 20.0)

@@ -8,9 +8,10 @@ package that never changes. A better one would be another file with a number of 
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from perdure.core.locks import Lock
 
 if TYPE_CHECKING:
     import zstandard
@@ -19,7 +20,7 @@ ID = b"\x01"
 """Its number, as it stands in envelopes."""
 
 _PATH = Path(__file__).with_name("dictionary-1.zdict")
-_mutex = threading.Lock()
+_mutex = Lock()
 _loaded: dict[int, zstandard.ZstdCompressionDict] = {}
 
 

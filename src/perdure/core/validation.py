@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
@@ -17,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.core import stack, zones
+from perdure.core.locks import Lock
 from perdure.core.values import Path, format_path
 from perdure.core.zones import MissingZone
 from perdure.errors import PerdureError, SchemaError, UnknownZone
@@ -33,7 +33,7 @@ _BY_TEXT = {
 }  # fmt: skip
 """Standard types that `str` writes and their constructor reads, by module."""
 
-_taking_apart = threading.Lock()
+_taking_apart = Lock()
 """msgspec takes a type apart at its first use; two threads that do so at once crash the process."""
 
 PLAIN_BUILTINS = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)

@@ -164,9 +164,9 @@ class RunWriter:
             # What is not the item's own comes from outside, between any two instructions: the
             # run hears of that, and not of what follows from it for the commit.
             failure = error if error is item.error else self._on_failure(error)
-            if failure is error:
-                raise
-            raise failure
+            if failure is not error:
+                raise failure from error
+            raise
 
     def _write(self, item: Item) -> None:
         news: threading.Event | None = None

@@ -561,14 +561,14 @@ def test_async_opening(tmp_path):
 def test_a_cancelled_put_is_over_when_the_cancellation_goes_on(store, base):
     async def use():
         shard = store._shard("store:users")
-        shard._lock.acquire()
+        shard._lock.take(sys._getframe())
         task = asyncio.create_task(store.aput(USERS, "k", {}))
         while not shard._queue:
             await asyncio.sleep(0.001)
         task.cancel()
         await asyncio.sleep(0.01)
         assert not task.done()
-        shard._lock.release()
+        shard._lock.give_back(sys._getframe())
         with pytest.raises(asyncio.CancelledError):
             await task
         assert base.find("store:users") is not None

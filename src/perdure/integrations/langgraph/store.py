@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -20,6 +19,7 @@ from typing import ParamSpec, TypeVar
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
 import perdure
+from perdure.core.locks import Lock
 from perdure.integrations.langgraph.lifetime import Ready
 from perdure.integrations.langgraph.store_batch import Batch, Reading, Rules
 from perdure.integrations.langgraph.store_items import Namespace, agent_name, utc_now
@@ -97,7 +97,7 @@ class PerdureStore(BaseStore):
         )  # fmt: skip
         self._interval_minutes = ttl.get("sweep_interval_minutes")
         self._shards: OrderedDict[str, Shard] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sweeper: Sweeper | None = None
 
     @staticmethod

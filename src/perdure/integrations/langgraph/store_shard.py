@@ -6,9 +6,9 @@ is folded in. Whoever holds the shard's lock reads the log or writes to it, for 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from perdure.agents import Agent
 from perdure.core.chances import CHANCES_MAX, chances
+from perdure.core.locks import Lock
 from perdure.core.names import is_text
 from perdure.core.schema import Schema
 from perdure.errors import Conflict, NotFound
@@ -84,12 +85,12 @@ class Shard:
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._queue: deque[_Write] = deque()
         self._agent: Agent[State] | None = None
         self._seen = (0, 0)  # incarnation and seq of the log up to which all is in the index
         self._at = 0  # seq of the branch's commit that the index shows
-        self._guard = threading.Lock()  # of the index; held for moments only
+        self._guard = Lock()  # of the index; held for moments only
         self._index: dict[Namespace, dict[str, Entry]] = {}
 
     # -- reading ---------------------------------------------------------------------------
@@ -101,8 +102,7 @@ class Shard:
                 self._catch_up(info)
 
     def get(self, namespace: Namespace, key: str) -> Entry | None:
-        with self._guard:
-            return self._index.get(namespace, {}).get(key)
+        return self._index.get(namespace, {}).get(key)
 
     def entries(self, prefix: Namespace) -> list[Entry]:
         """The items of a namespace and of those below it."""
@@ -209,28 +209,32 @@ class Shard:
             Conflict: other processes were faster, again and again. StoreUnavailable: as it says.
         """
         write = _Write(changes)
-        self._queue.append(write)
-        with self._lock:
-            while not write.done:
-                self._commit_waiting()
+        try:
+            self._queue.append(write)
+            with self._lock:
+                while not write.done:
+                    self._commit_waiting()
+        finally:  # interrupted, its caller knows of nothing: it must not get in later
+            self._drop(write)
         if write.error is not None:
             raise write.error
         return write.made
 
     def _commit_waiting(self) -> None:
-        together = [self._queue.popleft() for _ in range(min(len(self._queue), COMBINED_MAX))]
+        # They stay in the queue until they are done: who waits is not to suffer where this call is
+        # interrupted. Putting twice is putting once.
+        together = [write for write in list(self._queue) if not write.done][:COMBINED_MAX]
         try:
-            try:
-                self._commit(together)
-            except Exception as error:
-                if len(together) == 1:
-                    together[0].error, together[0].done = error, True
-                else:
-                    self._commit_alone(together)
-        except BaseException:
-            # Interrupted: who waits is not to suffer for it. Putting twice is putting once.
-            self._queue.extendleft(write for write in reversed(together) if not write.done)
-            raise
+            self._commit(together)
+        except Exception as error:
+            if len(together) == 1:
+                together[0].error, together[0].done = error, True
+            else:
+                self._commit_alone(together)
+
+    def _drop(self, write: _Write) -> None:
+        with suppress(ValueError):
+            self._queue.remove(write)
 
     def _commit_alone(self, writes: Sequence[_Write]) -> None:
         """One by one, so that each fails for its own reasons only."""

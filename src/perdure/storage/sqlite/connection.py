@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ import apsw
 import apsw.sqlite_extra
 
 from perdure.core import logs
+from perdure.core.locks import Lock
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.private import make_empty
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
@@ -42,7 +42,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
 )
 
-_setup_lock = threading.Lock()
+_setup_lock = Lock()
 
 
 def checksum_vfs() -> str:

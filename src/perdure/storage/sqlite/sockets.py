@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from perdure.core import logs
+from perdure.core.locks import Lock
 from perdure.private import bind, make_folder
 from perdure.storage.listeners import call
 from perdure.storage.sqlite.executors import SOCKET as SUFFIX
@@ -37,7 +38,7 @@ class Sockets:
         self._folder = store_path + "-executors"
         self._is_dead = is_dead
         self._ears: dict[str, _Ear] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
         """As `Backend.listen`. Where it cannot be had, nobody listens: polling serves."""
@@ -153,7 +154,7 @@ class Sockets:
         for ear in self._ears.values():
             ear.forget()
         self._ears.clear()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
 
 class _Ear:
