@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from perdure.core.arguments import flag, function
+from perdure.core.arguments import flag, flags, function
 from perdure.core.chances import CHANCES_MAX, chances
 from perdure.core.drift import Drift
 from perdure.core.names import cause_of, check_name
@@ -254,9 +254,7 @@ class Agent(Generic[T]):
         Raises:
             Corrupt: at such a commit; with the way back.
         """
-        flag(newest_first, "newest_first=")
-        flag(all_branches, "all_branches=")
-        flag(damaged_too, "damaged_too=")
+        flags(newest_first=newest_first, all_branches=all_branches, damaged_too=damaged_too)
         reader = self._working.reader_if_created()
         if reader is None:
             return iter(())
@@ -275,9 +273,8 @@ class Agent(Generic[T]):
         Raises:
             NotFound: there is none such. Corrupt: it cannot be read; with the way back.
         """
-        flag(damaged_too, "damaged_too=")
         reader, seq = self._working.reader, self._resolve(where)
-        return reader.peek(seq) if damaged_too else reader.commit(seq)
+        return reader.peek(seq) if flag(damaged_too, "damaged_too=") else reader.commit(seq)
 
     def at(
         self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False
@@ -295,8 +292,7 @@ class Agent(Generic[T]):
             GuardMismatch: with `strict`, naming each guard.
             ValueError: a naive datetime. TypeError: nothing that names a commit.
         """
-        flag(strict, "strict=")
-        where = place_of(where)
+        where, strict = place_of(where), flag(strict, "strict=")
         name = check_name(where, "a branch or checkpoint") if type(where) is str else None
         ref = None if name is None else self._working.reader.ref(name)
         past = Past(self._working.reader, self._working.schema, self._resolve(where))
@@ -457,8 +453,7 @@ class Agent(Generic[T]):
             return Cause("rollback", str(to), refers=(seq,))
 
         to = place_of(to)
-        target = partial(self._resolve, to)
-        return moves.moving(self._working, target, cause, cancel_run=cancel_run)
+        return moves.moving(self._working, partial(self._resolve, to), cause, cancel_run=cancel_run)
 
     def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
         """Make another branch's head the state of this one, as a new commit."""

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from perdure.core import exact
-from perdure.core.arguments import count, flag
+from perdure.core.arguments import count, flag, flags
 from perdure.core.arguments import function as callable_
 from perdure.core.exact import is_a
 from perdure.core.names import shown
@@ -158,8 +158,7 @@ def promote(
         Conflict: the target follows nobody, or another source.
         DivergedError: the source has other commits than the target.
     """
-    flag(source_is_lost, "source_is_lost=")
-    flag(take_incomplete, "take_incomplete=")
+    flags(source_is_lost=source_is_lost, take_incomplete=take_incomplete)
     other = locate(target, create=False)
     try:
         if source_is_lost:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from perdure.agents import Agent
 from perdure.core import exact
-from perdure.core.arguments import count, flag, one_of
+from perdure.core.arguments import count, flag, flags, one_of
 from perdure.core.arguments import function as callable_
 from perdure.core.arguments import seconds as duration
 from perdure.core.exact import is_a
@@ -398,8 +398,7 @@ class Store:
         `function` passes over."""
         backend = self._context.backend
         agent = None if agent is None else check_name(agent, "an agent")
-        flag(unfinished, "unfinished=")
-        flag(newest_first, "newest_first=")
+        flags(unfinished=unfinished, newest_first=newest_first)
         function = None if function is None else check_words(function, "function=")
         status = None if status is None else _statuses(status)
         limit = None if limit is None else count(limit, "limit=")

@@ -101,6 +101,12 @@ def flag(value: bool, of: str) -> bool:
     raise TypeError(f"{of} is True or False, not {shown(value)}")
 
 
+def flags(**given: bool) -> None:
+    """Several of them by their names. Raises TypeError as `flag`."""
+    for name, value in given.items():
+        flag(value, f"{name}=")
+
+
 def function(value: Callable[..., Any], of: str) -> None:
     """Raises TypeError where it cannot be called."""
     if not callable(value):
