@@ -176,9 +176,10 @@ def check_records(records: Sequence[Any]) -> tuple[dict[str, Plain], ...]:
         ValueError, TypeError: one is not what its kind must be.
     """
     for record in records:
-        if type(record) is not dict or type(record.get("t")) is not str:
+        kind = record.get("t") if type(record) is dict else None
+        if type(kind) is not str:
             raise TypeError("a record is a map, and says what it is")
-        shape = _OURS.get(record["t"])
+        shape = _OURS.get(kind)
         if shape is not None:
             read = msgspec.convert(record, shape)
             if shape is Finished and read.status == "failed":

@@ -20,9 +20,9 @@ class Going:
         self._threads = 1
         self._joined: list[Scope] = []
         self._waits: dict[Hashable, tuple[str, int, bool, bool]] = {}
-        self.calling = Counting(self._lock)
+        self.calling = Counting()
         """Around a call of a step or tool."""
-        self.resting = Counting(self._lock)
+        self.resting = Counting()
         """Around what a thread of the run does while it goes on only when others of it do."""
         self.living: set[str] = set()
         """Paths of the scopes, below the function's own, that have not ended."""
@@ -117,16 +117,19 @@ class Going:
 class Counting:
     """Context manager around something that is counted while it goes on, on whichever thread."""
 
-    __slots__ = ("_lock", "number")
+    __slots__ = ("_marks",)
 
-    def __init__(self, lock: Lock) -> None:
-        self._lock = lock
-        self.number = 0
+    def __init__(self) -> None:
+        self._marks: list[None] = []
+
+    # One operation each, which needs no lock: it is around every step.
 
     def __enter__(self) -> None:
-        with self._lock:
-            self.number += 1
+        self._marks.append(None)
 
     def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self.number -= 1
+        self._marks.pop()
+
+    @property
+    def number(self) -> int:
+        return len(self._marks)
