@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush, merge
+from math import inf
 from typing import Any
 
 from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple
@@ -36,7 +37,8 @@ from perdure.model import Commit
 
 PAGE = 50
 WINDOW = 32
-"""Checkpoints that writers of one moment may have put in another order than that of their ids."""
+"""Checkpoints of several lines that writers of one moment may have put in another order than that
+of their ids."""
 
 
 class Wanted(Struct, frozen=True):
@@ -80,11 +82,9 @@ class Entry(Struct):
 
 def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
     """The wanted checkpoints of a thread, by descending id."""
-    views, removals, late = _seen(thread, wanted.namespace)
+    views, removals, orders = _seen(thread, wanted.namespace)
     told: set[tuple[str, str]] = set()
-    streams = [
-        _spots(thread.name, views, rank, wanted, late=late[rank]) for rank in range(len(views))
-    ]
+    streams = [_spots(thread.name, views, rank, wanted, orders[rank]) for rank in range(len(views))]
     for spot in merge(*streams):
         key = spot.namespace, spot.id
         if key in told:
@@ -101,7 +101,7 @@ def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
 
 
 def _spots(
-    thread: str, views: Sequence[View], rank: int, wanted: Wanted, *, late: bool
+    thread: str, views: Sequence[View], rank: int, wanted: Wanted, window: float
 ) -> Iterator[Spot]:
     """The checkpoints of one view, by descending id; one that was put again is there again."""
     heap: list[Spot] = []
@@ -110,24 +110,27 @@ def _spots(
         if key is None or commit.trimmed or not _fits(wanted, *key):
             continue
         heappush(heap, Spot(thread, views, rank, commit, *key))
-        if len(heap) > WINDOW and not late:
+        if len(heap) > window:
             yield heappop(heap)
     while heap:
         yield heappop(heap)
 
 
-def _seen(thread: Thread, namespace: str | None) -> tuple[list[View], dict[str, Any], list[bool]]:
-    """The views of a thread, what is removed of it, and of which views `_late` is true."""
+def _seen(thread: Thread, namespace: str | None) -> tuple[list[View], dict[str, Any], list[float]]:
+    """The views of a thread, what is removed of it, and the `_window` of each view."""
     with thread.lock:
         views = list(thread.views())
-        return views, removals_of(views), [_late(view, namespace) for view in views]
+        return views, removals_of(views), [_window(view, namespace) for view in views]
 
 
-def _late(view: View, namespace: str | None) -> bool:
-    """Whether checkpoints may have been put in another order than that of their ids: each line
-    says whether those of its namespace were, but nobody knows it of several namespaces."""
+def _window(view: View, namespace: str | None) -> float:
+    """How many checkpoints to hold back, so that they come by their ids. Each line says whether
+    those of its namespace were put in that order; of several namespaces nobody knows it."""
     spaces = view.namespaces() if namespace is None else [namespace]
-    return len(spaces) > 1 or any(tip.late for space in spaces for tip in view.tips(space))
+    tips = [tip for space in spaces for tip in view.tips(space)]
+    if len(spaces) > 1 or any(tip.late for tip in tips):
+        return inf
+    return WINDOW if len(tips) > 1 else 0
 
 
 def _fits(wanted: Wanted, namespace: str, checkpoint_id: str) -> bool:
