@@ -109,6 +109,21 @@ class Injector:
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
 
+    def join(self) -> None:
+        """From inside of a call that Perdure makes: count from here on, in what goes on around
+        it, too."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if self._ours(frame.f_code):
+                frame.f_trace_opcodes, frame.f_trace_lines = True, False
+                frame.f_trace = self._step
+            frame = frame.f_back
+        sys.settrace(self._call)
+
+    def leave(self) -> None:
+        """The end of what `join` began."""
+        sys.settrace(None)
+
 
 def count(call: Callable[[], object]) -> int:
     """How many instructions of Perdure's a call comes to on this thread."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 
 import perdure
+from perdure.engine import failures
 from perdure.engine.writing import RunWriter
 from tests.faults.checking import State
-from tests.faults.injecting import Helper, TimeLimit
-from tests.faults.run_scenes import paying
+from tests.faults.injecting import KINDS, Helper, Injector, TimeLimit
+from tests.faults.run_scenes import double, paying
 
 
 @pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt])
@@ -67,3 +69,98 @@ def test_what_comes_between_two_instructions_of_a_commit_is_what_is_told(
             store.run(paying, "a")
         assert isinstance(caught.value.__cause__, TimeLimit)
         assert store.run(paying, "a") == "paid 3"
+
+
+WITHIN = ("warn_if_blocking", "Performer.make", "Performer.invoke")
+"""Where what comes cannot be told from what the function, the step or tool does itself."""
+
+
+class Paying:
+    """A run that goes on from whatever its tool comes to, with something injected behind what the
+    tool itself does."""
+
+    def __init__(self, at: int) -> None:
+        self.paid = 0
+        self.injector = Injector(at, KINDS[at % len(KINDS)])
+
+        @perdure.tool(on_crash="fail")
+        def pay() -> int:
+            self.paid += 1
+            self.injector.join()
+            return 7
+
+        @perdure.agent(dict)
+        def catching(run: perdure.Run[dict[str, Any]]) -> list[object]:
+            given: object
+            try:
+                given = pay()
+            except perdure.InDoubt:
+                given = "in doubt"
+            except Exception as error:
+                given = f"{type(error).__name__}: {error}"
+            return [given, double(1)]
+
+        self.function = catching
+
+    def run(self, store: perdure.Store) -> object:
+        try:
+            return store.run(self.function, "a")
+        except BaseException as error:
+            return error
+        finally:
+            self.injector.leave()
+
+
+def test_i5_what_comes_from_outside_is_no_outcome_of_a_call() -> None:
+    """A MemoryError came just before a tool's result was recorded, or just behind. The function
+    got it as what the tool had raised, which no journal said, and went on from it: with a payment
+    in doubt that nobody was asked about, or to calls that the replay then found changed. Where it
+    came while the result was written, it was recorded for good: "its result cannot be stored"."""
+    step, past = 31, 0
+    for at in count(1, step):
+        paying = Paying(at)
+        with perdure.open("memory://") as store:
+            first = paying.run(store)
+            if paying.injector.raised is None:
+                break
+            [call] = store.handle("a/catching/main").effects()
+            again = paying.run(store)
+            assert paying.paid == 1
+            where = paying.injector.where
+            if where.startswith("engine/functions.py") or where.endswith(WITHIN):
+                continue
+            assert again in ([7, 2], ["in doubt", 2]), (where, first, again)
+            assert (call.state == "done") is (again == [7, 2]), (where, call.state, again)
+            past += 1
+    assert past > 100
+
+
+def test_an_error_whose_record_is_interrupted_is_told_as_what_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A moment's MemoryError while a step's ValueError was made a record: the function got a
+    CallFailed in its place, for good."""
+    whole = failures._whole_record
+    calls = count(1)
+
+    def interrupted(error: BaseException) -> dict[str, Any]:
+        if next(calls) == 1:
+            raise MemoryError("injected")
+        return whole(error)
+
+    monkeypatch.setattr(failures, "_whole_record", interrupted)
+
+    @perdure.step
+    def refuse() -> None:
+        raise ValueError("no")
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict[str, Any]]) -> str:
+        try:
+            refuse()
+        except ValueError as error:
+            return f"it said {error}"
+        return ""
+
+    with perdure.open("memory://") as store:
+        assert store.run(act, "a") == "it said no"

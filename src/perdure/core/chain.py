@@ -181,8 +181,7 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
     try:
         # I11: every commit passes here, and none gets in that `read_commit` would refuse.
         _decode_header(header)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        stack.pass_on(error)
+    except (msgspec.MsgspecError, ValueError) as error:
         raise _unreadable(f"the header of a commit ({draft.cause.kind})", error) from error
     return header, Tail(tail.seq + 1, commit_id(header), at, header)
 

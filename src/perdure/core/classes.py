@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.annotations import EphemeralMark, has_validators, of_key, substitute, unwrap
+from perdure.core.cached import cached
 from perdure.core.hints import hints_of
 from perdure.core.late import equal, init_only, private_default
 from perdure.core.layout import content_of, slots_of
@@ -85,7 +86,7 @@ class Face:
                 )
             (self.live if one.live else self.fields)[one.name] = one
 
-    @functools.cached_property
+    @cached
     def late(self) -> tuple[str, ...]:
         """The fields that are set on an instance that was made without them."""
         return tuple(name for name, field in self.fields.items() if field.late)
@@ -108,7 +109,7 @@ class Face:
             ) from error
         return {name: substitute(hint, self.names) for name, hint in hints.items()}
 
-    @functools.cached_property
+    @cached
     def looks_inside(self) -> bool:
         """Whether the class validates more than the one field that is set."""
         return self.checks_whole or any(field.validated for field in self.fields.values())
@@ -151,7 +152,7 @@ class Face:
             return {}
         return {name: item for name, item in kept.items() if not self.knows(name)}
 
-    @functools.cached_property
+    @cached
     def _slots_beside(self) -> tuple[str, ...]:
         """Slots of the class that no field is kept in."""
         return tuple(name for name in slots_of(self.cls) if not self.knows(name))
@@ -159,7 +160,7 @@ class Face:
     def knows(self, name: str) -> bool:
         return name in self._declared or self._cached(name)
 
-    @functools.cached_property
+    @cached
     def _declared(self) -> frozenset[str]:
         """What the class itself says that an instance has."""
         return self.derived.union(self.fields, self.live)

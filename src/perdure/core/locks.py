@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import inspect
 import opcode
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -33,11 +35,45 @@ _reclaiming = threading.Lock()
 """Orders those who take a lock from a frame that is over; held for moments, by them alone."""
 
 
+_before_fork: set[FrameType] = set()
+"""The calls that other threads were in when this process was forked off: nobody goes on with them
+here, and they look as if somebody did."""
+
+
+def _note_other_threads() -> None:
+    found: set[FrameType] = set()
+    here = threading.get_ident()
+    for thread, newest in sys._current_frames().items():
+        frame = newest if thread != here else None
+        while frame is not None:
+            found.add(frame)
+            frame = frame.f_back
+    _noted.append(found)
+
+
+def _forget_noted() -> None:
+    _noted.clear()
+
+
+def _keep_noted() -> None:
+    for found in _noted:
+        _before_fork.update(found)
+    _noted.clear()
+
+
+_noted: list[set[FrameType]] = []
+os.register_at_fork(
+    before=_note_other_threads, after_in_parent=_forget_noted, after_in_child=_keep_noted
+)
+
+
 def is_over(frame: FrameType) -> bool:
     """Whether a call has provably ended: it cannot do anything any more.
 
     Never so of a generator's or coroutine's, which is not to be asked: it would be closed.
     """
+    if frame in _before_fork:
+        return True
     if frame.f_code.co_flags & _SUSPENDABLE:
         return False
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from perdure.core.cached import cached
 from perdure.core.classes import Face, Field, PydanticFace
 from perdure.core.types import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
 from perdure.core.validation import Engine
@@ -24,7 +24,7 @@ class ObjectNode(Node):
         self._registry = registry
         self._fields: dict[str, Node] = {}
 
-    @functools.cached_property
+    @cached
     def _calm(self) -> Mapping[str, Node] | None:
         """The nodes of all fields, if the class takes them as they are and does nothing else."""
         face = self.face
@@ -39,7 +39,7 @@ class ObjectNode(Node):
             return None
         return self._nodes
 
-    @functools.cached_property
+    @cached
     def _nodes(self) -> Mapping[str, Node]:
         """The nodes of all fields."""
         return {name: self._field(name) for name in self.face.fields}

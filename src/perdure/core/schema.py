@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
@@ -10,6 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 from perdure.core.annotations import Ephemeral, EphemeralMark
 from perdure.core.appended import appended
 from perdure.core.arguments import iterable
+from perdure.core.cached import cached
 from perdure.core.drift import Drift, compare
 from perdure.core.invariants import Invariant, invariant, transitions
 from perdure.core.objects import ObjectNode, UnionNode, in_stored_order
@@ -110,7 +110,7 @@ class Schema(Generic[T]):
             self._made = Registry(self.type)
         return self._made
 
-    @functools.cached_property
+    @cached
     def root(self) -> Node:
         return self.registry.root
 

@@ -327,6 +327,10 @@ class AsyncRunEdit(Generic[T]):
         self._open: OpenEdit
 
     async def __aenter__(self) -> T:
+        with self._execution.async_performer.stopping:
+            return await self._enter()
+
+    async def _enter(self) -> T:
         execution = self._execution
         performer = execution.async_performer
         scope, name = execution.scope(), f"edit:{self._what}"
@@ -352,6 +356,10 @@ class AsyncRunEdit(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        with self._execution.async_performer.stopping:
+            await self._exit(error)
+
+    async def _exit(self, error: BaseException | None) -> None:
         self._inside.__exit__(None, None, None)
         execution = self._execution
         if isinstance(error, asyncio.CancelledError) and execution.interrupted is None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.core import shell
 from perdure.core.arguments import Seconds, flag
 from perdure.core.names import check_name
-from perdure.engine.effects import Arrive, Arrived, Effect, Effects, Record
+from perdure.engine.effects import Arrive, Arrived, Carried, Effect, Effects, Record
 from perdure.engine.execution import Execution
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import spec_of
@@ -121,16 +121,22 @@ def started_child(
         Conflict: the key is that of a run that somebody else started, or with other arguments.
     """
     spec = spec_of(function)
-    if execution.played is not None:
-        raise execution.played.no_children(spec.name, execution.id)
     arguments = binding_of(function).bind(args, kwargs)
     # What is wrong with it is found before it has a place: nothing is recorded of that.
     order = Order.of(
         function, agent, options.key or "main", args, kwargs, queue=options.queue,
         parent=execution.id,
     )  # fmt: skip
-    described = {"(agent)": agent, **arguments}
-    name = f"start:{spec.name}"
+    return _start(execution, spec.name, order, {"(agent)": agent, **arguments}, options)
+
+
+def _start(
+    execution: Execution[Any], function: str, order: Order, described: Mapping[str, Any],
+    options: ChildOptions,
+) -> Effects:  # fmt: skip
+    if execution.played is not None:
+        raise execution.played.no_children(function, execution.id)
+    name, agent = f"start:{function}", order.agent
     told = digests(described)
     arrived = yield Arrive(
         name, "step", told, lambda: preview(described), outside=True,
@@ -141,7 +147,7 @@ def started_child(
         return _started(execution, recorded, arrived)
     if options.key is None:
         # The place alone would be the same again in the run's next turn.
-        order = replace(order, key=f"{spec.name[:80]}-{arrived.key}")
+        order = replace(order, key=f"{function[:80]}-{arrived.key}")
     with execution.asking:
         child = order.run_id(execution.context.backend)
     record: dict[str, Any] = {
@@ -164,7 +170,7 @@ def started_child(
         raise problem
     record["value"] = child
     record["child"] = {"run": child, "agent": agent, "let_live": options.let_live}
-    message = Message(child, agent, "start", spec.name, "", order.to_plain())
+    message = Message(child, agent, "start", function, "", order.to_plain())
     yield Record((record,), sync=True, sends=(message,))
     execution.wakeups.tell(child)
     return child
@@ -217,7 +223,7 @@ def _started_before(
 
 def _started(execution: Execution[Any], outcome: Mapping[str, Any], arrived: Arrived) -> str:
     if "error" in outcome:
-        raise rebuild_error(outcome["error"], arrived.place)
+        raise Carried(rebuild_error(outcome["error"], arrived.place))
     child = str(outcome["value"])
     if outcome.get("by") == "person":  # whoever settled it may have mistyped it
         try:

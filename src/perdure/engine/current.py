@@ -82,6 +82,12 @@ class inside:  # noqa: N801 - it reads as the function that it would be, and eac
         _frame.reset(self._token)
 
 
+def back_in(frame: Frame | None) -> None:
+    """The code is in this frame again: in a `finally` around `inside`, whose own end something may
+    come before. What came after would take itself for a part of what is over."""
+    _frame.set(frame)
+
+
 def enter_scope(scope: Scope) -> None:
     """In the context of a task that was just made: it is a scope of its own."""
     frame = _frame.get()

@@ -9,7 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.values import Plain
-from perdure.engine.current import Frame, counted, inside
+from perdure.engine.current import Frame, back_in, counted, current, inside
+from perdure.engine.effects import Carried, uncarried
 from perdure.engine.ends import (
     BranchTaken,
     End,
@@ -29,6 +30,7 @@ from perdure.engine.leaving import Cancelled, DeadlinePassed
 from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order, refuse_others, resuming, starting
+from perdure.engine.outcomes import its_own
 from perdure.engine.playing import Fakes, Played
 from perdure.engine.stopping import stop_unread
 from perdure.engine.turning import Again
@@ -178,23 +180,28 @@ class Drive:
         """
         from perdure.engine.run import Run
 
+        outer = current()
         try:
             execution = self.begin()
             while True:
                 self.going(execution)
                 outcome, error = None, None
                 news = execution.wakeups.watch(execution.id, execution.news)
-                try:
-                    with news, counted(), inside(Frame(execution, "function", execution.root)):
-                        outcome = self._function(Run(execution), *self._args, **self._kwargs)
-                except (Exception, RunInterrupted) as raised:
-                    error = raised
+                with news, counted(), inside(Frame(execution, "function", execution.root)):
+                    run: Run[Any] = Run(execution)
+                    try:
+                        outcome = self._function(run, *self._args, **self._kwargs)
+                    except (Exception, RunInterrupted) as raised:
+                        error = raised
                 end = self.conclude(execution, outcome, error)
                 if not isinstance(end, NextTurn):
                     return end
                 execution = self._next_execution()
         finally:
-            self.release()
+            try:
+                self.release()
+            finally:
+                back_in(outer)
 
     def begin(self) -> Execution[Any]:
         """The run, ready to go over what is recorded."""
@@ -342,21 +349,21 @@ class Drive:
         plain: Plain = None
         try:
             execution.check_finished(error)
-            if error is not None:
-                raise error
             if isinstance(result, Again):
                 execution.news()  # a turn may hold no other boundary
                 execution.check_stop()
-                turn = self._turn_record(result)
-            else:
-                plain = self._results.take(result)
+                turn = its_own(lambda: self._turn_record(result))
+            elif error is None:
+                plain = its_own(lambda: self._results.take(result))
         except RunInterrupted as interrupt:
             return self._stopped(execution, interrupt.reason, error)
         except UnknownZone as unknown:
             return self._stopped(execution, self._lacks(unknown), unknown)
-        except Exception as raised:
-            self._fail(execution, raised)
-            raise
+        except (Carried, PerdureError) as raised:
+            error = uncarried(raised)
+        if error is not None:
+            self._fail(execution, error)
+            raise error
         try:  # I8: a store that is busy now is no failure of the function, which would be its end
             if turn is not None:
                 self._turn(execution, turn)

@@ -13,6 +13,7 @@ from perdure.core import logs
 from perdure.engine.async_run import AsyncRun
 from perdure.engine.current import Frame, counted, inside
 from perdure.engine.drives import Drive
+from perdure.engine.effects import Carried
 from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
 from perdure.engine.leaving import Cancelled, Drained, LeftError
@@ -89,7 +90,7 @@ class AsyncDrive(Drive):
         del execution.tasks.scopes[root]
         left = None if root.cancelled() else root.exception()
         if left is not None and not isinstance(left, Exception):
-            execution.leave(left, "the function")  # its other tasks are not cancelled by it
+            execution.leaving.left(left, "the function")  # its other tasks are not cancelled by it
         if left is None and cancelled is None and execution.interrupted is None:
             self._tell_of_tasks(execution)
         cancelled = await _to_the_end(self._end_tasks(execution)) or cancelled
@@ -102,7 +103,14 @@ class AsyncDrive(Drive):
             if execution.interrupted is None:
                 raise asyncio.CancelledError
             return None, execution.interrupted
-        return (None, root.exception()) if root.exception() else (root.result(), None)
+        ended = root.exception()
+        if ended is None:
+            return root.result(), None
+        if type(ended) is Carried:
+            return None, ended.original
+        if isinstance(ended, RunInterrupted):
+            return None, ended
+        raise ended  # it came from outside, and is no end that the function has come to
 
     def _tell_of_tasks(self, execution: Execution[Any]) -> None:
         """The function returned, and what of it still goes on is cancelled: a tool that is under
@@ -142,7 +150,9 @@ class AsyncDrive(Drive):
                 if execution.interrupted is not None:
                     raise execution.interrupted from None
                 raise
-            except (Exception, RunInterrupted):
+            except Exception as raised:
+                raise Carried(raised) from None
+            except RunInterrupted:
                 raise
             except BaseExceptionGroup as group:
                 if (

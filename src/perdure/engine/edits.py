@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.core.draft import Recording
+from perdure.engine.effects import Carried
 from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error
 from perdure.engine.journal import Entry, changed
 from perdure.engine.scopes import Scope
@@ -74,7 +75,7 @@ class Edits:
         execution = self._execution
         edit.recording.close()
         if error is not None and not isinstance(error, Exception):
-            execution.leave(error, f"the block of {edit.place}")
+            execution.leaving.left(error, f"the block of {edit.place}")
         if edit.recorded is not None:
             try:
                 self._close_recorded(edit.recorded, error)
@@ -113,7 +114,7 @@ class Edits:
         failure = recorded.call.get("error")
         if failure is not None:
             if error is None and not recorded.cancelled:
-                raise rebuild_error(failure, f"run {execution.id}, {recorded.place}")
+                raise Carried(rebuild_error(failure, f"run {execution.id}, {recorded.place}"))
         elif isinstance(error, CallCancelled):
             return
         elif isinstance(error, Exception):

@@ -159,17 +159,15 @@ class Came(Struct, frozen=True):
 
 
 class Carried(Exception):
-    """A `StopIteration` of the user's, `original`, on its way through generators: by itself it
-    cannot leave one."""
+    """What the user's code raised, `original`, on its way into the logic of a call and out of it.
 
-    def __init__(self, original: StopIteration) -> None:
+    All else that is raised there comes from outside, between any two instructions, if it is no
+    `PerdureError`: that is no outcome of the call, and its function may not go on from it.
+    """
+
+    def __init__(self, original: Exception) -> None:
         super().__init__()
         self.original = original
-
-
-def carried(error: Exception) -> Exception:
-    """An error as a generator may raise it."""
-    return Carried(error) if issubclass(type(error), StopIteration) else error  # type: ignore[arg-type]
 
 
 def uncarried(error: Exception) -> Exception:
@@ -184,16 +182,12 @@ def drive(effects: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> A
         while True:
             try:
                 result = perform(effect)
-            except StopIteration as stop:
-                effect = effects.throw(Carried(stop))
             except BaseException as error:
                 effect = effects.throw(error)
             else:
                 effect = effects.send(result)
     except StopIteration as end:
         return end.value
-    except Carried as on_its_way:
-        raise on_its_way.original  # noqa: B904 - the user's own, as it was
 
 
 async def drive_async(effects: Effects, perform: Callable[[Effect], Awaitable[Any]]) -> Any:

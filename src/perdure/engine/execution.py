@@ -19,11 +19,10 @@ from perdure.core.values import Plain
 from perdure.engine.current import Inside, current
 from perdure.engine.edits import Edits
 from perdure.engine.effects import Arrive, Arrived, Await, Came, Record
-from perdure.engine.failures import words
 from perdure.engine.going import Going
 from perdure.engine.interrupting import Asking, Stopping
 from perdure.engine.journal import Entry, Journal, OthersFirstError, changed, describe
-from perdure.engine.leaving import Cancelled, DeadlinePassed, LeftError
+from perdure.engine.leaving import Cancelled, DeadlinePassed, Leaving
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
 from perdure.engine.playing import Fakes, Played
@@ -32,7 +31,7 @@ from perdure.engine.scopes import Scope
 from perdure.engine.turns import Turns, Waiter
 from perdure.engine.wakeups import Wakeups
 from perdure.engine.writing import Item, RunWriter
-from perdure.errors import PerdureError, RunInterrupted, SchemaError
+from perdure.errors import PerdureError, RunInterrupted
 from perdure.model import Cause
 from perdure.state.context import Context
 from perdure.state.working import WorkingCopy
@@ -74,10 +73,11 @@ class Execution(Generic[T]):
         self._look_at = time.monotonic() + LOOK_S
         self._pid = process.pid
         self._lock = ReentrantLock()
-        self.writer = RunWriter(working, self.catch_up, self._failed_to_write, self._lock)
+        self.leaving = Leaving(self.interrupt, run_id)
+        self.writer = RunWriter(working, self.catch_up, self.leaving.failed, self._lock)
         self.edits, self.going = Edits(self), Going()
         self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
-        self.stopping, self.asking = Stopping(self.interrupt), Asking(self.interrupt)
+        self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.performer = Performer(self)
         self.tasks: RunTasks | None = None
         """Of the event loop that it runs in, if it does."""
@@ -373,22 +373,6 @@ class Execution(Generic[T]):
         for entry in left:
             self.turns.release(entry)
 
-    def _failed_to_write(self, error: BaseException) -> BaseException:
-        if isinstance(error, SchemaError | RunInterrupted):
-            return error
-        if isinstance(error, PerdureError):
-            return self.interrupt(error)
-        if not isinstance(error, Exception):
-            self.leave(error, "recording")
-            return error
-        # Nobody knows what of it is in the log: the function must not go on as if it knew.
-        reason = PerdureError(
-            f"what it did could not be recorded: {type(error).__name__}: {words(error)}",
-            target=f"run {self.id}", hint="run it again to go on, once that is put right",
-        )  # fmt: skip
-        reason.__cause__ = error
-        return self.interrupt(reason)
-
     # -- waiting -----------------------------------------------------------------------------
 
     def came(self, effect: Await) -> Came | None:
@@ -485,14 +469,6 @@ class Execution(Generic[T]):
             self.turns.wake_all()
             self.wakeups.ring(self.id)
         return interrupted
-
-    def leave(self, left: BaseException, what: str) -> None:
-        """It went out of a call without an outcome: a function that catches it may not go on, for
-        a replay would find the call in doubt, and not behind itself."""
-        if isinstance(left, RunInterrupted):
-            self.interrupt(left.reason)
-            return
-        self.interrupt(LeftError(left, what, f"run {self.id}"))
 
     def check_finished(self, error: Exception | None = None) -> None:
         """The function returned, or raised: was everything recorded come to?"""

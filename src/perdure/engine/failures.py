@@ -44,12 +44,14 @@ def error_record(error: BaseException) -> dict[str, Plain]:
     record says ``stand_in``: it is raised again as `CallFailed`. It never fails, whatever the
     error's own code does: the call would have no outcome.
     """
-    try:
-        return _whole_record(error)
-    except BaseException:
-        name = type.__getattribute__(type(error), "__qualname__")
-        module = type.__getattribute__(type(error), "__module__")
-        return {"type": f"{module}:{name}", "text": words(error), "args": [], "stand_in": True}
+    for _ in range(2):  # what comes from outside once is not the error's own
+        try:
+            return _whole_record(error)
+        except BaseException:
+            continue
+    name = type.__getattribute__(type(error), "__qualname__")
+    module = type.__getattribute__(type(error), "__module__")
+    return {"type": f"{module}:{name}", "text": words(error), "args": [], "stand_in": True}
 
 
 def _whole_record(error: BaseException) -> dict[str, Plain]:

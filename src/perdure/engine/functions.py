@@ -26,7 +26,7 @@ from perdure.core.bounds import NAME_MAX
 from perdure.core.identity import class_label, digest, is_known
 from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
-from perdure.engine.current import Frame, current, driving, inside
+from perdure.engine.current import Frame, back_in, current, driving, inside
 from perdure.engine.execution import Execution
 from perdure.engine.identity import DECLARED, SELF, Unsaid, bound_to, digests
 from perdure.engine.replay import Call, CrashPolicy
@@ -88,30 +88,49 @@ class Recorded:
         self._identity = identity
 
     def call(
+        self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *,
+        again: bool = False,
+    ) -> Call:  # fmt: skip
+        """One call, as the function comes to it. `again`: to see whether it fails by itself."""
+        try:
+            if self._results is None:  # only now: annotations may name classes that come later
+                self._results = Results(self.function, self._returns)
+            arguments = self._binding.bind(args, kwargs)
+            if self._bound:
+                arguments = {**self._bound, **arguments}
+            unknown: list[Any] = []
+            unsaid = None
+            if self._identity is None:
+                told = digests(arguments, unknown)
+            else:
+                told = digests({DECLARED: self._identity(*args, **kwargs)}, unknown)
+            if unknown:
+                unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
+                if not is_known(told.get(SELF, "-")):
+                    del arguments[SELF]  # its repr has an address, another one each time
+            fakes = execution.fakes
+            return Call(
+                execution.id, self.name, self.kind, fakes.get(self.decorated, self.function),
+                args, kwargs, told, arguments, self._results, self._policy,
+                fakes.get(self._probe, self._probe), self._limits, unsaid=unsaid,
+            )  # fmt: skip
+        except PerdureError:
+            raise
+        except Exception as error:
+            # Code of its arguments runs in this, too.
+            if not again and self._comes_from_outside(execution, args, kwargs):
+                raise execution.leaving.passed_on(error) from None
+            raise
+
+    def _comes_from_outside(
         self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Call:
-        """One call, as the function comes to it."""
-        if self._results is None:  # only now: annotations may name classes that come later
-            self._results = Results(self.function, self._returns)
-        arguments = self._binding.bind(args, kwargs)
-        if self._bound:
-            arguments = {**self._bound, **arguments}
-        unknown: list[Any] = []
-        unsaid = None
-        if self._identity is None:
-            told = digests(arguments, unknown)
-        else:
-            told = digests({DECLARED: self._identity(*args, **kwargs)}, unknown)
-        if unknown:
-            unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
-            if not is_known(told.get(SELF, "-")):
-                del arguments[SELF]  # its repr would have an address, which is another each time
-        return Call(
-            execution.id, self.name, self.kind,
-            execution.fakes.get(self.decorated, self.function), args, kwargs, told,
-            arguments, self._results, self._policy, execution.fakes.get(self._probe, self._probe),
-            self._limits, unsaid=unsaid,
-        )  # fmt: skip
+    ) -> bool:
+        """Of something raised while a call was made up: whether nothing in the call does that."""
+        try:
+            self.call(execution, args, kwargs, again=True)
+        except Exception:
+            return False
+        return True
 
     def settle_bound(self, *, named: bool) -> None:
         """What the function is bound to is the same in all calls, and so known by the name.
@@ -422,15 +441,23 @@ def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
 
         @functools.wraps(function)
         async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-            with inside(Frame(None, "function")):
-                return await function(*args, **kwargs)  # type: ignore[misc]
+            outer = current()
+            try:
+                with inside(Frame(None, "function")):
+                    return await function(*args, **kwargs)  # type: ignore[misc]
+            finally:
+                back_in(outer)
 
         return call_async  # type: ignore[return-value]
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with inside(Frame(None, "function")):
-            return function(*args, **kwargs)
+        outer = current()
+        try:
+            with inside(Frame(None, "function")):
+                return function(*args, **kwargs)
+        finally:
+            back_in(outer)
 
     return call
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from perdure.errors import PerdureError
+from collections.abc import Callable
+
+from perdure.engine.effects import Carried
+from perdure.engine.failures import words
+from perdure.engine.journal import OthersFirstError
+from perdure.errors import NeedsAttention, PerdureError, RunInterrupted, SchemaError
+
+Interrupt = Callable[[PerdureError], RunInterrupted]
 
 
 class LeftError(PerdureError):
@@ -27,3 +34,49 @@ class Drained(PerdureError):
 
 class DeadlinePassed(PerdureError):
     """The run took longer than its deadline allows; it ends as failed."""
+
+
+class Leaving:
+    """What leaves the engine's work for a function, and what its function is to hear of that."""
+
+    def __init__(self, interrupt: Interrupt, run: str) -> None:
+        self._interrupt = interrupt
+        self._run = run
+
+    def left(self, error: BaseException, what: str) -> None:
+        """It went out of a call without an outcome: a function that catches it may not go on, for
+        a replay would find the call in doubt, and not behind itself."""
+        if isinstance(error, RunInterrupted):
+            self._interrupt(error.reason)
+            return
+        self._interrupt(LeftError(error, what, f"run {self._run}"))
+
+    def passed_on(self, raised: BaseException) -> BaseException:
+        """What the function hears of something that was raised in the work for it.
+
+        That is what its own code raised, or a `PerdureError` that says what it did wrong. All else
+        is no outcome that a replay would find again: it interrupts the run.
+        """
+        if type(raised) is Carried:
+            return raised.original
+        if isinstance(raised, NeedsAttention):
+            return self._interrupt(raised)
+        own = isinstance(raised, PerdureError | OthersFirstError)
+        return raised if own else self.failed(raised)
+
+    def failed(self, error: BaseException) -> BaseException:
+        """As `passed_on`, of what went wrong while something was recorded."""
+        if isinstance(error, SchemaError | RunInterrupted):
+            return error
+        if isinstance(error, PerdureError):
+            return self._interrupt(error)
+        if not isinstance(error, Exception):
+            self.left(error, "recording")
+            return error
+        # Nobody knows what of it is in the log: the function must not go on as if it knew.
+        reason = PerdureError(
+            f"what it did could not be recorded: {type(error).__name__}: {words(error)}",
+            target=f"run {self._run}", hint="run it again to go on, once that is put right",
+        )  # fmt: skip
+        reason.__cause__ = error
+        return self._interrupt(reason)

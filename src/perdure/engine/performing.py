@@ -18,6 +18,7 @@ from perdure.engine.effects import (
     Arrived,
     Await,
     Came,
+    Carried,
     Effect,
     Effects,
     Invoke,
@@ -33,7 +34,6 @@ from perdure.engine.retrying import NO_LIMITS
 from perdure.engine.scopes import Scope
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.writing import Item
-from perdure.errors import NeedsAttention
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
@@ -48,18 +48,22 @@ class Performer:
 
     def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
-        entry = self._execution.next_recorded(call)
         try:
+            entry = self._execution.next_recorded(call)
             if entry is not None:
                 return outcome_of(call, entry)
             return drive(from_there(call, self._arrive(arrival(call))), self.perform)
-        except NeedsAttention as error:  # as `stopping` does, without its calls
-            raise self._execution.interrupt(error)  # noqa: B904 - it names its reason itself
+        except BaseException as raised:
+            error = self._execution.leaving.passed_on(raised)
+        raise error
 
     def call(self, effects: Effects) -> Any:
         """Drive effects to their result."""
-        with self._execution.stopping:
+        try:
             return drive(effects, self.perform)
+        except BaseException as raised:
+            error = self._execution.leaving.passed_on(raised)
+        raise error
 
     def perform(self, effect: Effect) -> Any:
         match effect:
@@ -154,10 +158,10 @@ class Performer:
         with self._execution.going.calling, inside(frame):
             try:
                 return effect.function(*effect.args, **effect.kwargs)
-            except Exception:
-                raise
+            except Exception as error:
+                raise Carried(error) from None
             except BaseException as left:
-                self._execution.leave(left, f"a {effect.inside}")
+                self._execution.leaving.left(left, f"a {effect.inside}")
                 raise
 
     def _invoke_timed(self, effect: Invoke, frame: Frame) -> Any:
@@ -169,10 +173,10 @@ class Performer:
         while not thread.done.wait(clock.left_s()):
             if (late := clock.late()) is not None:
                 raise late
-        if isinstance(thread.error, Exception):
-            raise thread.error
+        if issubclass(type(thread.error), Exception):  # whatever it says that its class is
+            raise Carried(thread.error)  # type: ignore[arg-type]
         if thread.error is not None:
-            self._execution.leave(thread.error, f"a {effect.inside}")
+            self._execution.leaving.left(thread.error, f"a {effect.inside}")
             raise thread.error
         return thread.result
 

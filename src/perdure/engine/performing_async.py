@@ -17,6 +17,7 @@ from perdure.engine.effects import (
     Arrived,
     Await,
     Came,
+    Carried,
     Effect,
     Effects,
     Invoke,
@@ -26,6 +27,7 @@ from perdure.engine.effects import (
     drive_async,
 )
 from perdure.engine.failures import CallCancelled, error_record
+from perdure.engine.interrupting import Stopping
 from perdure.engine.journal import Entry, OthersFirstError, changed
 from perdure.engine.pacing import Pace
 from perdure.engine.performing import CallThread, Clock, frame_of, pausing, waiting
@@ -74,6 +76,16 @@ class _Calling(Struct):
     cancelled: asyncio.CancelledError | None = None
 
 
+class _Stopping(Stopping):
+    """As that, in a task: that this is cancelled, or thrown away, is its own affair."""
+
+    __slots__ = ()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+            super().__exit__(kind, error, trace)
+
+
 class AsyncPerformer:
     """Performs the effects of one run in the event loop that its function runs in.
 
@@ -84,6 +96,7 @@ class AsyncPerformer:
         self._execution = execution
         self._tasks = tasks
         self._threads: Threads | None = None
+        self.stopping = _Stopping(execution.leaving.passed_on)
         self.edit_lock = asyncio.Lock()
         self.pace = Pace()
         self._standstill = Standstill(execution.turns, tasks, self._all_rest)
@@ -111,16 +124,20 @@ class AsyncPerformer:
             raise
         execution.catch_up(entry.seq)
         execution.turns.release(entry)
-        with execution.stopping:
+        try:
             return outcome_of(call, entry)
+        except BaseException as raised:
+            error = execution.leaving.passed_on(raised)
+        raise error
 
     async def call(self, effects: Effects) -> Any:
         """Drive effects to their result."""
         execution = self._execution
         calling = _Calling()
         try:
-            with execution.stopping:
-                return await drive_async(effects, lambda effect: self.perform(effect, calling))
+            return await drive_async(effects, lambda effect: self.perform(effect, calling))
+        except GeneratorExit:  # it was thrown away
+            raise
         except CancelledInside as cancelled:
             raise cancelled.original from None
         except asyncio.CancelledError:
@@ -131,6 +148,9 @@ class AsyncPerformer:
                 kind = calling.arrive.kind
                 await self.note_cancelled(calling.place, kind, calling.since, calling.arrive)
             raise
+        except BaseException as raised:
+            error = execution.leaving.passed_on(raised)
+        raise error
 
     async def note_cancelled(
         self, place: str, kind: str, since: float, arrive: Arrive | None = None
@@ -310,7 +330,7 @@ class AsyncPerformer:
         ):  # the latter: of one thrown away
             raise
         except BaseException as left:
-            self._execution.leave(left, f"a {effect.inside}")
+            self._execution.leaving.left(left, f"a {effect.inside}")
             raise
 
     async def invoke(self, effect: Invoke, calling: _Calling) -> Any:
@@ -318,7 +338,10 @@ class AsyncPerformer:
         if effect.limits.timed and effect.attempt is not None:
             return await self._invoke_timed(effect)
         if is_async(effect.function):
-            return await effect.function(*effect.args, **effect.kwargs)
+            try:
+                return await effect.function(*effect.args, **effect.kwargs)
+            except Exception as raised:
+                raise Carried(raised) from None
         ended: list[tuple[Any, BaseException | None]] = []
 
         def call() -> None:
@@ -335,7 +358,7 @@ class AsyncPerformer:
             calling.cancelled = cancelled  # it ended all the same: that is to be recorded
         result, error = ended.pop()
         if error is not None:
-            raise error
+            raise _as_users(error)
         return result
 
     async def _invoke_timed(self, effect: Invoke) -> Any:
@@ -354,6 +377,8 @@ class AsyncPerformer:
                 task.cancel()
                 await asyncio.wait([task], timeout=GRACE_S)
                 task.add_done_callback(_seen)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise _as_users(error)
         return task.result()
 
     async def _invoke_timed_thread(self, effect: Invoke) -> Any:
@@ -364,7 +389,7 @@ class AsyncPerformer:
             if (late := clock.late()) is not None:
                 raise late
         if thread.error is not None:
-            raise thread.error
+            raise _as_users(thread.error)
         return thread.result
 
     # -- waiting -------------------------------------------------------------------------------
@@ -405,6 +430,10 @@ class AsyncPerformer:
     def _unloadable(self) -> bool:
         """Whether all of the run provably waits, and would for ever do nothing else."""
         return self._all_rest() and not self._tasks.timers()
+
+
+def _as_users(error: BaseException) -> BaseException:
+    return Carried(error) if issubclass(type(error), Exception) else error  # type: ignore[arg-type]
 
 
 def _seen(task: asyncio.Future[Any]) -> None:

@@ -22,14 +22,13 @@ from perdure.engine.effects import (
     Now,
     Pause,
     Record,
-    carried,
     uncarried,
 )
-from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error, words
+from perdure.engine.failures import CallCancelled, error_record, rebuild_error, words
 from perdure.engine.identity import Unsaid, digests_before
 from perdure.engine.journal import Entry
-from perdure.engine.lacking import lacks
 from perdure.engine.made import Made
+from perdure.engine.outcomes import error_of, handed, taken
 from perdure.engine.retrying import NO_LIMITS, Limits
 from perdure.engine.values import Results, preview
 from perdure.errors import (
@@ -39,7 +38,6 @@ from perdure.errors import (
     PerdureError,
     SchemaError,
     TimedOut,
-    UnknownZone,
     Unstorable,
 )
 from perdure.model import MISSING
@@ -212,26 +210,21 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             if tries.wait_first:
                 yield from tries.wait()
             value = yield from call.invoke("step", tries)
-            plain = call.results.take(value)
+            plain, between = taken(call, value)
+            if between is not None:
+                raise between
         except CancelledInside as cancelled:
             yield Record((_cancelled(call.full_record("step"), cancelled),))
             raise cancelled.original from None
-        except NeedsAttention:
-            raise  # no outcome: what a person puts right must not be found wrong on every replay
-        except UnknownZone as unknown:
-            raise lacks(unknown, call.run, call.target) from unknown
-        except Exception as raised:  # a result that cannot be stored, too: the caller may catch it
-            error = uncarried(raised)
+        except (Carried, PerdureError) as raised:  # a result that cannot be stored, too
+            error = error_of(call, raised)
             failure = error_record(error)
             again_at = yield from tries.again_at(error)
             if again_at is not None:
                 yield Record((tries.failed(failure, again_at),))
                 continue
             yield Record((call.full_record("step", error=failure),))
-            again = as_replayed(error, failure, call.target)
-            if again is not error:
-                raise again from error
-            raise
+            raise handed(call, error, failure) from None
         try:
             yield Record((call.full_record("step", value=plain),))
         except Unstorable as too_big:
@@ -268,22 +261,15 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             if outcome is not None:
                 return _outcome(call, outcome)
             error: Exception = late
-        except NeedsAttention:
-            raise  # what it did before that, it does not say: it is in doubt
-        except UnknownZone as unknown:
-            raise lacks(unknown, call.run, call.target) from unknown
-        except Exception as raised:
-            error = uncarried(raised)
+        except (Carried, PerdureError) as raised:
+            error = error_of(call, raised)
         else:
             return (yield from _record_value(call, value, by="call"))
         failure = error_record(error)
         again_at = yield from tries.again_at(error)
         if again_at is None:
             yield Record((call.record("outcome", error=failure),), sync=True)
-            again = as_replayed(error, failure, call.target)
-            if again is not error:
-                raise again from error
-            raise carried(error)
+            raise handed(call, error, failure)
         yield Record((tries.failed(failure, again_at),), sync=True)
 
 
@@ -383,13 +369,16 @@ class _Tries:
 
 def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     try:
-        plain = call.results.take(value)
+        plain, between = taken(call, value)
         yield Record((call.record("outcome", value=plain, by=by),), sync=True)
-    except Exception as error:
+    except (Carried, PerdureError) as raised:
         # It took effect: that must be known, even where its result cannot be kept.
+        error = uncarried(raised)
         lost = CallFailed(f"took effect, but its result cannot be stored: {words(error)}")
         yield Record((call.record("outcome", error=error_record(lost), by=by),), sync=True)
         raise lost from error
+    if between is not None:
+        raise between
     return call.results.build(plain)
 
 
@@ -405,7 +394,8 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, A
         assert call.probe is not None
         try:
             found = yield Invoke(call.probe, call.args, call.kwargs, "step", call.key)
-        except Exception as error:
+        except Exception as raised:
+            error = uncarried(raised)
             raise NeedsAttention(
                 f"it is in doubt, and its probe failed: {type(error).__name__}: {words(error)}",
                 target=call.target, hint=settle_hint(call),
@@ -453,19 +443,16 @@ def _settle(call: Call, **said: str | bool) -> str:
 
 
 def outcome_of(call: Call, entry: Entry) -> Any:
-    """What a call gave that is recorded there, and settled."""
+    """What a call gave that is recorded there, and settled; an error is raised carried."""
     assert entry.outcome is not None
     call.place = entry.place
-    try:
-        return _outcome(call, entry.outcome)
-    except Carried as on_its_way:
-        raise on_its_way.original  # noqa: B904 - the user's own, as it was
+    return _outcome(call, entry.outcome)
 
 
 def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
     """What a recorded call gave: its value, rebuilt, or its error, raised again."""
     if "error" in outcome:
-        raise carried(rebuild_error(outcome["error"], call.target))
+        raise Carried(rebuild_error(outcome["error"], call.target))
     try:
         return call.results.build(outcome.get("value"))
     except PerdureError as error:

@@ -328,6 +328,10 @@ class RunEdit(Generic[T]):
         self._open: OpenEdit
 
     def __enter__(self) -> T:
+        with self._execution.stopping:
+            return self._enter()
+
+    def _enter(self) -> T:
         execution = self._execution
         scope, name = execution.scope(), f"edit:{self._what}"
         entry = execution.find_edit(name, scope)
@@ -346,6 +350,10 @@ class RunEdit(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
+        with self._execution.stopping:
+            self._exit(error)
+
+    def _exit(self, error: BaseException | None) -> None:
         self._inside.__exit__(None, None, None)
         execution = self._execution
         try:

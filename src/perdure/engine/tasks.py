@@ -47,7 +47,7 @@ class RunTasks:
         error = None if task.cancelled() else exception_of(task)
         if error is not None and not isinstance(error, Exception):
             # Before its siblings are cancelled for it: that would be recorded as the function's.
-            self._execution.leave(error, "a task")
+            self._execution.leaving.left(error, "a task")
         self._execution.scope_ended(scope, orderly=not task.cancelled() and error is None)
         scope.ended()
         del self.scopes[task]  # last: an end that was lost on its way is told again

@@ -17,7 +17,7 @@ from perdure.core.bounds import index_key
 from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
 from perdure.core.values import Plain, take
-from perdure.engine.effects import Arrive, Await, Branch, Came, Effects, Now, Record
+from perdure.engine.effects import Arrive, Await, Branch, Came, Carried, Effects, Now, Record
 from perdure.engine.failures import rebuild_error
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.model import MISSING, UNTIL, from_micros
@@ -261,7 +261,7 @@ def _child_value(child: ChildEnd, end: Any) -> Plain:
     if end["status"] == "done":
         return end["value"]
     if end["status"] == "failed":
-        raise rebuild_error(end["value"], f"run {child.run}")
+        raise Carried(rebuild_error(end["value"], f"run {child.run}"))
     raise RunFailed(f"was cancelled: {end.get('problem', '')}", target=f"run {child.run}")
 
 
@@ -279,11 +279,11 @@ def _short(spec: Awaitable) -> str:
 
 def json_schema(kind: Any) -> Plain:
     """The JSON schema of a type, for those who have to answer; {} where it has none."""
-    from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+    from pydantic import TypeAdapter
 
     try:
         return take(TypeAdapter(kind).json_schema())
-    except (PydanticSchemaGenerationError, PydanticUserError, TypeError):
+    except Exception:  # also what its own code raises
         return {}
 
 
