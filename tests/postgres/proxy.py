@@ -18,6 +18,7 @@ class Proxy:
 
     `cut`: what happens to the next message of a client, once: its "request" does not reach the
     server; or its "answer", which the server gave, does not come back. Both end the connection.
+    `for_good`: from that cut on, before the client can know of it, the proxy refuses all others.
     `links`: all connections that came, and those behind them.
     `refuses`: new connections are ended at once, and so are all that there are.
     """
@@ -27,6 +28,7 @@ class Proxy:
         self._as_pooler = as_pooler
         self.cut: Cut = ""
         self.cuts = 0
+        self.for_good = False
         self._refuses = False
         self.links: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
@@ -42,8 +44,7 @@ class Proxy:
     def refuses(self, value: bool) -> None:
         self._refuses = value
         if value:
-            for link in self.links:
-                self._end(*link)
+            self._end_all_but(None)
 
     def _accept(self) -> None:
         while True:
@@ -56,6 +57,9 @@ class Proxy:
                 continue
             server = socket.create_connection(self._target)
             self.links.append((client, server))
+            if self._refuses:  # said since it was looked at, by one who did not see this link yet
+                self._end(client, server)
+                continue
             answer_lost = threading.Event()
             for work in (self._up, self._down):
                 threading.Thread(
@@ -69,6 +73,9 @@ class Proxy:
                     cut, self.cut = self.cut, ""
                 if cut:
                     self.cuts += 1
+                    if self.for_good:
+                        self._refuses = True
+                        self._end_all_but(client)
                 if cut == "request":
                     break
                 if cut == "answer":
@@ -89,6 +96,11 @@ class Proxy:
                     first = False
                 client.sendall(data)
         self._end(client, server)
+
+    def _end_all_but(self, spared: socket.socket | None) -> None:
+        for link in self.links:
+            if link[0] is not spared:
+                self._end(*link)
 
     def _end(self, client: socket.socket, server: socket.socket) -> None:
         for one in (client, server):
