@@ -10,7 +10,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from sys import _getframe
-from typing import Literal
+from typing import Literal, TypeVar
 
 import apsw
 
@@ -55,6 +55,11 @@ from perdure.storage.sqlite.transaction import Alone, Transaction, settled
 from perdure.storage.sqlite.writer import Writer
 from perdure.storage.wanted import Wanted
 
+T = TypeVar("T")
+
+FEW = 16
+"""Commits that are read as fast as looked up: nobody who writes waits for that."""
+
 FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
 
 
@@ -78,7 +83,8 @@ class SqliteBackend:
         self._writer = Writer(
             self.path, durability, vfs, create=create, checked=checked, clock=clock
         )
-        self._readers = Readers(self._writer.connect, self._writer.lend())
+        self._readers = Readers(self._writer.connect)
+        self._writer.lend(self._readers)
         self._feeder = Feeder(self.url)
         _quiet_at_forks(self)
 
@@ -104,8 +110,12 @@ class SqliteBackend:
     ) -> list[StoredCommit]:  # fmt: skip
         between = place(no, max(first, 0)), place(no, max(min(last, SEQ_MAX), 0))
         name = "read_down" if newest_first else "read_up"
-        with self._reading() as db:
-            rows = run(db, name, (*between, -1 if limit is None else limit))
+        wanted = (*between, -1 if limit is None else limit)
+        if last - first < FEW or (limit is not None and limit <= FEW):
+            rows = self._look_up(lambda db: run(db, name, wanted))
+        else:
+            with self._reading() as db:
+                rows = run(db, name, wanted)
         return [StoredCommit(at & SEQ_MAX, head, body, bool(snap)) for at, head, body, snap in rows]
 
     def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
@@ -136,8 +146,7 @@ class SqliteBackend:
         return rows[0][1] if rows else None
 
     def key(self, no: int, key: str) -> tuple[int, bytes] | None:
-        with self._reading() as db:
-            rows = run(db, "find_key", (no, key))
+        rows = self._look_up(lambda db: run(db, "find_key", (no, key)))
         return (rows[0][0], rows[0][1]) if rows else None
 
     def keys(self, no: int, keys: Sequence[str]) -> dict[str, int]:
@@ -151,9 +160,11 @@ class SqliteBackend:
     # -- agents and names ------------------------------------------------------------------
 
     def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
-        with self._reading() as db:
+        def find(db: apsw.Connection) -> AgentInfo | None:
             rows = run(db, "find_agent", (name, incarnation))
             return info_of(db, rows[0]) if rows else None
+
+        return self._look_up(find)
 
     def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
         wanted = prefix, after, limit, behind(prefix)
@@ -166,21 +177,28 @@ class SqliteBackend:
         return [AgentInfo(name, no, incarnation, False, seq) for no, name, incarnation, seq in rows]
 
     def ref(self, no: int, name: str) -> Ref | None:
-        # Asked before every edit, mostly by who wrote last.
-        if (found := self.ref_at_hand(no, name)) is not None:
-            return found[0]
-        with self._reading() as db:
-            return find_ref(db, no, name)
+        return self._look_up(lambda db: find_ref(db, no, name))
 
     def ref_at_hand(self, no: int, name: str) -> tuple[Ref | None] | None:
-        """As `AtHand.ref_at_hand`: from the connection that writes, if it is free. It has the pages
-        in memory, where any other would have to read and check them anew."""
+        """As `AtHand.ref_at_hand`."""
+        return self._at_hand(lambda db: find_ref(db, no, name))
+
+    def _look_up(self, look: Callable[[apsw.Connection], T]) -> T:
+        """What a look at a row or two says: mostly it is who wrote last that asks."""
+        if (found := self._at_hand(look)) is not None:
+            return found[0]
+        with self._reading() as db:
+            return look(db)
+
+    def _at_hand(self, look: Callable[[apsw.Connection], T]) -> tuple[T] | None:
+        """From the connection that writes, if it is free: it has the pages in memory, where any
+        other would have to read and check them anew. None: it is not."""
         writer = self._writer
         writer.check()
         if writer.lock.try_take(_getframe()):
             try:
                 if (at_rest := writer.at_rest) is not None:
-                    return (find_ref(at_rest, no, name),)
+                    return (look(at_rest),)
             except apsw.Error:
                 pass  # one that only reads asks again, and says what is wrong
             finally:

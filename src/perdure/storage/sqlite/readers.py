@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
@@ -25,11 +25,9 @@ class Readers:
     connection itself is not used again: nobody knows what it was doing.
     """
 
-    def __init__(
-        self, connect: Callable[[], apsw.Connection], idle: Sequence[apsw.Connection] = ()
-    ) -> None:
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
-        self._idle = deque(idle)
+        self._idle: deque[apsw.Connection] = deque()
         self.renew()
 
     def renew(self) -> None:
@@ -109,6 +107,17 @@ class Readers:
     def go_on(self) -> None:
         self._stopped = False
         self._wake(len(self._waiting))
+
+    def lend(self, connection: apsw.Connection) -> None:
+        """Read with this one, until it is taken back."""
+        self._idle.append(connection)
+
+    def take_back(self, connection: apsw.Connection) -> bool:
+        """Whether nobody uses this one, or closed it: then it is the caller's from now on."""
+        with suppress(ValueError):
+            self._idle.remove(connection)
+            return True
+        return False
 
     def spare(self) -> apsw.Connection | None:
         """One that nobody uses, which is the caller's from now on."""

@@ -22,6 +22,7 @@ from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import FAILED, ReplacedError, translate, unmasked
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
+from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.upgrade import see_as_it_is, upgrade
 from perdure.storage.sqlite.wal import make_room, room_needed, sync_wal, write_wal_again
@@ -60,6 +61,7 @@ class Writer:
         self._suspect = is_in_doubt(path)
         self._final: PerdureError | None = None
         self._only_looks: bool | None = None
+        self._lent: tuple[apsw.Connection, Readers] | None = None
         self.lock = Lock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
         self._housekeeper = Housekeeper(
@@ -77,7 +79,6 @@ class Writer:
             if isinstance(found, FAILED):
                 raise translate(found, path) from error
             raise
-        self._lent = False
 
     def connect(self, *, create: bool = False) -> apsw.Connection:
         """Another connection to the same file."""
@@ -100,13 +101,20 @@ class Writer:
         self._only_looks = only_looks
         return connection
 
-    def lend(self) -> list[apsw.Connection]:
-        """The connection of the opening, to read with: who writes opens one. Most of what opens a
-        store and reads a little does not write, and a second one takes as long as all of that."""
-        connection, self._connection, self._lent = self._connection, None, True
+    def lend(self, readers: Readers) -> None:
+        """Let those who read have the connection of the opening, until somebody writes: a second
+        one takes as long as to open a store and read a little. Who writes first takes it back, if
+        nobody is reading with it at that moment."""
+        connection, self._connection = self._connection, None
         assert connection is not None
         connection.set_wal_hook(None)
-        return [connection]
+        self._lent = connection, readers
+        readers.lend(connection)
+
+    def _take_back(self) -> apsw.Connection | None:
+        """What was lent, if it is free; None: another one is needed."""
+        lent, self._lent = self._lent, None
+        return lent[0] if lent is not None and lent[1].take_back(lent[0]) else None
 
     def _connect_to_checkpoint(self) -> apsw.Connection:
         self._files.check()
@@ -148,10 +156,8 @@ class Writer:
         if self._suspect:
             self._reopen_durably()
         if self._connection is None:
-            if self._lent:  # I1: the files that were checked at the opening, or no others
-                self._files.check()
-            connection = self.connect()
-            self._adopt(connection)
+            self._files.check()  # I1: the files that were checked at the opening, or no others
+            self._adopt(self._take_back() or self.connect())
         assert self._connection is not None
         roll_back(self._connection)
         return self._connection
