@@ -199,6 +199,25 @@ def test_a_walk_is_one_read_of_the_log(place: Place, reads: list[str]) -> None:
     assert before == 1
 
 
+def test_a_walk_from_the_past_folds_no_state(place: Place, reads: list[str]) -> None:
+    """`get_state_history` asks for the writes behind each checkpoint: each time a state was folded
+    to see whether there is a value of the channel, though the ops on the way say it."""
+    saver = place.open()
+    at = put(saver, {"n": 0, "ch": _DeltaSnapshot(["seed"])}, version=1)
+    past = []
+    for number in range(30):
+        saver.put_writes(at, [("ch", number)], f"{number}")
+        at = put(saver, {"n": number}, at, number + 2)
+        past.append(at)
+    fresh = place.open()
+    for number, behind in enumerate(past):
+        found = fresh.get_delta_channel_history(config=behind, channels=["ch", "none"])
+        assert found["ch"]["seed"] == _DeltaSnapshot(["seed"])
+        assert [value for *_, value in found["ch"]["writes"]] == list(range(number + 1))
+        assert found["none"] == {"writes": []}
+    assert reads.count("at") == 0
+
+
 def test_a_walk_reads_what_came_since_the_last_one(place: Place, reads: list[str]) -> None:
     saver = place.open()
     at = put(saver, {"ch": _DeltaSnapshot(["seed"])}, version=1)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure.errors import Conflict
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.asked import ASKED_MAX, Asked
+from perdure.state.foreign import ForeignLog
+from perdure.storage.commits import CommitReader
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
 from tests.integrations.langgraph.conftest import Place
 
@@ -36,6 +40,53 @@ def test_a_list_goes_on_with_its_writes_when_the_thread_is_deleted(place: Place)
     assert [one.pending_writes for one in found] == [
         [("task", "out", id_of(one.config))] for one in whole
     ]
+
+
+def test_a_list_reads_each_commit_once_or_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit of a small thread was read and proved four times: to find the checkpoints, their
+    parents, their writes by keys one after the other, and what came behind them. A list took two
+    to twenty times as long as with LangGraph's saver. What is left to be read twice is what the
+    first state of a page is folded from."""
+    saver = place.open()
+    at = put(saver, {"n": 0})
+    for number in range(99):
+        saver.put_writes(at, [("out", number)], f"{number}")
+        at = put(saver, {"n": number}, at, number + 2)
+    asked: list[str] = []
+
+    def count(owner: type, name: str, what: str) -> None:
+        called = getattr(owner, name)
+
+        def counting(self: Any, *args: Any, **more: Any) -> Any:
+            asked.append(what)
+            return called(self, *args, **more)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    count(ForeignLog, "key", "look-up")
+    count(ForeignLog, "keys", "look-up")
+    count(CommitReader, "_decode", "commit")
+    found = list(place.open().list(config()))
+    assert len(found) == 100
+    assert [one.pending_writes for one in found[1:]] == [
+        [(f"{number}", "out", number)] for number in reversed(range(99))
+    ]
+    assert asked.count("commit") <= 2 * 199 + 100
+    assert asked.count("look-up") <= 10
+
+
+def test_a_long_list_forgets_what_it_told(saver: PerdureSaver) -> None:
+    """What it has read above is dropped; a checkpoint with few writes far above is told whole."""
+    made = line(saver, 400)
+    saver.put_writes(made[0], [("out", "late")], "task")
+    found = list(saver.list(config()))
+    assert len(found) == 400
+    assert found[-1].pending_writes == [("task", "out", "late")]
+    assert [len(one.checkpoint["channel_values"]["log"]) for one in found] == list(
+        reversed(range(400))
+    )
 
 
 def test_checkpoints_of_all_namespaces_come_by_descending_id(saver: PerdureSaver) -> None:

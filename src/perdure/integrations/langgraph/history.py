@@ -8,7 +8,7 @@ from typing import Any
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from perdure.core.ops import Op, Set
+from perdure.core.ops import Delete, Op, Set
 from perdure.core.values import Plain
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import names
@@ -40,7 +40,7 @@ def delta_history(
     presence = _Presence(thread, found, channels)
     steps: list[tuple[Found, list[str]]] = []
     for ancestor in _ancestors(thread, found, namespace):
-        if ancestor.view.commit(ancestor.seq, FAR).trimmed:
+        if ancestor.view.far()(ancestor.seq).trimmed:
             raise NotFound(
                 "the writes that its value is made of were removed by retention",
                 target=f"thread {thread.name!r}, channels {', '.join(left)}",
@@ -73,9 +73,10 @@ def _ancestors(thread: Thread, found: Found | None, namespace: str) -> Iterator[
 
 def _parent_of(thread: Thread, found: Found, namespace: str) -> Found | None:
     """The checkpoint that one follows, removed or not, as it was put last."""
-    parent = parent_in(found.view.commit(found.seq, FAR))
+    commit_at = found.view.far()
+    parent = parent_in(commit_at(found.seq))
     if type(parent) is int:
-        key = names.read_key(found.view.commit(parent, FAR).cause.key)
+        key = names.read_key(commit_at(parent).cause.key)
         if key is None or key[0] != "c":
             return None
         place = key[2]
@@ -131,6 +132,8 @@ class _Presence:
     """Which ancestors have a value of a channel, told by the ops on the way: no state is folded but
     where these do not say it, and there once.
 
+    Of the checkpoint that is asked for, the last op on a channel tells it, wherever that is above.
+
     An op says what there was before it. A channel that is deleted, or changed inside, was there;
     whether one that is set was, nobody knows.
     """
@@ -141,6 +144,33 @@ class _Presence:
         self._there: dict[str, bool | None] = {
             channel: None if state is None else channel in state[VALUES] for channel in channels
         }
+        if target is not None and state is None:
+            self._tell(target)
+
+    def _tell(self, target: Found) -> None:
+        """What the last op on each channel says, if that is not too far up."""
+        commit_at, seq = target.view.far(), target.seq
+        while None in self._there.values() and seq > max(0, target.seq - FAR):
+            commit = commit_at(seq)
+            if commit.trimmed:
+                return
+            for op in reversed(commit.delta):
+                if not self._tell_by(op):
+                    return
+            seq = commit.parent
+
+    def _tell_by(self, op: Op) -> bool:
+        """False: it changes all channels, and does not say how."""
+        there, path = self._there, op.path
+        if len(path) > 1:
+            if path[0] == VALUES and there.get(path[1], False) is None:
+                there[path[1]] = len(path) > 2 or type(op) is not Delete
+        elif not path and type(op) is Set:
+            for channel, known in there.items():
+                there[channel] = channel in op.value[VALUES] if known is None else known
+        elif not path or path[0] == VALUES:
+            return False
+        return True
 
     def values_of(self, found: Found) -> dict[str, Plain]:
         """The plain values that a checkpoint has, of the channels that none below it had."""
@@ -153,7 +183,7 @@ class _Presence:
                 there[channel] = channel in values if known is None else known
         has = [channel for channel, known in there.items() if known]
         if has and values is None:
-            values = _set_at(found.view.commit(found.seq, FAR), has)
+            values = _set_at(found.view.far()(found.seq), has)
         if has and values is None:
             values = found.view.log.at(found.seq).state[VALUES]
         for channel in has:
@@ -165,9 +195,9 @@ class _Presence:
         seq = 0
         if below is not None and below.view is found.view:
             seq = below.seq
-            commit_at = found.view.commit
+            commit_at = found.view.far()
             while seq > found.seq:
-                commit = commit_at(seq, FAR)
+                commit = commit_at(seq)
                 for op in reversed(commit.delta):
                     self._undo(op)
                 seq = commit.parent

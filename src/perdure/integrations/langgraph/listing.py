@@ -2,6 +2,7 @@
 
 A page's states are told together: folded at its oldest commit, then moved on commit by commit, so
 that a page costs one state and its deltas, and its tuples share the messages that they have alike.
+Each log is read once, from its end, and what is read tells the writes of the checkpoints, too.
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ from perdure.integrations.langgraph.view import (
     is_removed,
     parent_of,
     removals_of,
-    writes_in,
+    writes_seen,
 )
+from perdure.integrations.langgraph.window import FAR, Window
 from perdure.model import Commit
 
 PAGE = 50
+FIRST = 8
+"""Of those who may want the newest one alone."""
+
 WINDOW = 32
 """Checkpoints of several lines that writers of one moment may have put in another order than that
 of their ids."""
@@ -50,20 +55,27 @@ class Wanted(Struct, frozen=True):
     filter: Mapping[str, Any] | None = None
 
 
-class Spot(Struct):
-    """Where a checkpoint is. `views`: those of its thread, from one moment on: what is deleted, or
-    begun anew, while somebody lists it does not mix with what he is told. `rank`: which of them."""
+class Seen(Struct):
+    """A thread as of one moment: what is deleted, or begun anew, while somebody lists it does not
+    mix with what he is told. `windows`: on the logs of its views, each for this listing alone."""
 
     thread: str
     views: Sequence[View]
+    windows: Sequence[Window]
+
+
+class Spot(Struct):
+    """Where a checkpoint is. `rank`: in which view."""
+
+    seen: Seen
     rank: int
     commit: Commit
     namespace: str
     id: str
 
     @property
-    def view(self) -> View:
-        return self.views[self.rank]
+    def window(self) -> Window:
+        return self.seen.windows[self.rank]
 
     def __lt__(self, other: Spot) -> bool:
         return (self.id, -self.rank, self.commit.seq) > (other.id, -other.rank, other.commit.seq)
@@ -82,15 +94,15 @@ class Entry(Struct):
 
 def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
     """The wanted checkpoints of a thread, by descending id."""
-    views, removals, orders = _seen(thread, wanted.namespace)
+    seen, removals, orders = _seen(thread, wanted.namespace)
     told: set[tuple[str, str]] = set()
-    streams = [_spots(thread.name, views, rank, wanted, orders[rank]) for rank in range(len(views))]
+    streams = [_spots(seen, rank, wanted, order) for rank, order in enumerate(orders)]
     for spot in merge(*streams):
         key = spot.namespace, spot.id
         if key in told:
             continue
         told.add(key)
-        if is_removed(removals, spot.view.log, spot.namespace, spot.commit.seq):
+        if is_removed(removals, spot.window.log, spot.namespace, spot.commit.seq):
             continue
         record = record_of(spot.commit)
         if not record:
@@ -100,30 +112,37 @@ def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
             yield Entry(spot, record, metadata)
 
 
-def _spots(
-    thread: str, views: Sequence[View], rank: int, wanted: Wanted, window: float
-) -> Iterator[Spot]:
-    """The checkpoints of one view, by descending id; one that was put again is there again."""
+def _spots(seen: Seen, rank: int, wanted: Wanted, most: float) -> Iterator[Spot]:
+    """The checkpoints of one view, by descending id; one that was put again is there again.
+
+    Args:
+        most: how many to hold back.
+    """
     heap: list[Spot] = []
-    for commit in views[rank].commits():
+    for commit in seen.windows[rank].walk():
         key = names.read_checkpoint_key(commit.cause.key)
         if key is None or commit.trimmed or not _fits(wanted, *key):
             continue
-        heappush(heap, Spot(thread, views, rank, commit, *key))
-        if len(heap) > window:
+        heappush(heap, Spot(seen, rank, commit, *key))
+        if len(heap) > most:
             yield heappop(heap)
     while heap:
         yield heappop(heap)
 
 
-def _seen(thread: Thread, namespace: str | None) -> tuple[list[View], dict[str, Any], list[float]]:
-    """The views of a thread, what is removed of it, and the `_window` of each view."""
+def _seen(thread: Thread, namespace: str | None) -> tuple[Seen, dict[str, Any], list[float]]:
+    """A thread as it is now, what is removed of it, and the `_disorder` of each view."""
     with thread.lock:
         views = list(thread.views())
-        return views, removals_of(views), [_window(view, namespace) for view in views]
+        ends = [view.log.info.seq if view.until is None else view.until for view in views]
+        if views:
+            ends[0] = views[0].end
+        windows = [Window(view.log, end) for view, end in zip(views, ends, strict=True)]
+        orders = [_disorder(view, namespace) for view in views]
+        return Seen(thread.name, views, windows), removals_of(views), orders
 
 
-def _window(view: View, namespace: str | None) -> float:
+def _disorder(view: View, namespace: str | None) -> float:
     """How many checkpoints to hold back, so that they come by their ids. Each line says whether
     those of its namespace were put in that order; of several namespaces nobody knows it."""
     spaces = view.namespaces() if namespace is None else [namespace]
@@ -168,23 +187,35 @@ class Teller:
     def tell(self, page: list[Entry]) -> list[CheckpointTuple]:
         """The page's tuples, in its order."""
         told: dict[int, CheckpointTuple] = {}
-        for entry in sorted(page, key=lambda one: (id(one.spot.view), one.spot.commit.seq)):
-            state = self._state(entry.spot.view, entry.spot.commit)
+        self._find_early(page)
+        for entry in sorted(page, key=lambda one: (id(one.spot.window), one.spot.commit.seq)):
+            state = self._state(entry.spot.window, entry.spot.commit)
             told[id(entry)] = self._tuple(entry, state)
         return [told[id(entry)] for entry in page]
+
+    def _find_early(self, page: list[Entry]) -> None:
+        """Look for the writes that came before their checkpoints in one go."""
+        places: dict[int, tuple[Window, list[str]]] = {}
+        for entry in page:
+            spot = entry.spot
+            _, found = places.setdefault(id(spot.window), (spot.window, []))
+            found.append(names.place_of(spot.namespace, spot.id))
+        for window, found in places.values():
+            window.find_early(found)
 
     def _tuple(self, entry: Entry, state: Plain) -> CheckpointTuple:
         spot = entry.spot
         checkpoint = checkpoint_of(self._coder, spot.id, state, entry.record["rest"], self._built)
-        writes = writes_in(spot.views, spot.namespace, spot.id)
+        seen = spot.seen
+        writes = writes_seen(seen.views, seen.windows, spot.namespace, spot.id)
         return tuple_of(
-            spot.thread, spot.namespace, checkpoint, entry.metadata,
-            parent_of(spot.view.log, entry.record), pending_of(self._coder, writes),
+            seen.thread, spot.namespace, checkpoint, entry.metadata,
+            parent_of(spot.window, entry.record), pending_of(self._coder, writes),
         )  # fmt: skip
 
-    def _state(self, view: View, commit: Commit) -> Plain:
+    def _state(self, window: Window, commit: Commit) -> Plain:
         """The state at a commit: from that of a near ancestor, if we have one."""
-        no = view.log.info.no
+        no = window.log.info.no
         path = [commit]
         state: Plain = None
         known = any(number == no for number, _ in self._states)
@@ -192,16 +223,16 @@ class Teller:
             state = self._states.pop((no, path[-1].parent), None)
             if state is not None or path[-1].parent == 0:
                 break
-            path.append(view.log.commit(path[-1].parent))
+            path.append(window.commit(path[-1].parent))
             if path[-1].trimmed:  # from there on nobody knows what changed
                 break
         if state is None:
-            state, path = view.log.at(commit.seq).state, []
+            state, path = window.log.at(commit.seq).state, []
         for one in reversed(path):
             for op in one.delta:
                 # What is appended to a list leaves what was built of it as it is.
                 self._forget(state, op.path[:-1] if isinstance(op, Append) else op.path)
-            state = view.log.apply(state, one)
+            state = window.log.apply(state, one)
         self._states[no, commit.seq] = state
         return state
 
@@ -219,7 +250,7 @@ class Teller:
 def pages(coder: Coder, found: Iterator[Entry], limit: int | None) -> Iterator[CheckpointTuple]:
     """Tuples of entries, as they are asked for. No lock is held while one is looked at."""
     left = limit
-    size = 8
+    size = FIRST if limit is None else PAGE  # a limit says how many are looked at
     while left is None or left > 0:
         page: list[Entry] = []
         for entry in found:
@@ -229,5 +260,7 @@ def pages(coder: Coder, found: Iterator[Entry], limit: int | None) -> Iterator[C
         if not page:
             return
         yield from Teller(coder).tell(page)
+        for entry in page:
+            entry.spot.window.drop_above(entry.spot.commit.seq + FAR)
         left = None if left is None else left - len(page)
         size = PAGE

@@ -26,6 +26,10 @@ REMOVED = "@removed"
 
 BRANCH_MAX = 180
 
+PLACES_KEPT = 4096
+"""Checkpoints whose keys are known: a step asks for those of one some times, and who rebuilds a
+channel that is stored as deltas for those of a hundred, again at each turn."""
+
 _TEXT = frozenset({str})
 _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KEY = re.compile("([cw])([0-9]*):([^:]*:(?:[-0-9A-Z_a-z]{22}|=.+))", re.DOTALL)
@@ -61,6 +65,7 @@ def key_of(kind: str, place: str, number: int) -> str:
     return f"{kind}{number if number > 1 else ''}:{place}"
 
 
+@lru_cache(maxsize=PLACES_KEPT)
 def place_of(namespace: str, checkpoint_id: str) -> str:
     """What all keys of one checkpoint have in common."""
     space = quote(namespace, safe="|/") if namespace else ""
@@ -99,6 +104,7 @@ def read_key(key: str | None) -> tuple[str, int, str] | None:
     return kind, int(number or 1), place
 
 
+@lru_cache(maxsize=PLACES_KEPT)
 def read_place(place: str) -> tuple[str, str]:
     """The namespace and the id of which this is `place_of`."""
     namespace, _, packed = place.partition(":")

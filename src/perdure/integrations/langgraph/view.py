@@ -6,7 +6,7 @@ A copied thread begins with a pointer to another's log, as of a moment; it has s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -81,6 +81,10 @@ class View:
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
         """One commit, not to be changed; see `Window.commit`."""
         return self.recent().commit(seq, reach) if self.end else self.log.commit(seq)
+
+    def far(self) -> Callable[[int], Commit]:
+        """`commit`, for who is going to read most of what is between; of this moment."""
+        return self.recent().far if self.end else self.log.commit
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -295,7 +299,7 @@ def is_removed(removals: dict[str, Any], log: ForeignLog, namespace: str, seq: i
     return seq in marks["also"] or (seq <= marks["until"] and seq not in marks["keep"])
 
 
-def parent_of(log: View | ForeignLog, record: dict[str, Any]) -> str | None:
+def parent_of(log: View | Window | ForeignLog, record: dict[str, Any]) -> str | None:
     """The id of a checkpoint's parent. One in the same log is stored by its seq."""
     parent = record["parent"]
     if not isinstance(parent, int):
@@ -336,6 +340,18 @@ def writes_of(
         if recent is not None:
             return [*writes_in(views[1:], namespace, checkpoint_id), *recent[0]]
     return writes_in(views, namespace, checkpoint_id)
+
+
+def writes_seen(
+    views: Sequence[View], windows: Sequence[Window], namespace: str, checkpoint_id: str
+) -> list[Write]:
+    """As `writes_in`, from windows onto the views where a checkpoint is in one."""
+    writes: list[Write] = []
+    place = names.place_of(namespace, checkpoint_id)
+    for view, window in zip(reversed(views), reversed(windows), strict=True):
+        seen = window.writes(place)
+        writes += (view.writes(namespace, checkpoint_id) if seen is None else seen)[0]
+    return writes
 
 
 def writes_in(views: Sequence[View], namespace: str, checkpoint_id: str) -> list[Write]:

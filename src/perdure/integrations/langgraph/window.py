@@ -39,6 +39,7 @@ class Window:
         self.log = log
         self.end = end
         self.low = end + 1
+        self._top = end
         self._commits: dict[int, Commit] = {}
         self._others: dict[int, Commit] = {}
         self._below: Iterator[Commit] = log.commits(1, end, newest_first=True)
@@ -46,6 +47,7 @@ class Window:
         self._alone: dict[str, dict[int, int]] = {}
         self._along: dict[int, list[int]] = {}
         self._complete: set[str] = set()
+        self._written: dict[int, tuple[Commit, int | None, list[Write]]] = {}
 
     def follow(self, end: int) -> bool:
         """Read on up to the log's end; False: it says what makes a new look necessary."""
@@ -62,7 +64,7 @@ class Window:
             check_link(commit, top)
             if not self._note(commit):
                 return False
-            top, self.end = commit, commit.seq
+            top, self.end, self._top = commit, commit.seq, commit.seq
         return self.end == end
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
@@ -78,6 +80,31 @@ class Window:
                 self._others.clear()
             found = self._others[seq] = self.log.commit(seq)
         return found
+
+    def far(self, seq: int) -> Commit:
+        """As `commit`, for who is going to read most of what is between."""
+        return self._commits.get(seq) or self.commit(seq, FAR)
+
+    def walk(self) -> Iterator[Commit]:
+        """All commits, newest first, as they are asked for; while others are read, too."""
+        seq = self.end
+        while (commit := self._read(seq)) is not None:
+            yield commit
+            seq = commit.seq - 1
+
+    def _read(self, seq: int) -> Commit | None:
+        """One of those that are in or the next to come in; None: the log does not go so far."""
+        if seq < self.low:
+            self._reach(seq)
+        return self._commits.get(seq)
+
+    def drop_above(self, seq: int) -> None:
+        """Forget what commits above one say; not which checkpoints and writes they have. Who asks
+        for one of them reads it anew."""
+        for above in range(seq + 1, self._top + 1):
+            self._commits.pop(above, None)
+            self._written.pop(above, None)
+        self._top = min(self._top, seq)
 
     def _reach(self, seq: int) -> None:
         while self.low > seq:
@@ -115,11 +142,19 @@ class Window:
         if place not in self._complete:
             self._find_early(place)
         alone = self._alone.get(place, {})
-        found = {seq: read_writes(self.commit(seq)) for seq in alone.values()}
+        found = {seq: self._writes_in(seq) for seq in alone.values()}
         for on in puts.values():
             for seq in self._along.get(on, ()):
-                found[seq] = read_writes(self._commits[seq], on)
+                found[seq] = self._writes_in(seq, on)
         return [write for seq in sorted(found) for write in found[seq]], len(alone)
+
+    def _writes_in(self, seq: int, on: int | None = None) -> list[Write]:
+        """As `read_writes`, not to be changed."""
+        commit = self.commit(seq)
+        known = self._written.get(seq)
+        if known is None or known[0] is not commit or known[1] != on:
+            known = self._written[seq] = commit, on, read_writes(commit, on)
+        return known[2]
 
     def find_early(self, places: Iterable[str]) -> None:
         """What `writes` would look for of one checkpoint, of many in one go."""
