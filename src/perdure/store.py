@@ -153,7 +153,8 @@ class Store:
         lease_ttl: timedelta = LEASE_TTL,
     ) -> None:  # fmt: skip
         self._context = Context(backend, Committer(backend), snapshots or SnapshotPolicy())
-        self._runner = Runner(self._context, lease_ttl)
+        self._lease_ttl = lease_ttl
+        self._runners: dict[None, Runner] = {}
 
     def __repr__(self) -> str:
         return f"<perdure store {self.url}>"
@@ -173,13 +174,16 @@ class Store:
 
     def close(self) -> None:
         """Flush, give back leases, and close the files. Idempotent."""
-        self._runner.close()
+        for runner in [*self._runners.values()]:
+            runner.close()
         self._context.close()
 
     @property
     def runner(self) -> Runner:
-        """The engine of this store; for `perdure.testing` and for faces of the library."""
-        return self._runner
+        """The engine of this store; for `perdure.testing` and for faces of the library. Made when
+        it is first asked for: most of what opens a store reads a little, and runs nothing."""
+        found = self._runners.get(None)  # in one go, as `setdefault`: there is never a second one
+        return found or self._runners.setdefault(None, Runner(self._context, self._lease_ttl))
 
     # -- agents ----------------------------------------------------------------------------
 
@@ -259,7 +263,7 @@ class Store:
         )  # fmt: skip
         note(self._context, reader, branch, head, Cause("delete"), extras)
         for message in extras.sends:
-            self._runner.wakeups.tell(message.run)
+            self.runner.wakeups.tell(message.run)
 
     def _told_of_end(
         self, reader: LogReader, cancelled: Sequence[RunInfo], asked: Sequence[RunInfo]
@@ -386,7 +390,7 @@ class Store:
                 deadline has passed before it begins, or is more than a thousand years.
             TypeError: one is not what it must be at all.
         """
-        return Options(self._runner, key, queue, deadline)
+        return Options(self.runner, key, queue, deadline)
 
     def runs(
         self, agent: str | None = None, *, unfinished: bool = False,
@@ -425,7 +429,7 @@ class Store:
         """
         run_id = check_words(run_id, "a run's id")
         agent = find_run(self._context.backend, run_id).agent
-        return RunHandle(self._context, self._runner.wakeups, run_id, agent=agent)
+        return RunHandle(self._context, self.runner.wakeups, run_id, agent=agent)
 
     def alive(self, executor: str) -> bool:
         """Whether an executor, e.g. a branch's `holder`, may still be running. In doubt, the

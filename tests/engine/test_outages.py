@@ -211,7 +211,7 @@ def test_a_lease_that_is_gone_does_not_keep_those_after_it(
     """A lease that could not be given back stayed first among those that were owed, and a process
     whose agent had been purged under it never gave back any other."""
     store, other = place.open(), place.open()
-    liveness, backend = store._runner.liveness, other._context.backend
+    liveness, backend = store.runner.liveness, other._context.backend
     liveness.start()
     claims: dict[str, Claim] = {}
     for name in ("purged", "damaged", "kept"):

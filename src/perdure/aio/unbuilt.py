@@ -11,7 +11,7 @@ from perdure.aio.store import AsyncStore
 from perdure.core.values import Plain
 from perdure.model import MAIN
 from perdure.state.ends import end_of
-from perdure.state.waiting import in_own_thread
+from perdure.state.waiting import in_own_thread as in_own_thread
 from perdure.state.working import WorkingCopy
 from perdure.store import Store
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -54,16 +52,17 @@ class Liveness:
     def __init__(self, context: Context, ttl: timedelta = LEASE_TTL) -> None:
         self._context = context
         self._ttl_ms = round(ttl / timedelta(milliseconds=1))
-        self._begin()
-        weak = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
+        self.begin_anew()
+        process.renew_in_children(self)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._executor = ""
         self._serving: Counter[str] = Counter()
         self._serves: tuple[str, ...] = ()
 
-    def _begin(self) -> None:
+    def begin_anew(self) -> None:
+        """In a forked child: its parent's leases are not its own, nor is what its parent was
+        doing."""
         self._owed: list[Claim] = []
         self._claims: set[Claim] = set()
         self._claims_lock = Lock()
@@ -257,12 +256,6 @@ class Liveness:
                 self._context.backend.heartbeat(self._executor, None)
             except PerdureError as error:
                 _warn("ending the executor: %s", error)
-
-
-def _begin_anew(liveness: Liveness | None) -> None:
-    """In a forked child: its parent's leases are not its own, nor is what its parent was doing."""
-    if liveness is not None:
-        liveness._begin()
 
 
 def _warn(text: str, *parts: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -43,8 +42,12 @@ class Context:
         self._threads: Threads | None = None
         self._heads: Heads | None = None
         self._closed = False
-        weak = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
+        process.renew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: the threads are not there, and nobody will release the lock."""
+        self._lock = Lock()
+        self._threads = self._heads = None
 
     @property
     def executor(self) -> str:
@@ -180,10 +183,3 @@ class Context:
                 )  # fmt: skip
             over = answer.held
         raise Conflict("its lease changes hands too fast", target=f"branch {branch!r}")
-
-
-def _begin_anew(context: Context | None) -> None:
-    """In a forked child: the threads are not there, and nobody will release the lock."""
-    if context is not None:
-        context._lock = Lock()
-        context._threads = context._heads = None

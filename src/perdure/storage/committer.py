@@ -8,7 +8,6 @@ thread of the committer leads where no waiting caller does.
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import weakref
@@ -18,7 +17,7 @@ from contextlib import suppress
 from sys import _getframe
 from types import FrameType
 
-from perdure.core import chain
+from perdure.core import chain, process
 from perdure.core.chain import START, Tail
 from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
 from perdure.core.threads import begin
@@ -55,11 +54,11 @@ class Committer:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._closed = False
-        self._begin()
-        weak = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _begin_anew(weak()))
+        self.begin_anew()
+        process.renew_in_children(self)
 
-    def _begin(self) -> None:
+    def begin_anew(self) -> None:
+        """In a forked child: the threads that led or waited are not there."""
         self._lead, self._making = Lock(), Lock()
         self._queue: deque[Proposal] = deque()
         self._batch: list[Proposal] = []
@@ -429,9 +428,3 @@ def _unknown(error: Exception) -> StoreUnavailable:
 
 def _is_open(proposal: Proposal) -> bool:
     return not proposal.settled
-
-
-def _begin_anew(committer: Committer | None) -> None:
-    """In a forked child: the threads that led or waited are not there."""
-    if committer is not None:
-        committer._begin()

@@ -24,7 +24,7 @@ from perdure.core.locks import Lock
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.private import make_empty
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
-from perdure.storage.sqlite.files import exists, writable
+from perdure.storage.sqlite.files import NOT_THERE, exists, look, writable
 from perdure.storage.sqlite.frames import Frame, Frames
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.upgrade import see_as_new
@@ -111,8 +111,7 @@ class _MadeMeanwhileError(Exception):
 def _connect(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
 ) -> apsw.Connection:
-    _refuse_other_things(path)
-    empty = not exists(path) or os.path.getsize(path) == 0
+    empty = _size(path) == 0
     if not empty and not may_write(path):
         return _connect_to_look(path, vfs or checksum_vfs())
     if create and empty:
@@ -161,26 +160,30 @@ def _connect(
     return connection
 
 
-def _refuse_other_things(path: str) -> None:
-    """SQLite takes a file of one byte for an empty one, and writes over it; on a device or a pipe
-    it fails as a bad disk does, or waits for ever.
+def _size(path: str) -> int:
+    """Bytes of the file; 0 where none is there.
+
+    SQLite takes a file of one byte for an empty one, and writes over it; on a device or a pipe it
+    fails as a bad disk does, or waits for ever.
 
     Raises:
-        NotAStore: it is none, and was left as it was.
+        NotAStore: it is no file that SQLite could use, and was left as it was.
     """
-    if not exists(path):
-        return
+    try:
+        status = os.stat(path)
+    except NOT_THERE:
+        return 0
     hint = "check the path; nothing was changed"
-    status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise NotAStore("is no regular file", target=f"store {path}", hint=hint)
     if status.st_size == 1:
         raise NotAStore("is not a Perdure store", target=f"store {path}", hint=hint)
+    return status.st_size
 
 
 def may_write(path: str) -> bool:
     """Whether this user may write to the file and beside it, as a WAL needs."""
-    return writable(path) and writable(os.path.dirname(os.path.abspath(path)))
+    return writable(path) and writable(os.path.dirname(path) or ".")
 
 
 def _connect_to_look(path: str, vfs: str) -> apsw.Connection:
@@ -248,12 +251,14 @@ def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: boo
         raise Corrupt("its pages carry no checksums", target=f"store {path}", hint=RESTORE)
 
 
+MARKS = "SAVEPOINT marks; PRAGMA application_id; PRAGMA user_version; RELEASE marks"
+
+
 def _marks(connection: apsw.Connection) -> tuple[int, int]:
-    # One statement, one snapshot: between two, another process may make the file a store.
-    marks: Any = connection.execute(
-        "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
-    ).fetchall()
-    return marks[0][0], marks[0][1]
+    # In one snapshot: between two, another process may make the file a store. (To join the two
+    # pragmas' tables takes as long as the rest of an opening's statements.)
+    marks: Any = connection.execute(MARKS).fetchall()
+    return marks[0][0], marks[1][0]
 
 
 def _create(connection: apsw.Connection, path: str) -> None:
@@ -291,8 +296,7 @@ def refuse_network_file_system(path: str) -> None:
     """SQLite's locks and shared memory do not work across machines."""
     if sys.platform != "linux":
         return
-    folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
-    kind = _file_system(folder)
+    kind = _file_system(os.path.dirname(path) or ".")
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreUnavailable(
             f"is on a network file system ({kind}), where SQLite's locks are not safe",
@@ -314,15 +318,18 @@ def _file_system(folder: str) -> str:
     except OSError:
         device = -1
     if device >= 0 and _local.get(folder) == device:
-        return ""
+        return ""  # also of a link that leads elsewhere now: what is there is on that device
+    real = os.path.realpath(folder)
     try:
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     except (OSError, TypeError):  # TypeError: Python's, where reading would block
         return ""
     for line in mounts:
         before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")
-        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+        point = before.split()[4]
+        if "\\" in point:  # rare, and Python has to load what undoes it
+            point = point.encode().decode("unicode_escape")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             kind, best = after.split()[0], point
     if kind not in NETWORK_FILE_SYSTEMS and device >= 0:
@@ -351,6 +358,9 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
     """
     if connection.readonly("main"):
         return  # it was opened without its WAL, which is empty
+    with suppress(OSError):
+        if look(path + "-wal")[1] == 0:
+            return  # the common case: who had the store open last has tidied up
     while True:
         valid = _valid_frames(connection)
         if _commit_behind(path, valid, connection.pragma("page_size")) is None:

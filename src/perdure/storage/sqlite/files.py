@@ -78,6 +78,10 @@ look = choose_look()
 """Raises OSError."""
 
 
+NOT_THERE = (FileNotFoundError, NotADirectoryError, ValueError)
+"""What says that there is no such file, and no other error does."""
+
+
 def exists(path: str) -> bool:
     """Whether there is a file.
 
@@ -86,7 +90,7 @@ def exists(path: str) -> bool:
     """
     try:
         os.stat(path)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except NOT_THERE:
         return False
     return True
 
@@ -135,7 +139,11 @@ class Files(Struct):
     def of(cls, path: str) -> Files:
         """Of a file that is open now; one that may only be looked at has no WAL."""
         wal = path + "-wal"
-        return cls(path, wal, look(path)[0], look(wal)[0] if exists(wal) else None)
+        database = look(path)[0]
+        try:
+            return cls(path, wal, database, look(wal)[0])
+        except NOT_THERE:
+            return cls(path, wal, database, None)
 
     def check(self) -> None:
         """I1: what was written to a file that is no longer at its path is not durable.
