@@ -123,6 +123,35 @@ def test_a_network_file_system_is_refused(path: str, monkeypatch: pytest.MonkeyP
         SqliteBackend(path)
 
 
+def test_a_network_file_system_behind_a_link_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the link is on a local disk, and was what was looked at."""
+    far, here = tmp_path / "far", tmp_path / "here"
+    far.mkdir()
+    here.mkdir()
+    (here / "store.db").symlink_to(far / "store.db")
+    mounts = f"29 25 8:1 / / rw - ext4 /dev/sda1 rw\n30 25 0:26 / {far} rw - nfs4 server:/e rw\n"
+    monkeypatch.setattr(Path, "read_text", lambda _: mounts)
+    SqliteBackend(str(here / "other.db")).close()
+    with pytest.raises(StoreUnavailable, match="network file system"):
+        SqliteBackend(str(here / "store.db"))
+
+
+def test_the_files_of_a_store_behind_a_link_are_known(path: str, tmp_path: Path) -> None:
+    """SQLite keeps the WAL beside the file, and it was looked for beside the link: so nobody saw
+    that it was deleted, and commits were acknowledged that were lost."""
+    filled(path)
+    (tmp_path / "link.db").symlink_to(path)
+    with perdure.open(tmp_path / "link.db") as store:
+        assert store.url == f"sqlite:///{path}"
+        agent = store.agent("linked", initial={})
+        agent.update(lambda draft: draft.update(n=1))
+        os.unlink(path + "-wal")
+        with pytest.raises(Corrupt, match="-wal was deleted"):
+            agent.update(lambda draft: draft.update(n=2))
+
+
 # -- bad bytes -------------------------------------------------------------------------------
 
 

@@ -76,6 +76,8 @@ class SqliteBackend:
                 hint="check the path; stores are created by programs, not by looking at them",
             )  # fmt: skip
         self.path = os.path.abspath(path)
+        if os.path.islink(self.path):  # what lies beside it, and on which disk, is not the link's
+            self.path = os.path.realpath(self.path)
         self.url = f"sqlite:///{self.path}"
         self._locks = ExecutorLocks(self.path)
         self._sockets = Sockets(self.path, self._locks.dead)
