@@ -97,6 +97,9 @@ POLICIES: list[tuple[dict[str, Any], str]] = [
     ({"every_seconds": "x"}, "every_seconds is a number or None"),
     ({"every_seconds": -1}, "every_seconds is 0 at least"),
     ({"every_seconds": float("nan")}, "every_seconds is 0 at least"),
+    ({"weight_min": "x"}, "weight_min is a number"),
+    ({"weight_min": None}, "weight_min is a number"),
+    ({"weight_min": 0}, "weight_min is 1 at least"),
     ({"on": "checkpoint"}, "on is several words, e.g. {'checkpoint'}"),
     ({"on": 5}, "on is several words"),
 ]

@@ -21,6 +21,7 @@ POLICIES = {
     "every third": SnapshotPolicy(by_weight=False, every_commits=3, on=()),
     "by time": SnapshotPolicy(by_weight=False, every_seconds=0.0),
     "by words": SnapshotPolicy(by_weight=False, on={"risky"}),
+    "by little weight": SnapshotPolicy(weight_min=500, on=()),
 }
 
 

@@ -29,8 +29,10 @@ class SnapshotPolicy(Struct, frozen=True):
 
     Attributes:
         by_weight: when the deltas since the last one outweigh what it wrote, and half of what it
-            holds (64 KiB at least, and at most 96 of that half; 8 where a run is unloaded): the
-            cost per commit stays O(change), the cost of reading O(state).
+            holds (`weight_min` at least, and at most 96 KiB of that half; 8 KiB where a run is
+            unloaded): the cost per commit stays O(change), the cost of reading O(state).
+        weight_min: bytes of deltas that are too few for one by weight. Fewer: what is small is read
+            faster by who opens the store for it, and written slower.
         every_commits: after so many commits; None: not by count.
         every_seconds: with the first commit after so much time; None: not by time.
         on: with commits of these kinds or whose words are among these, e.g. ``{"checkpoint"}``.
@@ -43,14 +45,19 @@ class SnapshotPolicy(Struct, frozen=True):
     every_commits: int | None = None
     every_seconds: float | None = None
     on: Collection[str] = ("checkpoint",)
+    weight_min: int = WEIGHT_MIN
 
     def __post_init__(self) -> None:
         # What was checked is what is asked at each commit, whatever the caller's says by then.
         for name, kinds, least in (
+            ("weight_min", (int,), 1),
             ("every_commits", (int,), 1),
             ("every_seconds", (int, float), 0),
         ):
-            force_setattr(self, name, _number(name, getattr(self, name), kinds, least=least))
+            given = getattr(self, name)
+            if given is None and name != "weight_min":
+                continue
+            force_setattr(self, name, _number(name, given, kinds, least=least))
         if type(self.on) not in (tuple, frozenset) or not all(type(one) is str for one in self.on):
             force_setattr(self, "on", _words("on", self.on))
 
@@ -66,19 +73,18 @@ class SnapshotPolicy(Struct, frozen=True):
             commits, age_s: how many commits and seconds it is behind.
         """
         return (
-            (self.by_weight and weight >= wrote and weight >= _least(holds, kind))
+            (self.by_weight and weight >= wrote and weight >= self._least(holds, kind))
             or (self.every_commits is not None and commits >= self.every_commits)
             or (self.every_seconds is not None and age_s >= self.every_seconds)
             or kind in self.on
             or what in self.on
         )
 
-
-def _least(holds: int, kind: str) -> int:
-    """The bytes of deltas that are too few, whatever the last snapshot wrote."""
-    if kind in RESTING:
-        return RESTING_WEIGHT_MIN
-    return WEIGHT_MIN if holds <= 2 * WEIGHT_MIN else min(holds // 2, WEIGHT_LONG)
+    def _least(self, holds: int, kind: str) -> int:
+        """The bytes of deltas that are too few, whatever the last snapshot wrote."""
+        if kind in RESTING:
+            return min(self.weight_min, RESTING_WEIGHT_MIN)
+        return max(self.weight_min, min(holds // 2, WEIGHT_LONG))
 
 
 def _words(name: str, given: Any) -> tuple[str, ...]:
@@ -90,9 +96,7 @@ def _words(name: str, given: Any) -> tuple[str, ...]:
     return words_of(given, f"SnapshotPolicy: {name}")
 
 
-def _number(name: str, given: Any, kinds: tuple[type, ...], *, least: int) -> float | None:
-    if given is None:
-        return None
+def _number(name: str, given: Any, kinds: tuple[type, ...], *, least: int) -> float:
     if is_a(given, bool) or not issubclass(type(given), kinds):
         raise TypeError(f"SnapshotPolicy: {name} is a number or None, not {shown(given)}")
     said: float = exact.whole(given) if is_a(given, int) else float.__float__(given)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 from dataclasses import dataclass
 
 import perdure
 from perdure.aio import AsyncStore
+from perdure.aio.unbuilt import in_own_thread
 from perdure.core.locks import Lock
 from perdure.errors import StoreUnavailable
 from perdure.store import Store
 
 AnyStore = Store | AsyncStore
+
+SNAPSHOTS = perdure.SnapshotPolicy(weight_min=4 * 1024)
+"""Of stores that are opened here. Between two commits a model thinks, for seconds; and many a
+session is opened for one request, and reads the conversation first."""
 
 
 @dataclass
@@ -31,7 +35,7 @@ _lock = Lock()
 def _acquire(url: str) -> Store:
     with _lock:
         if url not in _shared:
-            _shared[url] = Shared(perdure.open(url))
+            _shared[url] = Shared(perdure.open(url, snapshots=SNAPSHOTS))
         _shared[url].users += 1
         return _shared[url].store
 
@@ -83,7 +87,7 @@ class Source:
         if isinstance(self.given, AsyncStore):
             return self.given
         opened = self.given or self._opened
-        return AsyncStore(opened if opened is not None else await asyncio.to_thread(self.open))
+        return AsyncStore(opened if opened is not None else await in_own_thread(self.open))
 
     @property
     def is_unopened(self) -> bool:
@@ -97,7 +101,7 @@ class Source:
 
     async def close(self) -> None:
         """Let go of the store; the last user of one that was opened here closes it."""
-        await asyncio.to_thread(self._close)
+        await in_own_thread(self._close)
 
     def open(self) -> Store:
         """The store of this source's own, opened where it is not. Blocks.
