@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import chain, ops, remains
+from perdure.core import chain, remains
 from perdure.core.arguments import iterable
 from perdure.core.exact import is_a
 from perdure.core.names import shown
-from perdure.core.ops import OpError
 from perdure.errors import Conflict, Corrupt
-from perdure.model import MAIN, Cause, Commit, Verified, id_text
+from perdure.model import MAIN, MISSING, Cause, Commit, Verified, id_text
+from perdure.state import unfolding
 from perdure.state.context import Context
 from perdure.state.line import Line
 from perdure.state.places import resolve
@@ -26,6 +26,7 @@ from perdure.storage.keys import find_key
 from perdure.storage.port import Append, Backend, Shipment
 from perdure.storage.proposals import Proposal
 from perdure.storage.reader import CHUNK_MAX, LogReader
+from perdure.storage.retention import RETENTION
 from perdure.storage.snapshots import Leaves
 
 Progress = Callable[[int, int], None]
@@ -93,7 +94,8 @@ def import_log(
 ) -> Verified:  # fmt: skip
     """Write a log that was exported, in one transaction: all of it, or nothing.
 
-    Every link and digest is checked before anything is written. The log is held in memory.
+    Every link, digest and state, on every branch, is checked before anything is written. The log is
+    held in memory.
 
     Args:
         root: the id that the last commit must have; only it shows that none is missing at the end.
@@ -118,7 +120,7 @@ def import_log(
             target=f"agent {last.agent!r}", hint=HINT,
         )  # fmt: skip
     _refuse_existing(context.backend, last)
-    plan.attach_snapshot()
+    plan.check_states()
     # What a run that waits had looked at has a number there; new messages must have later ones.
     context.backend.ship(Shipment(number_min=plan.seen))
     context.submit(_Whole(plan, last))
@@ -171,31 +173,31 @@ class _Plan:
         """The highest number of a message that a run looked at in vain."""
         return max((run.seen for run in self._line.runs.rows.values()), default=0)
 
-    def attach_snapshot(self) -> None:
-        """Store the state at main's head, or the first reader would replay the whole log."""
-        head = self._line.heads.get(MAIN, 0)
-        if not head or self.appends[-1].delete_agent:
-            return
-        path, seq, state = [], head, None
-        while seq:
-            item = self.appends[seq - 1]
-            target = f"agent {item.agent!r}, commit {item.seq}"
-            if item.payload.startswith(remains.MAGIC):  # retention kept its state, or nothing of it
-                state = remains.state_of(item.payload, target)
-                break
-            path.append(item)
-            seq = self._parents[seq - 1]
-        for item in reversed(path):
-            commit = LogEntry(item.header, item.payload).commit
-            try:
-                state = ops.fold(state, commit.delta)
-            except OpError as error:
-                target = f"agent {item.agent!r}, commit {item.seq}"
-                raise Corrupt(str(error), target=target, hint=HINT) from error
-        first = self.appends[head - 1]
-        first.snapshot, _ = snapshots.write(
-            state, Leaves(), first.agent, first.incarnation, self._parents[head - 1]
-        )
+    def check_states(self) -> None:
+        """Fold every branch: what cannot be read is not taken in. The state at main's head is
+        stored, or the first reader would replay the whole log.
+
+        Raises:
+            Corrupt: a commit does not fit what it builds on; or something is gone that the log does
+                not say was removed.
+        """
+        head = 0 if self.appends[-1].delete_agent else self._line.heads.get(MAIN, 0)
+        without = []
+        for seq, state in unfolding.states(self._parents, self._stored):
+            if state is MISSING:
+                without.append(seq)
+            elif seq == head:
+                first = self.appends[head - 1]
+                first.snapshot, _ = snapshots.write(
+                    state, Leaves(), first.agent, first.incarnation, self._parents[head - 1]
+                )
+        trimmed = [item.seq for item in self.appends if item.payload == remains.REMOVED]
+        word = self._line.heads.get(RETENTION, 0)
+        unfolding.check_gone(without, trimmed, word, lambda seq: self._stored(seq)[0])
+
+    def _stored(self, seq: int) -> tuple[Commit, bytes]:
+        item = self.appends[seq - 1]
+        return LogEntry(item.header, item.payload).commit, item.payload
 
 
 class _Whole(Proposal):

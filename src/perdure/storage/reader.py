@@ -21,7 +21,7 @@ from perdure.storage.commits import CHUNK_MAX as CHUNK_MAX
 from perdure.storage.commits import SEQ_END as SEQ_END
 from perdure.storage.commits import CommitReader
 from perdure.storage.port import Ref, StoredCommit
-from perdure.storage.retention import RETENTION, Trim, trim_of
+from perdure.storage.retention import RETENTION, Trim, last_standing
 from perdure.storage.snapshots import Leaves
 from perdure.storage.way_back import with_way_back
 
@@ -74,13 +74,7 @@ class LogReader(CommitReader):
     def trim(self) -> Trim | None:
         """What retention has removed of the log, or is about to: the last word on it that stands.
         None: there is none."""
-        seq = self.last_word()
-        while seq:
-            trim = trim_of(self.commit(seq))
-            if trim.at - trim.seen == 1 or trim.stands(self.commits(trim.seen + 1, trim.at - 1)):
-                return trim
-            seq = trim.previous
-        return None
+        return last_standing(self.last_word(), self.commit, self.commits)
 
     def last_word(self) -> int:
         """Seq of the last word on what is gone, whether it stands or not; 0: there is none."""

@@ -11,7 +11,7 @@ has not seen that. The log alone tells, so a follower knows, too.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -110,3 +110,28 @@ def trim_of(commit: Commit) -> Trim:
         "does not say what was removed",
         target=f"agent {commit.agent!r}, commit {commit.seq}", hint=chain.HINT,
     )  # fmt: skip
+
+
+def last_standing(
+    word: int, commit: Callable[[int], Commit], between: Callable[[int, int], Iterable[Commit]]
+) -> Trim | None:
+    """What the last word that stands says, from the last word on; None: there is none.
+
+    Args:
+        word: seq of the last word; 0: there is none.
+        commit, between: one commit of the log, and those of a stretch, by first and last seq.
+
+    Raises:
+        Corrupt: a word says nothing, or names a later one as the one before it.
+    """
+    while word:
+        trim = trim_of(commit(word))
+        if trim.at - trim.seen == 1 or trim.stands(between(trim.seen + 1, trim.at - 1)):
+            return trim
+        if trim.previous >= word:  # such words would be followed for ever
+            raise Corrupt(
+                f"names commit {trim.previous} as the word before it",
+                target=f"commit {word} of the branch {RETENTION}", hint=chain.HINT,
+            )  # fmt: skip
+        word = trim.previous
+    return None
