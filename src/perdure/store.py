@@ -86,12 +86,12 @@ def open(
         NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: as they say; nothing was changed.
         TypeError, ValueError: an argument that cannot be; nothing was opened.
     """
-    lease_ttl = _check_settings(snapshots, lease_ttl)
+    lease_ttl = check_settings(snapshots, lease_ttl)
     backend = locate(url, durability=durability, create=flag(create, "create="))
     return Store(backend, snapshots, lease_ttl)
 
 
-def _check_settings(snapshots: object, lease_ttl: object) -> timedelta:
+def check_settings(snapshots: object, lease_ttl: object) -> timedelta:
     """Refuse settings that would only fail later, at some commit. Gives the second."""
     if snapshots is not None and not is_a(snapshots, SnapshotPolicy):
         raise TypeError(f"snapshots= is a perdure.SnapshotPolicy, not {shown(snapshots)}")
@@ -277,7 +277,23 @@ class Store:
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
         """A handle on one incarnation of an agent with its state as a plain dict, whatever its
         schema: for tools that look around."""
-        return Agent(self._context, self._working(_known(info), check_name(branch, "a branch")))
+        return Agent(self._context, self._working(self._ours(info), check_name(branch, "a branch")))
+
+    def _ours(self, info: AgentInfo) -> AgentInfo:
+        """The same as it is here and now: what another store said would read another agent's log.
+
+        Raises:
+            NotFound: it is not of this store.
+        """
+        known = _known(info)
+        name = check_name(known.name, "an agent")
+        there = self._context.backend.agent(name, count(known.incarnation, "info.incarnation"))
+        if there is None or there.no != count(known.no, "info.no"):
+            raise NotFound(
+                "is not what this store said of an agent", target=f"agent {name!r}",
+                hint="store.find(name), or store.agents(), of this very store",
+            )  # fmt: skip
+        return there
 
     def _working(self, info: AgentInfo, branch: str) -> WorkingCopy[Any]:
         """A branch with its state as it was written, of whatever schema."""
@@ -305,7 +321,7 @@ class Store:
         Raises:
             Corrupt: naming the commit, and the way back. NotFound: there is no commit `until`.
         """
-        reader = LogReader(self._context.backend, _known(info))
+        reader = LogReader(self._context.backend, self._ours(info))
         return export_log(self._context.backend, reader, until)
 
     def import_log(

@@ -113,6 +113,7 @@ class Attack:
         world = self._world
         if world is None:
             world = self._world = World(self._new_url())
+        self.caller.prepare(world, target)
         before = world.print()
         self.calls += 1
         self._behind = [*self._behind[-CHANGES_MAX:], f"{target}({words})"]
@@ -165,8 +166,13 @@ class Attack:
         ):
             return "it raised, and something was written"
         world.dirty += 1
-        world.read_all(of=before)
-        if target == "replication.migrate":
+        room = self.caller.rooms.get(target)
+        world.read_all(of=before, but=() if room is None else room.own_words)
+        if room is not None:
+            room.read(world, after.changed(before)[0])
+        if room is not None and room.own_words:
+            self._drop()
+        elif target == "replication.migrate":
             world.read_elsewhere()
         elif world.dirty >= CHANGES_MAX:
             world.use_all()

@@ -14,7 +14,9 @@ import perdure
 import perdure.replication
 from perdure.errors import RunInterrupted
 from perdure.testing.driving import run_until_waiting
+from tests.rubbish.frameworks import ROOMS as FRAMEWORKS
 from tests.rubbish.hostile import HostileError
+from tests.rubbish.shipped import ROOMS as SHIPPED
 from tests.rubbish.subjects import EXCUSED, found, parameters
 from tests.rubbish.world import World, acting, double, finishing
 
@@ -129,9 +131,13 @@ class Caller:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.every = found()
+        self.rooms = {target: room for room in (*SHIPPED, *FRAMEWORKS) for target in room.found()}
 
     def targets(self) -> Iterator[tuple[str, list[Parameter]]]:
         """Each with the parameters that can be wrong."""
+        for name, room in self.rooms.items():
+            if name not in room.excused and (own := room.parameters(name)):
+                yield name, own
         for name, function in self.every.items():
             if name in EXCUSED:
                 continue
@@ -140,8 +146,18 @@ class Caller:
             if params:
                 yield name, params
 
+    def prepare(self, world: World, target: str) -> None:
+        """Make what the call needs to be there: before it is looked at what there is."""
+        room = self.rooms.get(target)
+        if room is not None and room.name not in world.prepared:
+            world.prepared.add(room.name)
+            room.prepare(world)
+
     def call(self, world: World, target: str, wrong: dict[str, Any]) -> None:
         """Make the call, and use what it gives. Raises what it raises."""
+        if target in self.rooms:
+            self.rooms[target].call(self.loop, world, target, wrong)
+            return
         given = baseline(world, target) | wrong
         owner = target.rpartition(".")[0]
         asynchronous = owner.startswith("Async") or target == "open_async"

@@ -21,6 +21,10 @@ def _flags(caller: Caller) -> list[tuple[str, str]]:
         for target, params in caller.targets()
         for param in params
         if str(param.annotation).removesuffix(" | None") == "bool"
+        # Whose callers are our own, and whose arguments are LangGraph's.
+        and not target.startswith(
+            ("Port.", "Memory.get", "Memory.aget", "Memory.search", "Memory.asearch")
+        )
     ]
 
 
@@ -40,6 +44,9 @@ def test_every_flag_is_true_or_false_and_nothing_else(caller: Caller, wrong: Any
     assert len(every) > 30
     world = World(new_memory())
     for target, name in every:
+        if (target, name, wrong) == ("Saver.__init__", "strict", None):
+            continue  # as LangGraph's environment says
+        caller.prepare(world, target)
         try:
             caller.call(world, target, {name: wrong})
         except Exception as error:

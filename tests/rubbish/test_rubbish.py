@@ -38,6 +38,16 @@ def test_nothing_public_is_forgotten(attack: Attack) -> None:
     assert not {name for name in without_arguments if _takes_something(name)}
 
 
+def test_nothing_beside_the_core_is_forgotten_either(attack: Attack) -> None:
+    rooms = {*attack.caller.rooms.values()}
+    called = {target for target, _ in attack.caller.targets()}
+    assert len(rooms) >= 8
+    for room in rooms:
+        assert set(room.excused) <= set(room.found())
+        assert set(room.parts) <= called
+        assert not {name for name in room.found() if name not in called | set(room.excused)}
+
+
 def _takes_something(name: str) -> bool:
     from tests.rubbish.subjects import parameters
 

@@ -87,6 +87,7 @@ class World:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.prepared: set[str] = set()
         self.elsewhere = f"memory://elsewhere-{next(_names)}"
         self._opened: Any = None
         self.store = store = perdure.open(url, durability="os", lease_ttl=timedelta(days=1))
@@ -128,13 +129,14 @@ class World:
     def handle(self, run: str) -> Any:
         return self.store.handle(run)
 
-    def read_all(self, of: Print | None = None) -> None:
-        """Everything of everybody, from a fresh open; or of those who changed since a print."""
+    def read_all(self, of: Print | None = None, *, but: tuple[str, ...] = ()) -> None:
+        """Everything of everybody, from a fresh open; or of those who changed since a print; but
+        for agents whose names begin so."""
         with perdure.open(self.url, durability="os", lease_ttl=timedelta(days=1)) as store:
             agents, ids = (None, None) if of is None else self.print().changed(of)
             runs = [run for run in store.runs() if ids is None or run.id in ids]
             for info in store.agents():
-                if agents is not None and info.name not in agents:
+                if (agents is not None and info.name not in agents) or info.name.startswith(but):
                     continue
                 agent = store.agent_of(info, branch=store._any_branch(info))
                 _ = agent.state
@@ -146,6 +148,8 @@ class World:
                 agent.checkpoints()
                 list(store.export_log(info))
             for run in runs:
+                if run.agent.startswith(but):
+                    continue
                 handle = store.handle(run.id)
                 assert handle.info.id == run.id
                 str(handle.why())

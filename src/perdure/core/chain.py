@@ -179,9 +179,12 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
         ]
     )
     try:
-        # I11: every commit passes here, and none gets in that `read_commit` would refuse.
-        _decode_header(header)
-    except (msgspec.MsgspecError, ValueError) as error:
+        # I11: every commit passes here, and none gets in that `read_commit` would refuse, nor one
+        # that is found under other names than those that it says: a date is written as its text.
+        read = _decode_header(header)
+        if read.agent != draft.agent or read.branch != draft.branch:
+            raise TypeError("the names of an agent and of a branch are texts")
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise _unreadable(f"the header of a commit ({draft.cause.kind})", error) from error
     return header, Tail(tail.seq + 1, commit_id(header), at, header)
 

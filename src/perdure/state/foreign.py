@@ -15,9 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain, ops
+from perdure.core.arguments import flag
 from perdure.core.bounds import index_key
 from perdure.core.fitting import check_fits
-from perdure.core.names import check_cause, check_name
+from perdure.core.names import check_cause, check_name, check_words
 from perdure.core.ops import Op
 from perdure.core.values import Plain
 from perdure.errors import StoreUnavailable, Unstorable
@@ -107,8 +108,10 @@ class ForeignLogs:
         """Make an agent by its first commit, on the branch ``main``.
 
         Raises:
+            ValueError, TypeError: it can name no agent.
             Conflict: it was created meanwhile.
         """
+        name = check_name(name, "an agent")
         info = self.context.backend.agent(name)
         number = 1 if info is None else info.incarnation + 1
         since = SinceSnapshot()
@@ -126,6 +129,11 @@ class ForeignLogs:
         expected: int | None, cause: Cause, payload: chain.Payload,
     ) -> Proposal:  # fmt: skip
         check_cause(cause)
+        for word in (cause.kind, cause.run, cause.step):
+            if word is not None:
+                check_words(word, "each word of a cause")
+        if not all(type(seq) is int for seq in cause.refers):
+            raise TypeError("a commit refers to others by their numbers")
         draft = chain.Draft(
             name, incarnation, branch, parents, *self.schema, self.context.executor, 0, cause,
             payload,
@@ -162,6 +170,7 @@ class ForeignLog:
         Args:
             ever: the last head of a deleted one, too.
         """
+        flag(ever, "ever=")
         ref = self._backend.ref(self.info.no, branch)
         if ref is None:
             return None
@@ -169,6 +178,7 @@ class ForeignLog:
 
     def branches(self, *, ever: bool = False) -> list[tuple[str, int]]:
         """Names and heads of the branches; those that are deleted only where asked for."""
+        flag(ever, "ever=")
         return [
             (ref.name, ref.seq) for ref in self._backend.refs(self.info.no)
             if ref.kind == "branch" and (ever or not ref.deleted)
@@ -181,6 +191,7 @@ class ForeignLog:
         self, first: int = 1, last: int | None = None, *, newest_first: bool = False
     ) -> Iterator[Commit]:
         """Commits of all branches in order, each checked against its neighbour."""
+        flag(newest_first, "newest_first=")
         if last is None:
             return self._reader.commits(first, newest_first=newest_first)
         return self._reader.commits(first, last, newest_first=newest_first)
@@ -222,6 +233,11 @@ class ForeignLog:
         if new and since is not None:
             since = copy.deepcopy(since)  # the line that it leaves goes on with its own
         self._logs.check_open()
+        branch, new, folded = (
+            check_name(branch, "a branch"),
+            flag(new, "new="),
+            flag(folded, "folded="),
+        )
         if delta and not folded:
             self._check_fits(base, delta)
         step = (delta, state, cause, records)

@@ -106,8 +106,7 @@ def import_log(
     """
     plan = _Plan()
     for entry in iterable(entries, "entries"):
-        if not is_a(entry, LogEntry):
-            raise TypeError(f"entries are what export_log gave, not {shown(entry)}")
+        _check_entry(entry)
         plan.add(entry)
         if progress is not None:
             progress(plan.seq, total)
@@ -125,6 +124,15 @@ def import_log(
     context.backend.ship(Shipment(number_min=plan.seen))
     context.submit(_Whole(plan, last))
     return Verified(last.agent, last.seq, 1, last.id)
+
+
+def _check_entry(entry: LogEntry) -> None:
+    if not is_a(entry, LogEntry):
+        raise TypeError(f"entries are what export_log gave, not {shown(entry)}")
+    asked = () if entry.asked is None else (entry.asked,)
+    for part in (entry.header, entry.payload, *asked):
+        if type(part) is not bytes:
+            raise TypeError(f"an entry of a log is made of bytes, not {shown(part)}")
 
 
 def _refuse_existing(backend: Backend, last: Commit) -> None:

@@ -224,6 +224,8 @@ class LogReader(CommitReader):
             try:
                 folded = self._fold(seq, snapshots_too, known)
             except Corrupt as error:
+                if seq > self.last_seq():
+                    raise NotFound("there is no such commit", target=self.target(seq)) from error
                 if not error.seq:
                     raise
                 raise with_way_back(self, error, error.seq, self._branch(seq)) from error

@@ -7,13 +7,15 @@ import weakref
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from perdure.core.arguments import flag
+from perdure.core.arguments import count, flag, seconds
+from perdure.core.exact import is_a
+from perdure.core.names import shown
 from perdure.engine.liveness import LEASE_TTL
-from perdure.model import Durability, from_micros, to_micros
+from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
-from perdure.store import Store
+from perdure.store import Store, check_settings
 
 if TYPE_CHECKING:
     from perdure.aio.store import Opening
@@ -39,6 +41,8 @@ class Clock:
     def __init__(self, start: datetime | None = None) -> None:
         if start is None:
             start = datetime.now(UTC).replace(microsecond=0)
+        if not is_a(start, datetime):
+            raise TypeError(f"start= is an aware datetime, not {shown(start)}")
         if start.tzinfo is None:
             raise ValueError(f"{start!r} has no time zone; say datetime(…, tzinfo=UTC)")
         self._micros = to_micros(start)
@@ -69,7 +73,7 @@ class Clock:
             ValueError: backward.
         """
         flag(alive, "alive=")
-        by = by if isinstance(by, timedelta) else timedelta(seconds=by)
+        by = timedelta(seconds=seconds(by, "by="))
         if by < timedelta(0):
             raise ValueError(f"a clock does not go back: {by}")
         stores = list(self._stores)
@@ -83,6 +87,7 @@ class Clock:
 
     def advance_to(self, micros: int) -> None:
         """Move it to a time of the store's, in microseconds since 1970; not back."""
+        micros = count(micros, "micros=", most=MICROS_MAX)
         self.advance(timedelta(microseconds=max(micros - self._micros, 0)))
 
     def open(
@@ -94,6 +99,7 @@ class Clock:
 
         A named memory (``memory://name``) keeps the clock that it was first opened with.
         """
+        check_settings(snapshots, lease_ttl)
         backend = locate(url, durability=durability, clock=self)
         return self.store_on(backend, snapshots, lease_ttl)
 
@@ -108,7 +114,7 @@ class Clock:
         lease_ttl: timedelta = LEASE_TTL,
     ) -> Store:  # fmt: skip
         """A store on a backend that goes by this clock."""
-        store = Store(backend, snapshots, lease_ttl)
+        store = Store(backend, snapshots, check_settings(snapshots, lease_ttl))
         store.runner.wakeups.in_place_s = 0.0  # or a short sleep would wait for a clock that stands
         self._stores.add(store)
         return store

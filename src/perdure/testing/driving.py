@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from perdure.core.exact import is_a
+from perdure.core.names import shown
 from perdure.engine.drives import Command
 from perdure.engine.ends import End
 from perdure.engine.handle import RunHandle
@@ -35,6 +37,8 @@ def run_until_waiting(
         Exception: what the function raised, now or before.
     """
     options = store.options() if isinstance(store, Store) else store
+    if not is_a(options, Options):
+        raise TypeError(f"store is an open perdure.Store, or options of it, not {shown(store)}")
     runner = options.runner
     order = options.order(function, agent, args, kwargs, storable=False)
     command = Command(function, order, args, kwargs)

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from msgspec import Struct
 
+from perdure.core.arguments import function as check_function
+from perdure.core.arguments import iterable, mapping
+from perdure.core.exact import is_a
+from perdure.core.names import shown
 from perdure.core.values import Plain
 from perdure.engine.drives import Command
 from perdure.engine.ends import Finished
@@ -94,13 +98,20 @@ def play(
         NeedsAttention: it waits for something that was not given, and has no timeout.
         ValueError: an answer or a signal is left over.
     """
-    clock = clock or Clock()
+    clock = Clock() if clock is None else clock
+    if not is_a(clock, Clock):
+        raise TypeError(f"clock= is a perdure.testing.Clock, not {shown(clock)}")
     spec = spec_of(function)
+    sent = mapping({} if signals is None else signals, "signals= has lists of values by name")
     given = Given(
-        [take_any(answer, "answers") for answer in answers],
-        {name: [take_any(v, "signals") for v in sent] for name, sent in (signals or {}).items()},
+        [take_any(answer, "answers") for answer in iterable(answers, "answers=")],
+        {name: [take_any(one, "signals") for one in iterable(values, f"signals={name!r:.60}")]
+         for name, values in sent.items()},
         clock.advance_to,
-    )
+    )  # fmt: skip
+    tools = mapping({} if tools is None else tools, "tools= has stand-ins by function")
+    for stand_in in tools.values():
+        check_function(stand_in, "a stand-in in tools=")
     store = clock.store_on(MemoryBackend(clock=clock), SnapshotPolicy())
     try:
         agent = store.agent(AGENT, spec.schema, initial=state)

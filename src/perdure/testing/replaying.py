@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.arguments import iterable, mapping
 from perdure.engine.drives import Command, Drive, Means
 from perdure.engine.drives_async import AsyncDrive
 from perdure.engine.effects import Arrive, Arrived
@@ -29,9 +30,10 @@ from perdure.engine.writing import Item, RunWriter
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
 from perdure.model import MISSING, Commit, RunInfo
 from perdure.state.policy import SnapshotPolicy
+from perdure.state.portable import Portable, read_file
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.reader import LogReader
-from perdure.store import Store, read_file
+from perdure.store import Store
 
 
 class Difference(Struct, frozen=True):
@@ -106,7 +108,10 @@ def replay(
     """
     with _source(source, run, function) as store:
         info = _choose(store, function, run)
-        given = None if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
+        given = None
+        if args is not None or kwargs is not None:
+            by_name = mapping({} if kwargs is None else kwargs, "kwargs= has values by name")
+            given = (tuple(iterable(() if args is None else args, "args=")), by_name)
         return _Replay(store, info, function, given).whole()
 
 
@@ -136,12 +141,22 @@ def _source(
                 raise NotFound("its agent was deleted", target=f"run {info.id}")
             copy.import_log(source.export_log(agent))
         else:
-            with open(source, "rb") as stream:
-                read = read_file(stream, os.fspath(source))
+            read = _read(source)
             copy.import_log(read.entries, root=read.root)
         yield copy
     finally:
         copy.close()
+
+
+def _read(source: str | os.PathLike[str]) -> Portable:
+    path = os.fspath(
+        source
+    )  # refuses numbers: `open` takes, and closes, a descriptor of that number
+    try:
+        with open(path, "rb") as stream:
+            return read_file(stream, path)
+    except (OSError, ValueError) as error:  # no such file, nor any that could be called so
+        raise NotFound(f"it cannot be read: {error}", target=f"file {path!r}") from error
 
 
 def _choose(store: Store, function: Callable[..., Any] | None, run: str | None) -> RunInfo:

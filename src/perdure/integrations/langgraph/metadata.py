@@ -15,6 +15,9 @@ from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
 
+from perdure.core.values import DEPTH_MAX
+from perdure.errors import Unstorable
+
 SECRETS = ("api_key", "apikey", "token", "password", "passwd", "secret", "credential",
            "authorization", "private_key")  # fmt: skip
 """A key whose name contains one of these is never stored."""
@@ -38,17 +41,25 @@ def metadata_to_store(
     config: Mapping[str, Any], metadata: Mapping[str, Any], *, keep: Collection[str],
     secrets: tuple[str, ...],
 ) -> dict[str, Any]:  # fmt: skip
-    """The metadata that belongs to a checkpoint.
+    """The metadata that belongs to a checkpoint. Raises Unstorable where it changes meanwhile.
 
     Args:
         metadata: as LangGraph hands it over.
         keep: keys of `configurable` that are metadata whatever they look like.
         secrets: what the name of a secret contains, in lower case.
     """
-    stored = {
-        key: value if type(value) in _SCALARS else as_list(value)
-        for key, value in metadata.items() if not is_secret(key, value, secrets)
-    }  # fmt: skip
+    try:
+        stored = {
+            key: value if type(value) in _SCALARS else as_list(value)
+            for key, value in metadata.items() if not is_secret(key, value, secrets)
+        }  # fmt: skip
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:  # e.g. no stack is left
+            raise
+        raise Unstorable(
+            "it changed while it was read", target="metadata",
+            hint="hand over a copy that nobody else changes",
+        ) from error  # fmt: skip
     configurable = config.get("configurable") or {}
     for key, value in (config.get("metadata") or {}).items():
         if key not in configurable and _may_add(key, value, stored, secrets):
@@ -61,11 +72,16 @@ def metadata_to_store(
     return stored
 
 
-def as_list(value: Any) -> Any:
-    """Metadata as LangGraph's savers give it back: it is JSON for them, which has no tuples."""
+def as_list(value: Any, level: int = 0) -> Any:
+    """Metadata as LangGraph's savers give it back: it is JSON for them, which has no tuples.
+    What is nested too deep, or inside itself, stays as it is: it is refused where it is encoded."""
+    if level > DEPTH_MAX:
+        return value
     if type(value) is tuple or type(value) is list:
-        return [as_list(item) for item in value]
-    return {key: as_list(item) for key, item in value.items()} if type(value) is dict else value
+        return [as_list(item, level + 1) for item in value]
+    if type(value) is dict:
+        return {key: as_list(item, level + 1) for key, item in value.items()}
+    return value
 
 
 def _may_add(key: str, value: Any, stored: Mapping[str, Any], secrets: tuple[str, ...]) -> bool:

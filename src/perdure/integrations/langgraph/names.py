@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from perdure.adapters import THREAD
-from perdure.core.names import check_name
+from perdure.core import stack
+from perdure.core.arguments import iterable
+from perdure.core.names import check_name, shown
 from perdure.model import MAIN
 
 if TYPE_CHECKING:
@@ -125,9 +127,17 @@ def made_at(checkpoint_id: str) -> float | None:
 
 
 def _configurable(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    found = (config or {}).get("configurable")
+    found = None if config is None else _mapping(config).get("configurable")
     # By its type first: an `isinstance` of an abstract class takes longer than all else here.
     return found if type(found) is dict or isinstance(found, Mapping) else {}
+
+
+def _mapping(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if type(config) is dict or isinstance(config, Mapping):
+        return config
+    raise TypeError(
+        'a config is a dict, {"configurable": {"thread_id": "…"}}, not ' + shown(config)
+    )
 
 
 def thread_id_of(config: Mapping[str, Any] | None) -> str:
@@ -141,7 +151,7 @@ def thread_id_of(config: Mapping[str, Any] | None) -> str:
         raise ValueError(
             'the config names no thread: pass config={"configurable": {"thread_id": "…"}}'
         )
-    return checked(str(found))
+    return checked(said(found, "thread_id"))
 
 
 @lru_cache(maxsize=1024)
@@ -183,11 +193,35 @@ def plain_name(name: Any) -> Any:
     return str.__str__(name) if isinstance(name, str) else name
 
 
+def several(given: Iterable[Any], of: str) -> Iterable[Any]:
+    """Ids, where one alone would be taken for its letters: their threads would be deleted.
+
+    Raises:
+        TypeError: one alone, or nothing that can be gone through.
+    """
+    if isinstance(given, str | bytes):
+        raise TypeError(f"{of} are several, e.g. [{shown(given)}], not {shown(given)}")
+    return iterable(given, of)
+
+
+def said(value: Any, name: str) -> str:
+    """What is not a text already as the one that it says it is.
+
+    Raises:
+        ValueError: it cannot be said, e.g. a list in itself.
+    """
+    if type(value) is str:
+        return value
+    try:
+        return str(value)
+    except RecursionError as error:
+        stack.pass_on(error)
+        raise ValueError(f"{name} is no text, and nested too deep to be told as one") from error
+
+
 def has_namespace(config: Mapping[str, Any] | None) -> bool:
     """Whether a config names one, be it that of the graph itself."""
-    return (
-        config is not None and (config.get("configurable") or {}).get("checkpoint_ns") is not None
-    )
+    return config is not None and _configurable(config).get("checkpoint_ns") is not None
 
 
 def namespace_of(config: Mapping[str, Any] | None) -> str:
@@ -206,7 +240,7 @@ def text_of(value: Any, name: str) -> str:
     Raises:
         ValueError: it is empty, or no text.
     """
-    text = str(value)
+    text = said(value, name)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -56,6 +56,10 @@ def checkpoint_of(
 def packed_time(text: Any) -> Any:
     """A time as LangGraph writes it, as microseconds since 1970; what it would not be again from
     those stays as it is."""
+    if type(text) is int:  # it would come back as the time that this number stands for
+        raise TypeError(
+            f"a checkpoint's ts is a text, as datetime.isoformat() gives it, not {text!r:.60}"
+        )
     try:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):

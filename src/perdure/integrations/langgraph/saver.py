@@ -27,6 +27,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from perdure.adapters import Trimmed, Where, foreign_logs
 from perdure.core.arguments import flag
 from perdure.core.locks import Lock
+from perdure.core.names import words_of
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.calm import Calm
@@ -130,8 +131,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             strict=STRICT_MSGPACK_ENABLED if strict is None else strict,
         )  # fmt: skip
         self._on_race: OnRace = on_race
-        self._keep = tuple(keep)
-        self._secrets = (*SECRETS, *(name.lower() for name in secrets))
+        self._keep = words_of(keep, "keep=")
+        self._secrets = (*SECRETS, *(name.lower() for name in words_of(secrets, "secrets=")))
         self._logs = foreign_logs(store, names.SCHEMA_ID, names.SCHEMA_VERSION)
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._remover = Remover(store, self._logs, keep=keep_deleted)
@@ -316,14 +317,14 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             ValueError: no thread can be called that.
             SchemaError: the agent of that name is no thread.
         """
-        self._remover.delete(self._thread(names.checked(str(thread_id))))
+        self._remover.delete(self._thread(names.checked(names.said(thread_id, "thread_id"))))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints, and their writes, whose metadata names one of these runs.
 
         One commit for each thread. Reads the logs of all threads.
         """
-        wanted = frozenset(map(str, run_ids))
+        wanted = frozenset(names.said(one, "a run_id") for one in names.several(run_ids, "run_ids"))
         if wanted:
             for thread in builtins.list(self._all()):
                 remove_runs(self._coder, thread, wanted)
@@ -339,8 +340,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """
         copy_thread(
             self._logs,
-            self._thread(names.checked(str(source_thread_id))),
-            names.checked(str(target_thread_id)),
+            self._thread(names.checked(names.said(source_thread_id, "source_thread_id"))),
+            names.checked(names.said(target_thread_id, "target_thread_id")),
         )
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -354,11 +355,11 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """
         if strategy not in ("keep_latest", "delete"):
             raise ValueError(f'a strategy is "keep_latest" or "delete", not {strategy!r}')
-        for thread_id in thread_ids:
+        for thread_id in builtins.list(names.several(thread_ids, "thread_ids")):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                keep_latest(self._thread(names.checked(str(thread_id))))
+                keep_latest(self._thread(names.checked(names.said(thread_id, "thread_id"))))
 
     def trim(
         self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
@@ -374,7 +375,13 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         Raises:
             Conflict: a copy reads the thread; or a channel of it is stored as deltas.
         """
-        threads = self._all() if thread_ids is None else map(self._thread, map(str, thread_ids))
+        threads = self._all()
+        if thread_ids is not None:
+            ids = [
+                names.checked(names.said(one, "thread_id"))
+                for one in names.several(thread_ids, "thread_ids=")
+            ]
+            threads = map(self._thread, ids)
         found = (trim_thread(thread, before, passing) for thread in builtins.list(threads))
         return [one for one in found if one is not None]
 

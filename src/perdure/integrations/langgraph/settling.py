@@ -11,6 +11,7 @@ from typing import Any
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from perdure.adapters import ForeignLogs, Wait, bell
+from perdure.core.names import check_text
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.queued import PATIENCE_S, TOGETHER_MAX, Request
 from perdure.integrations.langgraph.thread import Thread
@@ -42,7 +43,8 @@ def request_of(
     ]
     # No checkpoint follows an error or an interrupt, whose indexes are negative.
     return Request(
-        names.namespace_of(config), checkpoint_id, Write(str(task_id), task_path, encoded),
+        names.namespace_of(config), checkpoint_id,
+        Write(check_text(str(task_id), "task_id"), check_text(task_path, "task_path"), encoded),
         patient=encoded[0][0] >= 0 and not _precedes(str(task_id)),
     )  # fmt: skip
 

@@ -19,6 +19,8 @@ from typing import ParamSpec, TypeVar
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
 import perdure
+from perdure.core.arguments import flag, mapping, number
+from perdure.core.arguments import function as callable_
 from perdure.core.locks import Lock
 from perdure.integrations.langgraph.lifetime import Ready
 from perdure.integrations.langgraph.store_batch import Batch, Reading, Rules
@@ -84,6 +86,10 @@ class PerdureStore(BaseStore):
                 "PerdureStore(perdure.open(path)), also for async code, "
                 "or PerdureStore.from_url(path)"
             )
+        _check_ttl(ttl)
+        if index is not None:
+            mapping(index, "index= is a mapping, as LangGraph's IndexConfig")
+        callable_(clock, "clock=")
         self.ttl_config = ttl
         self.index_config = index
         self._store = store
@@ -264,6 +270,18 @@ class PerdureStore(BaseStore):
         with self._lock:
             sweeper = self._sweeper
         return sweeper is None or sweeper.stop(timeout)
+
+
+def _check_ttl(ttl: TTLConfig | None) -> None:
+    """Refuse what would only fail at some put."""
+    given: dict[str, object] = {}
+    if ttl is not None:
+        given = mapping(ttl, "ttl= is a mapping, as LangGraph's TTLConfig")
+    for name, value in given.items():
+        if name in ("default_ttl", "sweep_interval_minutes") and value is not None:
+            number(value, f"ttl[{name!r}]")  # type: ignore[arg-type]
+        elif name in ("refresh_on_read", "omit_expired") and value is not None:
+            flag(value, f"ttl[{name!r}]")  # type: ignore[arg-type]
 
 
 class Opening:

@@ -144,6 +144,17 @@ class Coder:
         }
 
     def _encode_dict(self, value: dict[Any, Any], at: Path, root: str) -> Plain:
+        try:
+            return self._encode_as_it_is(value, at, root)
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:  # e.g. no stack is left
+                raise
+            raise Unstorable(
+                "it changed while it was read", target=format_path(at, root),
+                hint="hand over a copy that nobody else changes",
+            ) from error  # fmt: skip
+
+    def _encode_as_it_is(self, value: dict[Any, Any], at: Path, root: str) -> Plain:
         usual = _TEXT.issuperset(map(type, value))
         if TAG not in value and (usual or all(type(key) in _KEYS and key == key for key in value)):
             return self.encode_items(value, at, root)

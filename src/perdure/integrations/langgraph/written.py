@@ -35,7 +35,12 @@ def read_writes(commit: Commit, on: int | None = None) -> list[Write]:
     """The writes that a commit has. `on`: those for the checkpoint there; None: all."""
     try:
         return [
-            Write(record["task"], record["path"], [_write(*one) for one in record["writes"]])
+            Write(
+                # Texts, whatever an earlier version was given: they are put in order.
+                str(record["task"]),
+                str(record["path"]),
+                [_write(*one) for one in record["writes"]],
+            )
             for record in commit.records
             if record.get("t") == WRITES and (on is None or record["on"] == on)
         ]

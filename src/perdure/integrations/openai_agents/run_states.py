@@ -16,6 +16,7 @@ from agents import Agent, RunContextWrapper, RunState
 from agents.items import ToolApprovalItem
 
 from perdure.aio import AsyncAgent
+from perdure.core.arguments import flag
 from perdure.core.values import take
 from perdure.errors import Conflict, NotFound
 from perdure.integrations.openai_agents.conversation import Conversation, SavedRun
@@ -140,6 +141,7 @@ class PerdureRunStates:
             NotFound: no run waits there.
             Conflict: it was taken already; the message says when.
         """
+        flag(again, "again=")
         while True:
             saved = await self._saved(conversation_id)
             if saved is None:

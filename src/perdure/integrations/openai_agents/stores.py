@@ -10,6 +10,7 @@ import perdure
 from perdure.aio import AsyncStore
 from perdure.aio.unbuilt import in_own_thread
 from perdure.core.locks import Lock
+from perdure.core.names import shown
 from perdure.errors import StoreUnavailable
 from perdure.store import Store
 
@@ -70,6 +71,8 @@ class Source:
                 f"{owner}: say where it is kept, by either url='agents.db' or store=…; "
                 "for tests, url='memory://'"
             )
+        if store is not None and not isinstance(store, Store | AsyncStore):
+            raise TypeError(f"{owner}: store= is an open perdure store, not {shown(store)}")
         self.url, self.given = url, store
         self._owner = owner
         self._key = None if url is None else _key(os.fspath(url))
