@@ -116,6 +116,41 @@ def test_an_adapters_names_are_texts(store: perdure.Store) -> None:
     assert store.agents() == []
 
 
+def test_records_are_checked_as_they_are_written(store: perdure.Store) -> None:
+    """A list that says that it is empty was not looked at, and its items were written: the log was
+    corrupt from there on."""
+
+    class Shy(list[Any]):
+        def __len__(self) -> int:
+            return 0
+
+    with pytest.raises(perdure.Unstorable, match="what is recorded"):
+        chain.pack_payload((), Shy(["a"]))
+    log, held = foreign_logs(store, "theirs", (1, 0)).create("a", {"n": 1}, Cause("create"))
+    with pytest.raises(perdure.Unstorable, match="does not fit"):
+        log.append(held, Shy([ops.Append(("n",), [1])]), {}, Cause("save"), branch="main")
+
+
+def test_where_an_item_is_put_is_plain_text(store: perdure.Store) -> None:
+    """An empty label that says it is none was stored, and its item could not be asked for; and a
+    text in the place of a namespace put the item below its letters."""
+
+    class Full(str):
+        def __len__(self) -> int:
+            return 3
+
+        def __bool__(self) -> bool:
+            return True
+
+    memory = PerdureStore(store)
+    for namespace in (Full(""), "users"):
+        with pytest.raises(ValueError, match="amespace"):
+            memory.put((namespace,) if namespace == "" else namespace, "k", {"a": 1})  # type: ignore[arg-type]
+    memory.put((Full("users"),), Full("k"), {"a": 1})
+    assert [type(one.key) for one in memory.search(())] == [str]
+    assert memory.get(("users",), "k") is not None
+
+
 def test_a_commit_that_there_is_not_is_not_found(store: perdure.Store) -> None:
     """An adapter that asked for a commit behind the end was told that the log is corrupt."""
     log, _ = foreign_logs(store, "theirs", (1, 0)).create("a", {}, Cause("create"))
@@ -173,6 +208,8 @@ def test_what_tests_are_given_is_checked_where_it_comes_in(store: perdure.Store)
     for call in calls:
         with pytest.raises(TypeError):
             call()
+    with pytest.raises(ValueError, match="1970 to 9999"):
+        Clock(dt.datetime.max.replace(tzinfo=dt.timezone(-dt.timedelta(hours=14))))
 
 
 def test_what_a_framework_is_set_up_with_is_checked_there(store: perdure.Store) -> None:

@@ -107,7 +107,7 @@ TOLERATED: tuple[tuple[str, str, Callable[[Raised], bool]], ...] = (
     ("Testing.re", "a file that is no export: Corrupt as documented",
      lambda raised: isinstance(raised.error, perdure.Corrupt) and "line 1" in str(raised.error)),
     ("InRun.model", "the SDK's own: there are no credentials",
-     lambda raised: type(raised.error).__module__.startswith("openai")),
+     lambda raised: type(raised.error).__module__.startswith(("openai", "agents"))),
     ("Taken.import_log", "a log that is none: Corrupt as documented",
      lambda raised: isinstance(raised.error, perdure.Corrupt)),
     *((room, "typed calls of a framework or an adapter, which no person makes", _of_a_type)

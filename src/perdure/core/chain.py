@@ -126,13 +126,14 @@ def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> P
     Raises:
         Unstorable: a record that the readers of the log would refuse.
     """
+    records = list(records)  # as they are written, whatever a list of somebody's says that it holds
     if records:
         try:
             # I11: by the very types of `read_payload`, or one wrong word poisons the agent for all.
             check_records(records)
         except (ValueError, TypeError) as error:
             raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
-    body = codec.encode([[ops.to_wire(op) for op in delta] if delta else [], list(records)])
+    body = codec.encode([[ops.to_wire(op) for op in delta], records])
     random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])

@@ -229,6 +229,7 @@ class ForeignLog:
             NotFound: the agent or the branch was deleted.
             StoreUnavailable: its outcome says whether it may have been written.
         """
+        delta = tuple(delta)
         since = base.since
         if new and since is not None:
             since = copy.deepcopy(since)  # the line that it leaves goes on with its own

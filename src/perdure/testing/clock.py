@@ -45,7 +45,10 @@ class Clock:
             raise TypeError(f"start= is an aware datetime, not {shown(start)}")
         if start.tzinfo is None:
             raise ValueError(f"{start!r} has no time zone; say datetime(…, tzinfo=UTC)")
-        self._micros = to_micros(start)
+        micros = to_micros(start)
+        if not 0 <= micros <= MICROS_MAX:
+            raise ValueError(f"a store's time goes from 1970 to 9999 in UTC, not {shown(start)}")
+        self._micros = micros
         self._stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
     def __repr__(self) -> str:

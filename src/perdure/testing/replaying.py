@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.arguments import function as check_function
 from perdure.core.arguments import iterable, mapping
 from perdure.engine.drives import Command, Drive, Means
 from perdure.engine.drives_async import AsyncDrive
@@ -106,6 +107,7 @@ def replay(
         NotFound: it has not this run.
         Corrupt: the file is damaged.
     """
+    check_function(function, "function")
     with _source(source, run, function) as store:
         info = _choose(store, function, run)
         given = None

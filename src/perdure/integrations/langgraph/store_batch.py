@@ -23,6 +23,9 @@ from langgraph.store.base import (
 )
 from msgspec import Struct, field
 
+from perdure.core import exact
+from perdure.core.exact import is_a
+from perdure.core.names import shown
 from perdure.core.values import copy
 from perdure.integrations.langgraph.store_filters import Test, compile_filter, matches
 from perdure.integrations.langgraph.store_items import Entry, Namespace, take_value, time_text
@@ -80,6 +83,8 @@ class Batch(Struct):
         for op in batch.ops:
             if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
                 raise ValueError(f"Unknown operation type: {type(op)}")
+            if isinstance(op, PutOp):
+                op = _plainly_placed(op)
             validate_op_namespace(op)
             if isinstance(op, PutOp):
                 batch._put(op, embedding)
@@ -131,6 +136,19 @@ class Batch(Struct):
             if texts:
                 item["vectors"] = {path: embedded.texts[text] for path, text in texts.items()}
             yield Put(namespace, key, item)
+
+
+def _plainly_placed(op: PutOp) -> PutOp:
+    """The same, with labels and key as they are stored: plain text, whatever a class of somebody's
+    says of it; and no text in the place of several labels, of which each letter would be one."""
+    key = exact.text(op.key) if is_a(op.key, str) else op.key
+    if type(op.namespace) is tuple and all(type(label) is str for label in op.namespace):
+        return op if key is op.key else op._replace(key=key)
+    given: object = op.namespace
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidNamespaceError(f"a namespace is a tuple of str, not {shown(op.namespace)}")
+    labels = tuple(exact.text(one) if is_a(one, str) else one for one in given)
+    return op._replace(namespace=labels, key=key)
 
 
 def _check_ttl(ttl: float | None) -> None:
