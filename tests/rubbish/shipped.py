@@ -29,6 +29,7 @@ from tests.rubbish.world import World, finishing
 
 _numbers = itertools.count()
 LOG, PENNED = "log", "penned"
+APPEND = "Adapters.log.append"
 STATE = {"n": 1, "list": [1, 2], "text": "t"}
 
 
@@ -55,7 +56,8 @@ class Adapters(Room):
 
     def parameters(self, target: str) -> list[Parameter]:
         every = super().parameters(target)
-        return [one for one in every if one.name != "folded"]  # True: the caller has checked it
+        # What an adapter says that the delta comes to is its own to know; so is that it knows.
+        return [one for one in every if one.name not in ("folded", "state") or target != APPEND]
 
     def found(self) -> dict[str, Callable[..., Any]]:
         return (

@@ -210,6 +210,8 @@ def test_what_tests_are_given_is_checked_where_it_comes_in(store: perdure.Store)
             call()
     with pytest.raises(ValueError, match="1970 to 9999"):
         Clock(dt.datetime.max.replace(tzinfo=dt.timezone(-dt.timedelta(hours=14))))
+    with pytest.raises(ValueError, match="year 9999"):
+        Clock(dt.datetime.max.replace(tzinfo=dt.UTC)).advance(1)
 
 
 def test_what_a_framework_is_set_up_with_is_checked_there(store: perdure.Store) -> None:

@@ -141,7 +141,9 @@ class _Walk:
         if parts is not None:
             return self._object(parts, value, depth)
         if isinstance(value, type) or get_origin(value) is not None:
-            return ["type", _class_path(value)]
+            path = _class_path(value)
+            # One that a function makes is another one at each call: its name is not all of it.
+            return ["type", path] if "<locals>" not in path else self._unknown(value)
         if isinstance(value, Callable):  # type: ignore[arg-type]
             said = self._callable(value, depth)
             if said is not None:
@@ -323,10 +325,27 @@ def _function_path(function: Any) -> str | None:
     name = getattr(function, "__qualname__", None)
     if not isinstance(name, str) or "<" in name or not is_function(function):
         return None
+    module = getattr(function, "__module__", None) or ""
+    if _may_hold_more(function) and _found_at(module, name) is not function:
+        return None
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType | type):
         return None
-    return f"{_module_name(getattr(function, '__module__', None) or '')}.{name}"
+    return f"{_module_name(module)}.{name}"
+
+
+def _may_hold_more(function: Any) -> bool:
+    """Whether it closes over variables, or is made of another function, whose name it may have."""
+    return bool(getattr(function, "__closure__", None)) or hasattr(function, "__wrapped__")
+
+
+def _found_at(module: str, name: str) -> Any:
+    """What its name leads to: one made by a decorator in a factory has the name of what it wraps,
+    and so has the next one, which holds something else."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def is_function(value: Any) -> bool:

@@ -28,7 +28,7 @@ from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
 from perdure.engine.current import Frame, back_in, current, driving, inside
 from perdure.engine.execution import Execution
-from perdure.engine.identity import DECLARED, SELF, Unsaid, bound_to, digests
+from perdure.engine.identity import DECLARED, SELF, Captured, Unsaid, bound_to, captured_by, digests
 from perdure.engine.replay import Call, CrashPolicy
 from perdure.engine.retrying import NO_LIMITS, Limits, Retry
 from perdure.engine.values import (
@@ -86,6 +86,8 @@ class Recorded:
         if identity is not None:
             check_function(identity, "identity=")
         self._identity = identity
+        told = kind == "step" or identity is not None
+        self._captured = {} if told else captured_by(function)
 
     def call(
         self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *,
@@ -108,11 +110,15 @@ class Recorded:
                 unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
                 if not is_known(told.get(SELF, "-")):
                     del arguments[SELF]  # its repr has an address, another one each time
+            captured = None
+            if self._captured:
+                captured = Captured(self.name, told, self._captured, execution.met)
             fakes = execution.fakes
             return Call(
                 execution.id, self.name, self.kind, fakes.get(self.decorated, self.function),
                 args, kwargs, told, arguments, self._results, self._policy,
                 fakes.get(self._probe, self._probe), self._limits, unsaid=unsaid,
+                captured=captured,
             )  # fmt: skip
         except PerdureError:
             raise

@@ -8,8 +8,10 @@ is recorded: a tool call always, a step where two calls of it are not told apart
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from types import MethodType, ModuleType
 from typing import Any, get_origin
@@ -140,6 +142,58 @@ def hint_for(objects: Sequence[Any], names: Sequence[str]) -> str:
         f"or, where it makes no difference which one it is, annotate the parameter: `{parameter}`; "
         "or give the decorator identity=, a function of the same arguments; then run it again"
     )
+
+
+class Captured(Struct):
+    """What the function of a tool closes over, of which nothing in the call's identity tells.
+
+    Tools that a factory makes, one for each account say, have one name. Two of them called with the
+    same arguments could be taken for each other after a crash.
+
+    Attributes:
+        values: plain ones by the variable's name, as they were when the tool was declared.
+        met: as `Unsaid.met`.
+    """
+
+    name: str
+    digests: Mapping[str, str]
+    values: Mapping[str, Any]
+    met: dict[int, Any] | None
+
+    def check(self, target: str, *, recorded: bool) -> None:
+        """As `Unsaid.check`."""
+        if self.met is None:
+            return
+        key = hash(("captured", self.name, *sorted(self.digests.items())))
+        before = self.met.setdefault(key, self.values)
+        if recorded or before is self.values:
+            return
+        differing = [
+            name for name, one in self.values.items()
+            if type(before.get(name)) is not type(one) or before[name] != one
+        ]  # fmt: skip
+        if differing:
+            raise NeedsAttention(
+                f"another tool of this name was called with the same arguments, and differs only "
+                f"in what its function closes over ({', '.join(differing)}): after a crash one "
+                "call could be given what the other one did",
+                target=target,
+                hint=f"pass {differing[0]} as an argument; or give each tool a name= of its own; "
+                "then run it again",
+            )  # fmt: skip
+
+
+def captured_by(function: Callable[..., Any]) -> dict[str, Any]:
+    """The plain values that a function closes over, by the variables' names."""
+    inner = inspect.unwrap(function, stop=lambda one: hasattr(one, "__closure__"))
+    cells = getattr(inner, "__closure__", None) or ()
+    names = inner.__code__.co_freevars if cells else ()
+    found: dict[str, Any] = {}
+    for name, cell in zip(names, cells, strict=True):
+        with suppress(ValueError):  # it is empty yet
+            if type(cell.cell_contents) in AS_IT_IS:
+                found[name] = cell.cell_contents
+    return found
 
 
 def _held(objects: Sequence[Any]) -> list[Callable[[], Any]]:

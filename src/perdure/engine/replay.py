@@ -25,7 +25,7 @@ from perdure.engine.effects import (
     uncarried,
 )
 from perdure.engine.failures import CallCancelled, error_record, rebuild_error, words
-from perdure.engine.identity import Unsaid, digests_before
+from perdure.engine.identity import Captured, Unsaid, digests_before
 from perdure.engine.journal import Entry
 from perdure.engine.made import Made
 from perdure.engine.outcomes import error_of, handed, taken
@@ -93,6 +93,8 @@ class Call(Struct):
     """The key of the call that was made before, and in whose place this one is made again."""
     unsaid: Unsaid | None = None
     """That there are objects in its arguments which say nothing of themselves."""
+    captured: Captured | None = None
+    """That its function closes over something."""
 
     @property
     def target(self) -> str:
@@ -137,7 +139,8 @@ def is_settled_as(call: Call, entry: Entry) -> bool:
     return (
         outcome is not None and entry.kind == call.kind
         and entry.call.get("args") == call.digests
-        and not entry.cancelled and not outcome.get("not_done") and call.unsaid is None
+        and not entry.cancelled and not outcome.get("not_done")
+        and call.unsaid is None and call.captured is None
     )  # fmt: skip
 
 
@@ -158,6 +161,8 @@ def from_there(call: Call, arrived: Arrived) -> Effects:
     call.place, call.key = arrived.place, arrived.key
     if call.unsaid is not None:
         call.unsaid.check(call.target, recorded=arrived.entry is not None)
+    if call.captured is not None:
+        call.captured.check(call.target, recorded=arrived.entry is not None)
     return (_step if call.kind == "step" else _tool_call)(call, arrived)
 
 

@@ -79,6 +79,8 @@ class Clock:
         by = timedelta(seconds=seconds(by, "by="))
         if by < timedelta(0):
             raise ValueError(f"a clock does not go back: {by}")
+        if self._micros + by // timedelta(microseconds=1) > MICROS_MAX:
+            raise ValueError(f"a store's time ends with the year 9999: {by} is too far")
         stores = list(self._stores)
         if alive:
             for store in stores:

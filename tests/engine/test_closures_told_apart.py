@@ -1,0 +1,104 @@
+"""Functions that differ only in what they close over are not taken for each other."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.core.identity import digest, is_known
+
+
+def charge(*given: Any) -> Any:
+    return given
+
+
+def for_account(iban: str) -> Callable[..., Any]:
+    """A decorator's function has the name of what it wraps."""
+
+    @functools.wraps(charge)
+    def inner(*given: Any) -> Any:
+        return charge(iban, *given)
+
+    return inner
+
+
+@functools.wraps(charge)
+def decorated(*given: Any) -> Any:
+    return charge(*given)
+
+
+decorated.__qualname__ = decorated.__name__ = "decorated"
+cached = functools.lru_cache(lambda: 1)
+cached.__qualname__ = "cached"
+
+
+def a_class(number: int) -> type:
+    class Made:
+        kept = number
+
+    return Made
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (for_account("FR02"), for_account("IT04")),
+        (functools.lru_cache(for_account("FR02")), functools.lru_cache(for_account("IT04"))),
+        (functools.partial(for_account("FR02"), 5), functools.partial(for_account("IT04"), 5)),
+        ([for_account("FR02")], [for_account("IT04")]),
+        (a_class(1), a_class(2)), (list[a_class(1)], list[a_class(2)]),  # type: ignore[misc]
+    ],
+)  # fmt: skip
+def test_what_has_the_same_name_and_is_another_one_is_not_equal(one: Any, other: Any) -> None:
+    """Two functions of one decorator, for two accounts, had the same digest, for they have the name
+    of what they wrap: given to a tool in another order after a crash, one account's payment was
+    taken for the other's. So had two classes that a function made."""
+    assert not is_known(digest(one)) and not is_known(digest(other))
+
+
+def test_a_function_that_its_name_leads_to_is_known_by_it() -> None:
+    for function in (charge, decorated, cached, len, str.upper):
+        assert is_known(digest(function))
+
+
+def tool_for(iban: str, paid: list[str], name: str | None = None) -> Callable[[int], str]:
+    @perdure.tool(on_crash="fail", name=name)
+    def pay(cents: int) -> str:
+        paid.append(iban)
+        return iban
+
+    return pay
+
+
+@pytest.mark.parametrize("ibans", [["FR02", "IT04"], ["IT04", "FR02"]])
+def test_tools_of_a_factory_are_not_taken_for_each_other(ibans: list[str]) -> None:
+    """A tool for each account, made by one function, all called `pay`: called in another order
+    after a crash, FR02's recorded payment was taken for IT04's, which was never paid."""
+    paid: list[str] = []
+
+    @perdure.agent(dict)
+    def pay_all(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        return [tool_for(iban, paid)(5) for iban in ibans]
+
+    with perdure.open("memory://") as store:
+        for _ in range(2):
+            with pytest.raises(perdure.NeedsAttention, match=r"closes over \(iban\)"):
+                store.run(pay_all, "a")
+        assert paid == ibans[:1]
+
+
+def test_tools_of_a_factory_with_names_or_the_same_values_are_called() -> None:
+    paid: list[str] = []
+
+    @perdure.agent(dict)
+    def pay_all(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        again = [tool_for("FR02", paid)(5) for _ in range(2)]
+        named = [tool_for(iban, paid, name=f"pay {iban}")(5) for iban in ("FR02", "IT04")]
+        return again + named + [tool_for("IT04", paid)(6)]
+
+    with perdure.open("memory://") as store:
+        assert store.run(pay_all, "a") == ["FR02", "FR02", "FR02", "IT04", "IT04"] == paid
