@@ -8,8 +8,10 @@ import enum
 import functools
 import itertools
 import os
+import re
 import subprocess
 import sys
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -31,6 +34,17 @@ from perdure.core.identity import digest, is_known
 class Color(enum.Enum):
     RED = "red"
     BLUE = 1
+
+
+class Level(enum.IntEnum):
+    ONE = 1
+
+
+class Word(enum.StrEnum):
+    RED = "red"
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
 
 
 class Rights(enum.Flag):
@@ -83,6 +97,15 @@ LEAVES: list[Any] = [
     Decimal("1"), Decimal("1.0"), UUID(int=1), dt.date(2026, 1, 1), dt.datetime(2026, 1, 1),
     dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.time(1), dt.timedelta(1), PurePosixPath("a"),
     complex(1, 2), range(3), Color, Model, function, len, Ellipsis, (), [], {}, set(), frozenset(),
+    memoryview(b"a"), array("i", [97]), array("I", [97]), Level.ONE, Word.RED, complex(0.0, -0.0),
+    complex(0.0, 0.0), Decimal("-0"), Decimal("0"), Decimal("NaN"), Decimal("-NaN"),
+    dt.datetime(2026, 1, 1, 1, tzinfo=BERLIN), dt.datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")),
+    dt.datetime(2026, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))),
+    dt.datetime(2026, 10, 25, 2, tzinfo=BERLIN),
+    dt.datetime(2026, 10, 25, 2, tzinfo=BERLIN, fold=1),
+    dt.time(1, fold=1), Color.RED.name, "e\u0301", "\u00e9", "\ud800", 2.0**70, type, int | None,
+    list[int], list[str], deque(), deque(maxlen=1), functools.partial(function),
+    re.compile("a"), re.compile(b"a"), re.compile("a", re.I), slice(1), slice(None, 1, 1),
 ]  # fmt: skip
 WRAPS: list[Callable[[Any], Any]] = [
     lambda v: [v], lambda v: (v,), lambda v: {"item": v}, lambda v: [v, v], lambda v: {"other": v},
@@ -196,5 +219,8 @@ _names = itertools.count()
 
 POOL: list[Any] = [
     [Data(1)], [Data(2)], [Model(item=1)], [OtherModel(item=1)], {Color.RED}, {"red"}, Color.RED,
-    "red", {"item": 1}, Data(1), Record(1), Pair(1), (1, 0), Text("red"),
+    "red", {"item": 1}, Data(1), Record(1), Pair(1), (1, 0), Text("red"), 1, 1.0, True, 0.0, -0.0,
+    Decimal("1"), Decimal("1.0"), b"red", bytearray(b"red"), Level.ONE, Word.RED, [1], (1,), {1},
+    None,
+    dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 1, tzinfo=BERLIN), function,
 ]  # fmt: skip
