@@ -11,7 +11,14 @@ import re
 import psycopg
 from psycopg import errors
 
-from perdure.errors import Corrupt, NotFound, PerdureError, StoreUnavailable, UnsupportedFormat
+from perdure.errors import (
+    Corrupt,
+    NotFound,
+    PerdureError,
+    StoreUnavailable,
+    Unstorable,
+    UnsupportedFormat,
+)
 from perdure.storage.postgres.address import Address
 
 RESTORE = "run `perdure verify`, and restore the database from a copy; do not write to it"
@@ -69,6 +76,9 @@ def translate(error: BaseException, address: Address) -> PerdureError:
             "then look at the agent's log, or make the same call with an idempotency key",
         )  # fmt: skip
     words = " ".join(address.hide(str(error)).split())
+    if isinstance(error, psycopg.ProgrammingError | psycopg.DataError) and error.sqlstate is None:
+        # Of the client's own: the server never heard of it, and would not take it another time.
+        return Unstorable(words, target=target, hint="nothing was sent; give it another value")
     state = getattr(error, "sqlstate", None) or _state_of(words)
     if state in ("XX001", "XX002"):
         return Corrupt(words, target=target, hint=RESTORE)
