@@ -1,12 +1,14 @@
 """Names and words of others reach the operator's terminal as words, and nothing else."""
 
 import ast
+import gc
 import logging
 import os
 import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 import perdure
 from perdure.core import logs, shell
+from perdure.testing import run_until_waiting
 from tests.cli.hostile import HOSTILE
 from tests.cli.operator import Operator, crash
 from tests.source_tree import ROOT, SOURCE
@@ -128,6 +131,29 @@ def printers(tree: ast.AST) -> list[str]:
             case ast.Attribute(value=ast.Name(id="logging"), attr="getLogger"):
                 found.append(ast.unparse(node))
     return found
+
+
+def test_loggers_and_warnings_show_what_is_not_printable() -> None:
+    """The logger of LangGraph's metadata was Python's own, and warnings had the names of steps and
+    signals as they are."""
+    theirs = {"logs.py", "moving_serde.py"}  # the room; and LangGraph's own logger
+    for path in sorted((SOURCE / "perdure").rglob("*.py")):
+        found = [one for one in printers(ast.parse(path.read_text("utf-8"))) if "getLogger" in one]
+        assert not found or path.name in theirs, path
+
+    @perdure.agent(dict)
+    async def f(run: perdure.AsyncRun[Any]) -> None:
+        run.wait_for("signal" + HOSTILE.replace("\n", ""), timeout=0)
+
+    def go() -> None:
+        with perdure.open("memory://") as store, suppress(perdure.PerdureError):
+            run_until_waiting(store, f, "a")
+        gc.collect()
+
+    with pytest.warns(RuntimeWarning) as caught:
+        go()
+    for warning in caught:
+        assert_harmless(str(warning.message))
 
 
 def test_nothing_is_printed_but_in_one_room() -> None:

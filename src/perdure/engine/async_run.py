@@ -36,6 +36,7 @@ from perdure.engine.waiting import (
 )
 from perdure.errors import SchemaError
 from perdure.model import MISSING
+from perdure.visible import visible
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,7 +55,8 @@ class Pending(Coroutine[Any, Any, R]):
 
     def __del__(self) -> None:
         if self._made is None:
-            warnings.warn(f"{self._what} was never awaited", RuntimeWarning, stacklevel=2)
+            said = visible(f"{self._what} was never awaited")
+            warnings.warn(said, RuntimeWarning, stacklevel=2)
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{self._what} must be awaited before its result can be looked at")

@@ -36,6 +36,7 @@ from perdure.model import Cause
 from perdure.state.context import Context
 from perdure.state.working import WorkingCopy
 from perdure.storage.reader import SEQ_END
+from perdure.visible import visible
 
 if TYPE_CHECKING:
     from perdure.engine.made import Before
@@ -120,9 +121,10 @@ class Execution(Generic[T]):
         any call, and holds up the event loop meanwhile."""
         if threading.get_ident() == self._loop_thread and name not in self._warned:
             self._warned.add(name)
+            shown = visible(name)
             warnings.warn(
-                f"{name} is synchronous and holds up the event loop; in asynchronous code say "
-                f"`await run.call({name}, …)`, which calls it on a thread",
+                f"{shown} is synchronous and holds up the event loop; in asynchronous code say "
+                f"`await run.call({shown}, …)`, which calls it on a thread",
                 RuntimeWarning, stacklevel=3,
             )  # fmt: skip
 

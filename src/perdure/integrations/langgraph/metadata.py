@@ -7,7 +7,6 @@ sounds or looks like a secret stays out.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
 
+from perdure.core import logs
 from perdure.core.values import DEPTH_MAX
 from perdure.errors import Unstorable
 
@@ -129,7 +129,7 @@ def warn_of_secrets(
 
 WARNED_MAX = 1000
 _warned: set[str] = set()
-_log = logging.getLogger("perdure.langgraph")
+_log = logs.logger("perdure.langgraph")
 _NEVER = (
     "no checkpoint is found by %r: what has such a name is taken for a secret, and never stored "
     "with one. Give what you look for another name"
