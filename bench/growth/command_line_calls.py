@@ -15,7 +15,7 @@ from perdure.cli.app import app
 def _command(*arguments: str, history: str) -> None:
     def does(place: Place, measure: Measure) -> None:
         def run() -> None:
-            given = [*arguments, "--store", str(place.path)]
+            given = [*arguments, "--store", place.url]
             answer = CliRunner().invoke(app, given, catch_exceptions=False)
             assert answer.exit_code == 0, answer.output
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import apsw
 
@@ -30,7 +30,7 @@ class Work:
     Attributes:
         lines: of the library that were run, each turn of a loop anew.
         statements: of SQL that came to their end.
-        steps: of SQLite's virtual machine.
+        steps: of SQLite's virtual machine; on PostgreSQL rows that its server read or wrote.
         seconds: without any counting.
     """
 
@@ -40,10 +40,32 @@ class Work:
     seconds: float = 0.0
 
 
+class Counter(Protocol):
+    """Of what a database does for the stores that are opened in ``with counter:``.
+
+    Attributes:
+        few: steps that may come on top of a longer history: a page more of an index, a chunk
+            more of a log.
+    """
+
+    few: int
+
+    def begin(self) -> None:
+        """Count from here on."""
+
+    def counted(self) -> tuple[int, int]:
+        """Statements and steps since then."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
 class Meter:
     """Takes what calls need: `time` and `count` are given what makes the call, once or often."""
 
-    def __init__(self) -> None:
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
         self._counted: list[Work] = []
         self._seconds: list[float] = []
 
@@ -53,9 +75,9 @@ class Meter:
         self._seconds.append(perf_counter() - start)
 
     def count(self, does: Callable[[], object]) -> None:
-        _sql.statements = _sql.steps = 0
+        self._counter.begin()
         lines = lines_of(does)
-        self._counted.append(Work(lines, _sql.statements, _sql.steps))
+        self._counted.append(Work(lines, *self._counter.counted()))
 
     def work(self) -> Work:
         """The median of each: a snapshot rides along with some commits."""
@@ -93,29 +115,29 @@ def lines_of(does: Callable[[], object]) -> int:
     return sum(count for (count,) in counts.values())
 
 
-class _Sql:
-    """What the connections that were opened since `counting_sql` did."""
+class SqliteCounter:
+    """Statements that came to their end, and the steps of their virtual machine."""
+
+    few = 120
 
     def __init__(self) -> None:
-        self.statements = 0
-        self.steps = 0
+        self._statements = self._steps = 0
 
-    def watch(self, connection: apsw.Connection) -> None:
+    def begin(self) -> None:
+        self._statements = self._steps = 0
+
+    def counted(self) -> tuple[int, int]:
+        return self._statements, self._steps
+
+    def _watch(self, connection: apsw.Connection) -> None:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._ended, id=self)
 
     def _ended(self, event: dict[str, Any]) -> None:
-        self.statements += 1
-        self.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
-
-
-_sql = _Sql()
-
-
-class counting_sql:  # noqa: N801 - it reads as the function that it would be
-    """Context manager: connections to SQLite that are opened inside are counted."""
+        self._statements += 1
+        self._steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
     def __enter__(self) -> None:
-        apsw.connection_hooks.append(_sql.watch)
+        apsw.connection_hooks.append(self._watch)
 
     def __exit__(self, *error: object) -> None:
-        apsw.connection_hooks.remove(_sql.watch)
+        apsw.connection_hooks.remove(self._watch)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import perdure
+from bench.growth.counting import Counter, SqliteCounter
 from perdure import Agent, Run, RunHandle, SnapshotPolicy, Store
 from perdure.testing.driving import run_until_waiting
 
@@ -27,11 +28,16 @@ class Leaving(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store that is open, and the length of the history in it."""
+    """A store that is open, and the length of the history in it.
 
-    path: Path
+    Attributes:
+        other: the URL of a store that is not there yet.
+    """
+
+    url: str
     store: Store
     length: int
+    other: str
 
     def agent(self) -> Agent[dict[str, Any]]:
         """One that has read its state."""
@@ -43,14 +49,34 @@ class Place:
         return self.store.handle(f"a/{name}/main")
 
 
-class Places:
-    """The stores of one measurement, in a folder of its own."""
+class Places(Protocol):
+    """The stores of one measurement.
+
+    Attributes:
+        counter: of what the database does.
+    """
+
+    counter: Counter
+
+    def build(self, history: str, length: int) -> None:
+        """Make a store, if it is not there yet."""
+
+    def open(self, history: str, length: int) -> AbstractContextManager[Place]:
+        """A copy of it, which is gone afterwards."""
+
+
+class SqlitePlaces:
+    """In a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._copies = 0
+        self.counter: Counter = SqliteCounter()
 
-    def built(self, history: str, length: int) -> Path:
+    def build(self, history: str, length: int) -> None:
+        self._built(history, length)
+
+    def _built(self, history: str, length: int) -> Path:
         path = self._folder / f"{history}-{length}" / "store.db"
         if not path.exists():
             path.parent.mkdir(parents=True)
@@ -60,15 +86,14 @@ class Places:
 
     @contextmanager
     def open(self, history: str, length: int) -> Iterator[Place]:
-        """A copy of it."""
-        source = self.built(history, length)
+        source = self._built(history, length)
         self._copies += 1
         folder = self._folder / f"copy-{self._copies}"
         folder.mkdir()
         path = folder / "store.db"
         shutil.copyfile(source, path)
         with perdure.open(path, durability="os", snapshots=SNAPSHOTS) as store:
-            yield Place(path, store, length)
+            yield Place(str(path), store, length, str(folder / "other.db"))
         shutil.rmtree(folder)
 
 

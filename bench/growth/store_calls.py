@@ -30,7 +30,7 @@ def export_log(place: Place, measure: Measure) -> None:
 @call("Store.import_log", history="log", growth="linear")
 def import_log(place: Place, measure: Measure) -> None:
     entries = list(place.store.export_log(_info(place)))
-    with perdure.open(place.path.with_name("other.db"), durability="os") as other:
+    with perdure.open(place.other, durability="os") as other:
         measure(lambda: other.import_log(entries))
 
 

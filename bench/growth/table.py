@@ -9,13 +9,16 @@ from math import log2
 
 from bench.growth import agent_calls, run_calls, store_calls
 from bench.growth.calls import CALLS, Call
-from bench.growth.counting import Meter, Work, counting_sql
+from bench.growth.counting import Meter, Work
 from bench.growth.places import Places
 
 MODULES = (agent_calls, store_calls, run_calls)
 """Those that register their calls, but for `LATE`."""
 
-LATE = ("bench.growth.framework_calls", "bench.growth.command_line_calls")
+LATE = (
+    "bench.growth.framework_calls", "bench.growth.session_calls", "bench.growth.transfer_calls",
+    "bench.growth.command_line_calls",
+)  # fmt: skip
 """Loaded only where they are measured: they load much."""
 
 FLAT_MAX = 1.2
@@ -25,17 +28,18 @@ LINEAR_MAX = 1.1
 DOUBLED_MAX = 0.1
 """How much more for each time that it doubles."""
 
-FEW_LINES, FEW_STEPS = 60, 120
-"""What may come on top: a page more of an index, a chunk more of a log."""
+FEW_LINES = 60
+"""What may come on top: a chunk more of a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """One call, at histories of several lengths."""
+    """One call, at histories of several lengths. `few_steps`: see `Counter.few`."""
 
     call: Call
     lengths: tuple[int, ...]
     works: tuple[Work, ...]
+    few_steps: int
 
     @property
     def longer(self) -> float:
@@ -56,23 +60,22 @@ class Grown:
         first, last = self.works[0], self.works[-1]
         return max(
             (last.lines - FEW_LINES) / max(first.lines, 1),
-            (last.steps - FEW_STEPS) / max(first.steps, FEW_STEPS),
+            (last.steps - self.few_steps) / max(first.steps, self.few_steps),
         )
 
 
 def grown(call: Call, lengths: Sequence[int], places: Places, *, timed: bool) -> Grown:
-    return Grown(
-        call, tuple(lengths), tuple(_work(call, length, places, timed) for length in lengths)
-    )
+    works = tuple(_work(call, length, places, timed) for length in lengths)
+    return Grown(call, tuple(lengths), works, places.counter.few)
 
 
 def _work(call: Call, length: int, places: Places, timed: bool) -> Work:
-    meter = Meter()
+    meter = Meter(places.counter)
     if timed:
         with places.open(call.history, length) as place:
             call.does(place, meter.time)
-    places.built(call.history, length)
-    with counting_sql(), places.open(call.history, length) as place:
+    places.build(call.history, length)
+    with places.counter, places.open(call.history, length) as place:
         call.does(place, meter.count)
     return meter.work()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.growth.places import Places
+from bench.growth.places import SqlitePlaces
 from bench.growth.table import Grown, every
 from bench.registry import row
 from bench.report import Figure, Line, Target
@@ -20,7 +20,7 @@ def growth(workplace: Workplace) -> Iterator[Line]:
     grows is in brackets: see `bench/growth/places.py`. Snapshots every ten commits, as what lies
     behind the last one is bounded anyhow; durability "os".
     """
-    places = Places(workplace.folder())
+    places = SqlitePlaces(workplace.folder())
     lengths = workplace.sizes.growth_lengths
     for grown in every(lengths, places):
         yield _line(grown)

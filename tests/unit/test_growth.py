@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import bench.growth.command_line_calls
-import bench.growth.framework_calls  # noqa: F401 - both register calls of their own
 import perdure
 from bench.growth.calls import CALLS
 from bench.growth.counting import lines_of
-from bench.growth.places import HISTORIES, Places, finishing, waiting
-from bench.growth.table import grown
+from bench.growth.places import HISTORIES, SqlitePlaces, finishing, waiting
+from bench.growth.table import LATE, grown
 from perdure.model import Message
 from perdure.storage.memory import MemoryBackend
 from perdure.testing.driving import run_until_waiting
 from tests.rubbish.subjects import CLASSES, found
+
+for _module in LATE:
+    import_module(_module)  # they register calls of their own
 
 LENGTHS = (30, 120)
 FEWER = (15, 60)
@@ -32,6 +34,10 @@ FEWER = (15, 60)
 MORE = (60, 240)
 """Where what is read ahead at a time is no small part of a shorter one."""
 
+COPIES = (60, 240)
+"""Of copies of many agents: some hundred share a transaction, and what is done there for each of
+them is little at first, however it grows."""
+
 EXCUSED = {
     "Worker.__init__": "what it does are looks that `scale` measures, and runs",
     "Worker.run": "as above", "Worker.stop": "sets a flag", "Worker.can_run": "looks at an object",
@@ -39,6 +45,8 @@ EXCUSED = {
     "Store.runner": "of the library's own faces",
     "Store.close": "what it flushes is no history", "Store.url": "a text",
     "Options.order": "of the library's own faces", "Options.runner": "of the library's own faces",
+    "replication.follow": "steps, as `Follower.step`, until it is told to stop",
+    "replication.moment": "a time",
     "Child.waiting": "of the library's own faces", "Child.ended": "of the library's own faces",
     "Child.end": "what `Child.result` waits for",
     "RunHandle.settle": "reads the journal as `effects` does, and commits as `cancel` does",
@@ -53,12 +61,12 @@ _DECLARED = ("Schema", "SnapshotPolicy", "Retry", "Signal", "Ask", "Timer")
 def test_each_public_call_has_a_line_or_a_reason() -> None:
     """A new one must be measured. The async faces delegate to these, each under the same name."""
     measured = {name for one in CALLS for name in one.names}
-    measured -= {name for name in measured if name.startswith(("Perdure", "perdure "))}
+    measured -= {name for name in measured if name.startswith(("Perdure", "perdure ", "Follower."))}
     public = {name for name in found() if "." in name} | _properties()
     missing = {
         name for name in public
         if not name.endswith(".__init__") and name.split(".")[0] not in _DECLARED
-        and not name.startswith(("replication.", "Async"))
+        and not name.startswith("Async")
         and name not in measured and name not in EXCUSED
     }  # fmt: skip
     assert not missing, "measure it in bench/growth, or say here why not"
@@ -76,7 +84,7 @@ def _properties() -> set[str]:
 
 @pytest.mark.parametrize("history", HISTORIES)
 def test_i8_no_call_grows_above_what_it_may(history: str, tmp_path: Path) -> None:
-    places = Places(tmp_path)
+    places = SqlitePlaces(tmp_path)
     lengths = MORE if history == "thread" else LENGTHS
     lengths = FEWER if history in ("agents", "runs", "inbox") else lengths
     too_much = [
@@ -87,6 +95,15 @@ def test_i8_no_call_grows_above_what_it_may(history: str, tmp_path: Path) -> Non
         if line.factor > line.factor_max
     ]
     assert not too_much, "\n".join(too_much)
+
+
+@pytest.mark.parametrize("what", ["replication.following, all of a store", "replication.migrate"])
+def test_each_of_many_agents_is_copied_as_if_it_were_alone(what: str, tmp_path: Path) -> None:
+    """Each run of a shipment looked at all of its messages, each agent that moved at the feed of
+    all, and each agent that was closed at all that were: moving 10,000 took the square of them."""
+    [one] = [one for one in CALLS if one.what == f"{what} beside as many agents"]
+    line = grown(one, COPIES, SqlitePlaces(tmp_path), timed=False)
+    assert line.factor <= line.factor_max, line.works
 
 
 @pytest.mark.parametrize("look", ["inbox", "page", "named", "row", "rows", "look", "send"])

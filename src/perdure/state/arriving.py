@@ -52,6 +52,10 @@ class Arriving:
             _storable(by_number[no]) for no in sorted(by_number)
             if not until or by_number[no].at <= until
         ]  # fmt: skip
+        self._arriving: dict[str, list[Message]] = {}
+        for message in self.messages:
+            if message.value is not MISSING:
+                self._arriving.setdefault(message.run, []).append(message)
         self.taken = list(self._taken_by(commits))
 
     def _taken_by(self, commits: Sequence[Commit]) -> Iterator[int]:
@@ -79,10 +83,7 @@ class Arriving:
     def _there(self, run: str) -> list[Message]:
         if run not in self._runs:
             there = {message.no: message for message in self._target.inbox(run)}
-            there |= {
-                message.no: message for message in self.messages
-                if message.run == run and message.value is not MISSING
-            }  # fmt: skip
+            there |= {message.no: message for message in self._arriving.get(run, ())}
             self._runs[run] = list(there.values())
         return self._runs[run]
 

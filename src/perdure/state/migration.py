@@ -17,6 +17,7 @@ from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
 from perdure.state.replication import (
     NUMBERS_APART,
+    PART,
     Follower,
     epochs_of,
     forward,
@@ -134,17 +135,18 @@ class Migration(Follower):
 
         for info in self._between():
             move(info)
-        self._catch_up(on_step)
         tried: set[tuple[str, int]] = set()
+        self._catch_up(on_step)
         while left := [info for info in living(self.source) if self._is_left(info, tried)]:
             for info in left:
                 tried.add((info.name, info.no))
                 found = self.source.agent(info.name)
                 if found is None or found.deleted:
                     continue
+                self._bring(found, on_step)
                 if found.name not in self.shipper.aside or self._take_incomplete:
                     move(found)
-                self._catch_up(on_step)
+            self._catch_up(on_step)
         if not self._take_incomplete:
             self.check_complete("the others have moved, and these are open at the source")
         self.finish()
@@ -159,6 +161,16 @@ class Migration(Follower):
             info for info in living(self.source)
             if info.name not in self._arrived and self.source.standing(info.no) is not None
         ]  # fmt: skip
+
+    def _bring(self, info: AgentInfo, on_step: Callable[[int], None]) -> None:
+        """What one agent has committed by now, so that little is left for its pause. A look at the
+        feed would do, too, and costs as much as there are agents: for each of them."""
+        self.shipper.isolating = True
+        shipped = PART
+        while shipped >= PART:
+            rest = self.shipper.rest_of(info.name, info.incarnation)
+            shipped = self.shipper.ship(rest, of=info)
+            on_step(shipped)
 
     def _catch_up(self, on_step: Callable[[int], None]) -> None:
         while True:

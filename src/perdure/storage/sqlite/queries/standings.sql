@@ -24,7 +24,7 @@ DELETE FROM standings WHERE no = ?;
 DELETE FROM standings;
 
 -- name: any_closed
-SELECT 1 FROM standings WHERE closed = 1 AND no >= 0;
+SELECT 1 FROM standings WHERE closed = 1 AND no >= 0 LIMIT 1;
 
 -- name: close_log
 CREATE TRIGGER IF NOT EXISTS closed_to_commits BEFORE INSERT ON commits
