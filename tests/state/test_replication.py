@@ -667,6 +667,29 @@ def test_what_is_sent_to_the_old_place_arrives(pair: Pair) -> None:
     assert all(backend_of(target).standing(no) is None for no in range(5))
 
 
+def test_a_store_that_was_promoted_moves_on(pair: Pair) -> None:
+    """A promoted store numbers its messages far above those that came. The store that it moved to
+    began at that very number, too: a message that was sent to one and one that was sent to the
+    other had the same, and the agent of one of them could not be moved, ever."""
+    before = pair.another("memory")
+    put(pair.open(before), "b", n=1)
+    with following(before, pair.source) as follower:
+        follower.drain()
+    promote(pair.source)
+    source, target = pair.both()
+    put(source, "a", n=1)
+    migration = Migration(backend_of(source), backend_of(target))
+    migration.begin()
+    migration.drain()
+    migration.move(_info(source, "a"))
+    for n in range(3):
+        target.options(key=f"there {n}").start(short, "a", n)
+        source.options(key=f"here {n}").start(short, "b", n)
+    migration.run()
+    serve(target, lambda: all_done(target, "a", 3)() and all_done(target, "b", 3)())
+    verify_all(backend_of(target))
+
+
 def test_an_agent_between_the_stores_comes_first(pair: Pair) -> None:
     """Who moved it was killed when it was closed at the source and not open at the target."""
     source, target = pair.both()

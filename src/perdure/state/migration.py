@@ -21,6 +21,7 @@ from perdure.state.replication import (
     Follower,
     epochs_of,
     forward,
+    last_number,
     living,
     raise_tokens,
 )  # fmt: skip
@@ -69,16 +70,11 @@ class Migration(Follower):
                     hint=f"its agents go on at {self.target.url}",
                 )  # fmt: skip
         super().begin()
-        self.target.ship(Shipment(number_min=self._numbers_from()))
+        # Above all that the source gave, and will have given before this is over.
+        self.target.ship(Shipment(number_min=last_number(self.source) + NUMBERS_APART))
         for info in living(self.target):
             if self.target.standing(info.no) is not None:
                 self._arrived.add(info.name)
-
-    def _numbers_from(self) -> int:
-        """Above all that the source gave, and will have given before this is over."""
-        messages, _ = self._mail()
-        last = max((message.no for message in messages), default=0)
-        return last + NUMBERS_APART if last < NUMBERS_APART else 0
 
     def _deliver(self, entries: Any, messages: list[Message], why: Why) -> int:
         """What came for an agent that has arrived is put in as if it had been sent there."""

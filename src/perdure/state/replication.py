@@ -438,9 +438,10 @@ def raise_tokens(target: Backend, source: Backend | None) -> None:
     Args:
         source: it is closed, so what it gave is known; None: a good deal above what is known.
     """
-    numbers = [message.no for message in target.inbox()]
-    numbers += [run.seen for run in target.runs(unfinished=True)]
-    target.ship(Shipment(number_min=max(numbers, default=0) + NUMBERS_APART))
+    numbers = [last_number(target), *(run.seen for run in target.runs(unfinished=True))]
+    if source is not None:
+        numbers.append(last_number(source))
+    target.ship(Shipment(number_min=max(numbers) + NUMBERS_APART))
     epochs: list[tuple[str, int, str, int]] = []
     for info in living(target):
         epochs += epochs_of(target, info, source)
@@ -448,6 +449,18 @@ def raise_tokens(target: Backend, source: Backend | None) -> None:
             target.ship(Shipment(epochs=epochs))
             epochs = []
     target.ship(Shipment(epochs=epochs))
+
+
+def last_number(backend: Backend) -> int:
+    """No message of a store has a greater number, as far as is known. It may have been raised
+    before: a store that was promoted, or moved to, gives numbers far above those that came."""
+    last, cursor = 0, ""
+    while True:
+        part = backend.mail(cursor, limit=PAGE)
+        last = max([last, part.last, *(message.no for message in part.messages)])
+        if not part.messages:
+            return last
+        cursor = part.cursor
 
 
 def epochs_of(

@@ -39,10 +39,16 @@ class Sizes(Struct):
 
 
 class Mail(Struct, frozen=True):
-    """A part of what was put into inboxes; `cursor` as in `Feed`."""
+    """A part of what was put into inboxes; `cursor` as in `Feed`.
+
+    Attributes:
+        last: no message has a greater number, be it taken out or not there any more; where there
+            are more parts, it may be left at 0.
+    """
 
     messages: list[Message]
     cursor: str
+    last: int = 0
 
 
 class Standing(Struct, frozen=True):

@@ -184,7 +184,7 @@ class RunTable:
             raise foreign_cursor(url)
         numbered = sorted((one for one in self.put_in.values() if one.no > after), key=_number)
         found = [_own(self.waiting.all.get(one.no, one)) for one in numbered[:limit]]
-        return Mail(found, str(found[-1].no) if found else cursor)
+        return Mail(found, str(found[-1].no) if found else cursor, self.last_no)
 
     def take_in(self, message: Message) -> None:
         """A message of another store, with its number; see `Shipment`.

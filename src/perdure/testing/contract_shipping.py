@@ -275,6 +275,23 @@ class ShippingContract(Contract):
         sent = backend.send(Message("a/f/main", "a", "start", "f"))
         assert isinstance(sent, Sent) and sent.message.no > 1000
 
+    def test_how_far_the_numbers_went_is_told(self, backend: Backend) -> None:
+        """Also of messages that are not there any more, and of numbers that were passed over: a
+        store that was promoted has none of the messages whose numbers it goes on from."""
+        assert backend.mail().last == 0
+        backend.ship(Shipment(number_min=1000))
+        assert 1000 <= backend.mail().last < 1_000_000
+        ghost = Ghost(backend)
+        run, done = a_run("a/f/main"), a_run("a/f/main", status="done", ended=2)
+        backend.ship(Shipment([ghost.next(runs=[run])], [a_message(2_000_000)]))
+        assert backend.mail().last >= 2_000_000
+        backend.stand(None)
+        sent = backend.send(a_message(0, "fresh"))
+        assert isinstance(sent, Sent)
+        backend.ship(Shipment([ghost.next(runs=[done])]))
+        assert not backend.inbox()
+        assert backend.mail().last == backend.mail(backend.mail().cursor).last == sent.message.no
+
     def test_what_came_after_the_end_of_a_run_stays(self, backend: Backend) -> None:
         """A run ended, was tried again, and got a message. Shipped in one, the message was in the
         inbox when the end emptied it."""

@@ -76,10 +76,17 @@ def read_mail(
             raise foreign_cursor(url)
         behind = found[2], int(found[3])
     rows = db.cursor(binary=True).execute(sql["mail"], (*behind, limit)).fetchall()
+    last = 0 if len(rows) == limit else _last_number(db, sql)
     if not rows:
-        return Mail([], cursor)
-    last = f"{store}.{rows[-1][-1]}.{rows[-1][-2]}"
-    return Mail(sorted((to_message(row[:-1]) for row in rows), key=lambda one: one.no), last)
+        return Mail([], cursor, last)
+    cursor = f"{store}.{rows[-1][-1]}.{rows[-1][-2]}"
+    messages = sorted((to_message(row[:-1]) for row in rows), key=lambda one: one.no)
+    return Mail(messages, cursor, last)
+
+
+def _last_number(db: Connection, sql: Mapping[str, str]) -> int:
+    row = db.execute(sql["last_number"]).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _has_begun(db: Connection, sql: Mapping[str, str], tx: str) -> bool:

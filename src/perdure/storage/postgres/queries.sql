@@ -286,6 +286,13 @@ SELECT {message_columns}, tx::text FROM {schema}.inbox
 WHERE (tx, no) > (%s::xid8, %s) AND tx < pg_snapshot_xmin(pg_current_snapshot())
 ORDER BY tx, no LIMIT %s;
 
+-- name: last_number
+-- Of messages. Of a role that may not ask the sequence, of those that are there.
+SELECT coalesce(
+    CASE WHEN has_sequence_privilege('{schema}.message_numbers', 'USAGE, SELECT')
+        THEN pg_sequence_last_value('{schema}.message_numbers') END,
+    (SELECT max(no) FROM {schema}.inbox), 0);
+
 -- name: find_lost_commits
 -- Of commits that somebody knows of, those that are not in the log as they were.
 SELECT k.no, (SELECT a.name FROM {schema}.agents a WHERE a.no = k.no), k.seq, coalesce(

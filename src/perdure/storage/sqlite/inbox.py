@@ -58,11 +58,12 @@ def find(db: apsw.Connection, message: Message) -> Message | None:
 def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
     """As `Backend.mail`. Numbers grow in the order of commits: one transaction writes at a time."""
     after = number_of(cursor)
-    last = run(db, "last_message")
-    if (after < 0 and cursor) or after > (last[0][0] if last else 0):
+    rows = run(db, "last_message")
+    last = rows[0][0] if rows else 0
+    if (after < 0 and cursor) or after > last:
         raise foreign_cursor(url)
     found = [to_message(row) for row in run(db, "list_mail", (after, limit))]
-    return Mail(found, str(found[-1].no) if found else cursor)
+    return Mail(found, str(found[-1].no) if found else cursor, last)
 
 
 def messages(db: apsw.Connection, wanted: Wanted) -> list[Message]:
