@@ -78,3 +78,21 @@ def test_the_commands_that_an_error_names_can_be_pasted(tmp_path: Path) -> None:
         assert done.returncode == (5 if " verify " in command else 0), done.stderr
     assert operator.json("state", NAME)["state"] == {"n": 1}
     assert operator.json("state", NAME, "--branch", f"before-{last + 1}")["state"] == {"n": 1}
+
+
+def test_one_damaged_agent_does_not_keep_the_others_from_being_trimmed(tmp_path: Path) -> None:
+    """`perdure trim --older-than` stopped at the first agent with a damaged commit: all behind it
+    only grew."""
+    operator = Operator(tmp_path / "agents.db")
+    with perdure.open(operator.path, durability="os") as store:
+        for name in ("a", "b", "c"):
+            for n in range(5):
+                store.agent(name, initial={"n": 0}).save({"n": n + 1})
+        last = store.agent("b").seq
+        Vandal(store, "b").damage("a byte of the payload")
+    done = operator.json("trim", "--older-than", "0s")
+    assert [one["agent"] for one in done["trimmed"]] == ["a", "b", "c"]
+    assert operator.json("state", "b", "--at", str(last))["state"] == {"n": 5}
+    assert operator.see("rollback", "b", str(last))
+    assert operator.json("trim", "b", "--before", "main")["trimmed"] == []
+    assert operator.json("state", "b")["state"] == {"n": 5}

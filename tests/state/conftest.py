@@ -20,6 +20,7 @@ ON_POSTGRES = {
     "test_keys",
     "test_concurrent",
     "test_trimming",
+    "test_trimming_damaged",
     "test_damaged",
     "test_damaged_snapshots",
     "test_across_damage",

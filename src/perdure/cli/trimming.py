@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from perdure import AgentInfo, Conflict, Trimmed
+from perdure import AgentInfo, Conflict, Corrupt, PerdureError, Trimmed, UnsupportedFormat
 from perdure.adapters import THREAD, Where
+from perdure.agents import Agent
 from perdure.cli import plain
-from perdure.cli.failures import UsageError
+from perdure.cli.failures import UsageError, code_of
 from perdure.cli.naming import age
 from perdure.cli.progress import bar
 from perdure.cli.session import (
@@ -25,6 +26,9 @@ from perdure.cli.session import (
 )
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count, size
+
+KEPT = (Conflict, Corrupt, UnsupportedFormat)
+"""Why an agent is not trimmed: that is no reason not to trim the others."""
 
 
 def trim(
@@ -49,19 +53,20 @@ def trim(
     The log says what went, and still proves itself: when and why each commit was made stays. So do
     the states of branches, checkpoints and the latest checkpoints of threads, what runs were asked
     and came to, and calls in doubt. A run that is not finished holds what it needs. It may be
-    killed at any moment: run it again. The room is used again by the store.
+    killed at any moment: run it again. The room is used again by the store. An agent that cannot be
+    trimmed is named, and the others are.
     """
     with opened(ctx) as session:
         chosen = _chosen(agent, before, older_than)
         done: list[Trimmed] = []
-        kept: list[tuple[str, Conflict]] = []
+        kept: list[tuple[str, PerdureError]] = []
         with bar() as progress:
             infos = list(_agents(session, agent))
             progress.begin("removing old history", len(infos))
             for number, info in enumerate(infos, 1):
                 try:
                     done += _trim(session, info, chosen)
-                except Conflict as error:
+                except KEPT as error:
                     if agent is not None:
                         raise
                     kept.append((info.name, error))
@@ -70,6 +75,9 @@ def trim(
                 progress.begin("writing the store anew")
                 session.store.shrink()
         _say(session, done, kept, shrink=shrink)
+        unreadable = [error for _, error in kept if not isinstance(error, Conflict)]
+        if unreadable:
+            raise typer.Exit(code_of(unreadable[0]))
 
 
 def _chosen(agent: str | None, before: str | None, older_than: str | None) -> str | timedelta:
@@ -90,7 +98,7 @@ def _agents(session: Session, name: str | None) -> Iterator[AgentInfo]:
 def _trim(session: Session, info: AgentInfo, chosen: str | timedelta) -> list[Trimmed]:
     handle = session.store.agent_of(info)
     place: Where | timedelta = where(handle, chosen) if isinstance(chosen, str) else chosen
-    if handle.commit(1).schema_id != THREAD:
+    if not _is_thread(handle):
         return [handle.trim(place)]
     try:
         from perdure.integrations.langgraph import PerdureSaver
@@ -102,8 +110,13 @@ def _trim(session: Session, info: AgentInfo, chosen: str | timedelta) -> list[Tr
     return PerdureSaver(session.store).trim(place, [info.name])
 
 
+def _is_thread(handle: Agent[Any]) -> bool:
+    commits = handle.log(all_branches=True, damaged_too=True)
+    return next((one.schema_id for one in commits if one.schema_id), "") == THREAD
+
+
 def _say(
-    session: Session, done: list[Trimmed], kept: list[tuple[str, Conflict]], *, shrink: bool
+    session: Session, done: list[Trimmed], kept: list[tuple[str, PerdureError]], *, shrink: bool
 ) -> None:
     went = [one for one in done if one.removed]
     if session.json:

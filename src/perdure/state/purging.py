@@ -15,12 +15,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core import chain
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.core import chain, logs
+from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import AgentInfo, Verified, id_text
 from perdure.storage.port import Backend
 from perdure.storage.reader import LogReader
 from perdure.storage.retention import COPIES
+
+_log = logs.logger("perdure.log")
 
 COPIED = "copied"
 """What the record is, in its `t`, with which a copy begins."""
@@ -56,7 +58,7 @@ def sweep(backend: Backend, seconds: float | None = None, first: AgentInfo | Non
     done: list[AgentInfo] = []
     kept: list[AgentInfo] = []
     for info in _in_turn(backend, first):
-        if needed_by(backend, info) is not None:
+        if _is_needed(backend, info):
             kept.append(info)
         else:
             while backend.purge(info.no):
@@ -66,6 +68,15 @@ def sweep(backend: Backend, seconds: float | None = None, first: AgentInfo | Non
         if time.monotonic() > until:
             return Purged(done, kept, True)
     return Purged(done, kept)
+
+
+def _is_needed(backend: Backend, info: AgentInfo) -> bool:
+    """Also where it cannot be told who reads it: that keeps this one, and none of the others."""
+    try:
+        return needed_by(backend, info) is not None
+    except (Corrupt, UnsupportedFormat) as error:
+        _log.warning("agent %r is not purged: %s", info.name, error)
+        return True
 
 
 def _in_turn(backend: Backend, first: AgentInfo | None) -> Iterator[AgentInfo]:

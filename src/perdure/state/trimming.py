@@ -9,11 +9,15 @@ First a commit on the branch `@retention` says what goes, and what the states th
 Then those states are stored in place of their commits' payloads, and the others are removed, part
 by part. Killed anywhere, the next call goes on. Who builds on something old, says in his commit
 which word of retention he knows (`Append.trims`): nothing is built on what is about to go.
+
+A commit that cannot be read stays as it is, for nobody knows what it says. Where a state that is to
+stay cannot be had because of one, the commits between the two stay, so that whoever wants it hears
+of the damage and not of retention; and so does the state that the way back leads to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -25,9 +29,11 @@ from perdure.model import Cause, Commit
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
 from perdure.state.purging import COPIED, needed_by
+from perdure.state.trimming_states import Wanted, fold_each
+from perdure.storage.commits import check_follows
 from perdure.storage.port import Backend, StoredCommit
 from perdure.storage.proposals import Extras, Proposal
-from perdure.storage.reader import SEQ_END, Folded, LogReader
+from perdure.storage.reader import SEQ_END, LogReader
 from perdure.storage.retention import RETENTION, Trim, stretches
 
 THREAD = "langgraph.thread"
@@ -79,7 +85,7 @@ def trim(
     Raises:
         Conflict: a copy reads this log; or others built on what was to go, time and again.
     """
-    if also is None and reader.commit(1).schema_id == THREAD:
+    if also is None and _first_known(reader).schema_id == THREAD:
         raise Conflict(
             "is a LangGraph thread, which has more than its branches' heads to keep",
             target=reader.target(), hint="PerdureSaver.trim, or `perdure trim`, does that",
@@ -110,6 +116,12 @@ def trim(
         "others go on from what was to be removed", target=reader.target(),
         hint="nothing was removed; make the call again",
     )  # fmt: skip
+
+
+def _first_known(reader: LogReader) -> Commit:
+    """The first commit that says of what schema the agent is."""
+    commits = reader.commits(damaged_too=True)
+    return next((one for one in commits if one.schema_id), None) or reader.commit(1)
 
 
 def _held(backend: Backend, reader: LogReader) -> int:
@@ -147,13 +159,16 @@ class _Scan:
         self._parents: list[tuple[int, ...]] = []
         self._in_doubt: dict[tuple[str, str], int] = {}
         self._gone: list[int] = []
+        self._damaged: set[int] = set()
         self._hashes: dict[int, str] = {}
+        self._last: Commit | None = None
         self.unsaid = False
 
     def go_on(self, horizon: int) -> None:
         """Look at what came since the last look."""
         self._last_word = self._reader.last_word()
-        for commit in self._reader.commits(self.end + 1):
+        for commit in self._reader.commits(self.end + 1, damaged_too=True):
+            self._check(commit)
             self._note(commit)
         said = self._said = self._reader.trim()
         self.unsaid = not all(said is not None and said.has_removed(seq) for seq in self._gone)
@@ -167,6 +182,16 @@ class _Scan:
     def is_worth_it(self, seq: int) -> bool:
         """Whether a commit's payload is there, and more than what was said of such before."""
         return seq not in self._done
+
+    def _check(self, commit: Commit) -> None:
+        """Note one that is damaged; of two that do not follow each other, either may be."""
+        try:
+            check_follows(commit, self._last)
+        except Corrupt:
+            self._damaged.update((commit.seq, max(1, commit.seq - 1)))
+        if commit.damaged:
+            self._damaged.add(commit.seq)
+        self._last = commit
 
     def _note(self, commit: Commit) -> None:
         self.end = commit.seq
@@ -192,18 +217,16 @@ class _Scan:
         }  # fmt: skip
         crossed = {seq for parents in self._parents[self.horizon - 1 :] for seq in parents}
         said = self._said
-        bases = {
-            seq for seq in named | crossed | states
-            if 1 < seq < self.horizon and (said is None or said.keeps_state(seq))
-        }  # fmt: skip
-        stay = self._stay | set(self._in_doubt.values()) | payloads | bases
+        needed = {seq for seq in named | crossed | states if 1 < seq < self.horizon}
+        wanted = Wanted(self._reader, said, needed, self._hashes)
+        wanted.keep_way_back(self._damaged, self.horizon)
+        stay = self._stay | set(self._in_doubt.values()) | payloads | wanted.payloads
+        stay |= wanted.states | (self._damaged - {*self._gone})
         removed = stretches(
             seq for seq in range(1, self.horizon)
             if seq not in stay or (said is not None and said.has_removed(seq))
         )  # fmt: skip
-        for folded in _fold(self._reader, bases - self._hashes.keys()):
-            self._hashes[folded.seq] = state_hash(folded.state)
-        hashes = {seq: self._hashes[seq] for seq in bases}
+        hashes = {seq: self._hashes[seq] for seq in wanted.states}
         return Trim(0, self.end, self._last_word, self.horizon, removed, hashes)
 
 
@@ -218,21 +241,13 @@ def _stays(record: Mapping[str, Any]) -> bool:
     )
 
 
-def _fold(reader: LogReader, seqs: Iterable[int]) -> Iterable[Folded]:
-    """The states at some commits, by the log alone, each on from the one before where it can."""
-    known: Folded | None = None
-    for seq in sorted(seqs):
-        known = reader.fold(seq, snapshots_too=False, known=known)
-        yield known
-
-
 def _say(context: Context, reader: LogReader, word: Trim) -> None:
     """Commit it; durable when this returns.
 
     Raises:
         Conflict: somebody else just did.
     """
-    first = reader.commit(1)
+    first = _first_known(reader)
     cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
     # Each begins at the first commit, which stays: else the second would need the state of the one
     # before it.
@@ -285,13 +300,16 @@ def _left_of(row: StoredCommit, said: Trim, target: str) -> bytes:
     if said.has_removed(row.seq):
         return remains.REMOVED
     if row.payload.startswith(remains.MAGIC) and row.seq not in said.bases:
-        return remains.payload_of(row.payload, target)  # its state stayed for an earlier time
+        try:
+            return remains.payload_of(row.payload, target)  # its state stayed for an earlier time
+        except Corrupt:
+            return row.payload
     return row.payload
 
 
 def _keep_bases(backend: Backend, reader: LogReader, said: Trim, word: int) -> bool:
     """Store the states that are to stay; False: somebody said more meanwhile."""
-    for folded in _fold(reader, said.bases):
+    for folded in fold_each(reader, said.bases):
         (row,) = backend.read(reader.no, folded.seq, folded.seq)
         if row.payload.startswith(remains.MAGIC):
             continue

@@ -199,8 +199,9 @@ class _Walk:
         if commit.damaged and not commit.foldable:
             lost.add(commit.seq)
             return MISSING
+        kept = self._trim is not None and commit.seq in self._trim.bases
         try:
-            if commit.parent not in lost:
+            if kept or commit.parent not in lost:
                 return self._state_if_kept(commit)
         except Corrupt as error:
             if error.seq in (0, commit.seq) and not commit.damaged:

@@ -74,7 +74,26 @@ class LogReader(CommitReader):
     def trim(self) -> Trim | None:
         """What retention has removed of the log, or is about to: the last word on it that stands.
         None: there is none."""
-        return last_standing(self.last_word(), self.commit, self.commits)
+        word = self.last_word()
+        while word:
+            try:
+                return last_standing(word, self._word, self._between)
+            except Corrupt:
+                word = self._word_before(word)
+        return None
+
+    def _word(self, seq: int) -> Commit:
+        return self._salvaged(self._row(seq))
+
+    def _between(self, first: int, last: int) -> Iterator[Commit]:
+        return self.commits(first, last, damaged_too=True)
+
+    def _word_before(self, seq: int) -> int:
+        """The word before one that cannot be read, and so names none."""
+        for commit in self.commits(1, seq - 1, newest_first=True, damaged_too=True):
+            if commit.branch == RETENTION:
+                return commit.seq
+        return 0
 
     def last_word(self) -> int:
         """Seq of the last word on what is gone, whether it stands or not; 0: there is none."""
@@ -91,7 +110,15 @@ class LogReader(CommitReader):
         trim = self.trim() if last else None
         if trim is not None and not trim.keeps_state(seq):
             raise self.trimmed(seq, trim)
+        if last and (trim is None or trim.at != last) and self._is_gone(seq):
+            raise self.trimmed(seq, trim)  # by a word that cannot be read
         return last
+
+    def _is_gone(self, seq: int) -> bool:
+        try:
+            return self._fold(seq, True, None) is None
+        except Corrupt:
+            return False
 
     def trimmed(self, seq: int, trim: Trim | None = None) -> NotFound:
         """The error for a commit whose state retention removed."""

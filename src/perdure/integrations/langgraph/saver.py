@@ -54,7 +54,7 @@ from perdure.integrations.langgraph.removing import keep_latest, remove_runs
 from perdure.integrations.langgraph.requests import Put
 from perdure.integrations.langgraph.settling import request_of, settle, settle_in_loop
 from perdure.integrations.langgraph.thread import OnRace, Thread
-from perdure.integrations.langgraph.trimming import trim_thread
+from perdure.integrations.langgraph.trimming import trim_threads
 from perdure.integrations.langgraph.values import Coder, usable
 from perdure.integrations.langgraph.versions import next_version
 from perdure.store import Store
@@ -374,6 +374,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
 
         Raises:
             Conflict: a copy reads the thread; or a channel of it is stored as deltas.
+            Corrupt, UnsupportedFormat: of the first thread that cannot be read; all others are
+                trimmed before.
         """
         threads = self._all()
         if thread_ids is not None:
@@ -382,8 +384,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
                 for one in names.several(thread_ids, "thread_ids=")
             ]
             threads = map(self._thread, ids)
-        found = (trim_thread(thread, before, passing) for thread in builtins.list(threads))
-        return [one for one in found if one is not None]
+        return trim_threads(builtins.list(threads), before, passing)
 
     def get_next_version(self, current: Any, channel: Any = None) -> Any:
         """The version after `current`, of the same type; see `versions.next_version`."""

@@ -6,12 +6,12 @@ long ago has its last one far behind. Those stay, with the writes for them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 
 from perdure.adapters import Stays, Trimmed, Where
 from perdure.core.values import Plain
-from perdure.errors import Conflict
+from perdure.errors import Conflict, Corrupt, PerdureError, UnsupportedFormat
 from perdure.integrations.langgraph.changes import VALUES, VERSIONS
 from perdure.integrations.langgraph.finding import standing
 from perdure.integrations.langgraph.requests import Found
@@ -44,6 +44,28 @@ def stays(thread: Thread, view: View, horizon: int, passing: Collection[str]) ->
             payloads |= view.written_in(namespace, found.id) | _line_behind(view, found)
             _refuse_deltas(thread, view, found, horizon, passing)
     return states, payloads
+
+
+def trim_threads(
+    threads: Iterable[Thread], before: Where | timedelta, passing: Collection[str]
+) -> list[Trimmed]:
+    """Each of these that is there.
+
+    Raises:
+        Corrupt, UnsupportedFormat: of the first that cannot be read, once all others are done.
+    """
+    done: list[Trimmed] = []
+    unreadable: list[PerdureError] = []
+    for thread in threads:
+        try:
+            found = trim_thread(thread, before, passing)
+        except (Corrupt, UnsupportedFormat) as error:
+            unreadable.append(error)
+        else:
+            done += [found] if found is not None else []
+    if unreadable:
+        raise unreadable[0]
+    return done
 
 
 def trim_thread(

@@ -1,0 +1,150 @@
+"""Retention goes on where a commit cannot be read: nothing of the way back is removed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from perdure import Corrupt, NotFound, Store
+from perdure.agents import Agent
+from perdure.core import remains
+from perdure.storage.retention import RETENTION
+from tests.damaging import FOLDABLE, KINDS, Vandal
+from tests.state.conftest import Place
+from tests.state.copies import backend_of
+
+FEW = ["a delta that does not fit", "a record that is no map", "a byte of the payload", "no header"]
+
+
+def fill(store: Store, name: str = "a", count: int = 5) -> Agent[Any]:
+    agent = store.agent(name, initial={"n": 0})
+    for n in range(count):
+        agent.save({"n": n + 1}, "count")
+    return agent
+
+
+def removed_of(store: Store) -> list[int]:
+    rows = backend_of(store).read(1, 1, 1000)
+    return [row.seq for row in rows if row.payload == remains.REMOVED]
+
+
+def check_damage(agent: Agent[Any], bad: int, before: int) -> None:
+    """`verify` tells of the damage, of the way back, and of nothing else."""
+    with pytest.raises(Corrupt) as caught:
+        agent.verify()
+    assert caught.value.seq == bad
+    assert {one.split(":")[0] for one in caught.value.damages} <= {
+        f"agent 'a', commit {bad}", f"agent 'a', commit {bad + 1}"
+    }  # fmt: skip
+    assert agent.at(before).state is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_went_on_behind_damage_is_trimmed(place: Place, kind: str) -> None:
+    """Story: once a commit was damaged, `trim` stopped at it for good: the log of an agent that had
+    been rolled back and lived on for years only grew."""
+    store = place.open()
+    last = fill(store).seq
+    vandal = Vandal(store, "a")
+    bad = vandal.damage(kind)
+    vandal.go_on(3)
+    agent = place.open().agent("a")
+    agent.rollback(last)
+    for n in range(10):
+        agent.save({"n": 100 + n})
+    done = agent.trim(agent.seq - 2)
+    assert done.removed >= 10
+    fits = kind != "a delta that does not fit"  # that one can be read, and is history
+    assert (bad in removed_of(store)) != fits, "what nobody can read stays as evidence"
+    assert agent.state == {"n": 109}
+    agent.update(lambda state: state.update(n=7))
+    agent.undo()
+    agent.fork("beside", at=agent.seq - 2)
+    assert place.open().agent("a").state == {"n": 109}
+    if fits:
+        check_damage(agent, bad, 1)
+    else:
+        agent.verify()
+    assert agent.trim(agent.seq).removed
+    assert agent.trim(agent.seq).removed == 0
+    with pytest.raises(NotFound):
+        _ = agent.at(3).state
+
+
+@pytest.mark.parametrize("kind", FEW)
+@pytest.mark.parametrize("behind", [0, 3])
+def test_the_way_back_stays(place: Place, kind: str, behind: int) -> None:
+    """The branch is at the damage still, or behind it: whoever reads it hears of that, not of
+    retention, and can go back to the last state before it, whatever the horizon is."""
+    store = place.open()
+    last = fill(store).seq
+    vandal = Vandal(store, "a")
+    bad = vandal.damage(kind)
+    vandal.go_on(behind)
+    place.open().agent("a").fork("beside", at=last).save({"n": -1})
+    agent = place.open().agent("a")
+    for before in (bad, bad + 1, agent.log(all_branches=True, damaged_too=True)):
+        where = before if isinstance(before, int) else max(commit.seq for commit in before)
+        agent.trim(min(where, bad + behind + 1))
+        with suppress_foldable(kind), pytest.raises(Corrupt) as caught:
+            _ = place.open().agent("a").state
+        if kind not in FOLDABLE:
+            assert (caught.value.seq, caught.value.before) == (bad, last)
+            check_damage(agent, bad, last)
+        assert agent.at(last).state == {"n": 5}
+        assert agent.branch("beside").state == {"n": -1}
+    assert set(range(2, last)) <= set(removed_of(store))
+    agent.rollback(last)
+    assert agent.state == {"n": 5}
+    agent.update(lambda state: state.update(n=6))
+
+
+class suppress_foldable(suppress):  # noqa: N801
+    """Nothing is raised by pytest's `raises` where even the damaged commit's own change is had."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(*((pytest.fail.Exception,) if kind in FOLDABLE else ()))
+
+
+def test_a_snapshot_behind_damage_is_kept_as_a_state(place: Place) -> None:
+    """It may be all that there is of the state that everything goes on from."""
+    store = place.open()
+    fill(store)
+    vandal = Vandal(store, "a")
+    bad = vandal.damage("a byte of the payload")
+    agent = place.open().agent("a")
+    agent.rollback(bad - 1)
+    agent.update(lambda state: state.update(n=50))
+    agent.checkpoint("here")  # with a snapshot
+    good = agent.seq
+    rows = backend_of(store).read(1, good - 1, good - 1)
+    assert rows and agent.trim(good).bases
+    agent.update(lambda state: state.update(n=51))
+    agent.trim(agent.seq)
+    assert agent.at("here").state == {"n": 50}
+    check_damage(agent, bad, good)
+
+
+@pytest.mark.parametrize("kind", [*FEW, "a tag that is no text"])
+def test_a_damaged_word_of_retention_is_said_anew(place: Place, kind: str) -> None:
+    """All that asked what retention had removed, as each fork and rollback does, failed at the
+    commit that says so."""
+    store = place.open()
+    agent = fill(store)
+    assert agent.trim(4).removed == 1
+    vandal = Vandal(store, "a", RETENTION)
+    bad = vandal.damage(kind)
+    agent = place.open().agent("a")
+    agent.fork("beside", at=4)
+    agent.rollback(4)
+    agent.update(lambda state: state.update(n=9))
+    assert agent.branch("beside").state == {"n": 3}
+    with pytest.raises(NotFound):
+        _ = agent.at(2).state
+    agent.trim(agent.seq)
+    assert place.open().agent("a").state == {"n": 9}
+    assert agent.branch("beside").state == {"n": 3}
+    if kind != "a delta that does not fit":  # that one can be read, and is history
+        check_damage(agent, bad, 1)
