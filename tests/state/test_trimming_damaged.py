@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -71,6 +72,9 @@ def test_what_went_on_behind_damage_is_trimmed(place: Place, kind: str) -> None:
     assert agent.trim(agent.seq).removed == 0
     with pytest.raises(NotFound):
         _ = agent.at(3).state
+    agent.trim(timedelta(0))
+    agent.trim(datetime.now(UTC))
+    assert place.open().agent("a").state == {"n": 109}
 
 
 @pytest.mark.parametrize("kind", FEW)
@@ -85,9 +89,12 @@ def test_the_way_back_stays(place: Place, kind: str, behind: int) -> None:
     vandal.go_on(behind)
     place.open().agent("a").fork("beside", at=last).save({"n": -1})
     agent = place.open().agent("a")
+    assert agent.trim(timedelta(hours=1)).removed == 0
     for before in (bad, bad + 1, agent.log(all_branches=True, damaged_too=True)):
         where = before if isinstance(before, int) else max(commit.seq for commit in before)
-        agent.trim(min(where, bad + behind + 1))
+        agent.trim(
+            timedelta(0) if where > bad + 1 and kind not in FOLDABLE else min(where, bad + 1)
+        )
         with suppress_foldable(kind), pytest.raises(Corrupt) as caught:
             _ = place.open().agent("a").state
         if kind not in FOLDABLE:
@@ -106,6 +113,21 @@ class suppress_foldable(suppress):  # noqa: N801
 
     def __init__(self, kind: str) -> None:
         super().__init__(*((pytest.fail.Exception,) if kind in FOLDABLE else ()))
+
+
+def test_damage_at_the_horizon_is_found_by_verify(place: Place) -> None:
+    """What is behind the horizon builds on it; before the horizon no state is looked at."""
+    store = place.open()
+    last = fill(store).seq
+    vandal = Vandal(store, "a")
+    bad = vandal.damage("a delta that does not fit")
+    vandal.go_on(9)
+    agent = place.open().agent("a")
+    assert agent.trim(bad + 5).removed
+    check_damage(agent, bad, last)
+    agent.rollback(last)
+    agent.update(lambda state: state.update(n=1))
+    check_damage(agent, bad, last)
 
 
 def test_a_snapshot_behind_damage_is_kept_as_a_state(place: Place) -> None:

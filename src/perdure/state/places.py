@@ -78,7 +78,7 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
             return resolve(reader, "", place)
         moment = place
     seq = reader.last_at(moment)
-    while seq > 1 and reader.commit(seq).branch == RETENTION:
+    while seq > 1 and reader.peek(seq).branch == RETENTION:
         seq -= 1  # a word on what is gone is nothing that happened to the agent
     return max(1, seq)
 

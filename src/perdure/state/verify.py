@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from perdure.storage.commits import check_follows
 from perdure.storage.keys import find_key
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
-from perdure.storage.retention import Trim
+from perdure.storage.retention import RETENTION, Trim
 
 ROOT = re.compile(r"sha256:[0-9a-f]{64}")
 HEADS_MAX = 16
@@ -82,6 +83,7 @@ def verify_log(
                 progress(commit.seq, total)
     with findings.noting():
         _check_end(reader, before, total)
+        walk.check_left(refs)
         if not anchored:
             raise Corrupt(
                 f"the anchor {anchor} is not in its log: the log was cut off or rebuilt",
@@ -204,8 +206,10 @@ class _Walk:
             if kept or commit.parent not in lost:
                 return self._state_if_kept(commit)
         except Corrupt as error:
-            if error.seq in (0, commit.seq) and not commit.damaged:
+            told = error.seq in lost and error.seq != commit.seq
+            if not (told or commit.damaged):
                 self._findings.note(error)
+                lost.add(error.seq or commit.seq)
         lost.add(commit.seq)
         return MISSING
 
@@ -241,6 +245,16 @@ class _Walk:
                 target=self._reader.target(commit.seq), hint=chain.HINT,
             )  # fmt: skip
         return state
+
+    def check_left(self, refs: list[Ref]) -> None:
+        """Heads that retention could not keep the states of: it left what stands in the way."""
+        trim = self._trim
+        for ref in refs if trim is not None else ():
+            passed = ref.deleted or ref.name == RETENTION or ref.seq in self._findings.lost
+            if trim is None or passed or trim.keeps_state(ref.seq):
+                continue
+            with suppress(NotFound), self._findings.noting():  # it may have moved since
+                self._reader.fold(ref.seq)
 
     def _check_said(self, commit: Commit) -> None:
         """I7: what is gone was removed on purpose, be it since this look began."""
