@@ -39,6 +39,7 @@ from tests.state.copies import (
     Life,
     all_done,
     backend_of,
+    incarnations,
     picture,
     serve,
     short,
@@ -688,6 +689,28 @@ def test_a_store_that_was_promoted_moves_on(pair: Pair) -> None:
     migration.run()
     serve(target, lambda: all_done(target, "a", 3)() and all_done(target, "b", 3)())
     verify_all(backend_of(target))
+
+
+def test_a_log_before_a_purged_one_comes_along(pair: Pair) -> None:
+    """An agent was deleted, made anew and purged, and made anew. What is left of the purged log was
+    shipped before the log in front of it, which was refused then: first with an error for the whole
+    agent, and when that was tried again, the old log was left out, without a word."""
+    source, target = pair.both()
+    put(source, "b", n=1)
+    for purge in (False, True, False, True):
+        put(source, "a", n=1)
+        source.delete("a", purge=purge)
+    source.purge()
+    put(source, "a", n=5)
+    follower = follower_of(source, target)
+    follower.drain()
+    assert follower.aside == ()
+    assert same(source, target)
+    assert len(list(incarnations(backend_of(target)))) == 6
+    verify_all(backend_of(target))
+    migrated = pair.another("memory")
+    migrate(pair.source, migrated)
+    assert same(source, pair.open(migrated))
 
 
 def test_an_agent_between_the_stores_comes_first(pair: Pair) -> None:

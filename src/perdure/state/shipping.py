@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.core import chain, logs
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
-from perdure.model import FINISHED, AgentInfo, Commit, Message, RunInfo
+from perdure.model import FINISHED, AgentInfo, Message, RunInfo
 from perdure.state.arriving import Arriving, all_mail
 from perdure.state.divergence import DivergedError, Divergence, diverged, first_difference
 from perdure.state.line import Line
+from perdure.state.loads import Load
 from perdure.state.purging import sweep
 from perdure.state.trimming import carry_out
 from perdure.storage.answers import Standing
@@ -42,37 +42,6 @@ PROBLEM_MAX = 300
 LINES_MAX = 10_000
 SHIPMENT_BYTES = 16_000_000
 """About as much goes into one transaction, but always one commit at least."""
-
-
-class Load(Struct):
-    """What is about to be shipped, with what one must know to finish it."""
-
-    appends: list[Append] = field(default_factory=list)
-    snapshots: dict[tuple[str, int], tuple[int, Append]] = field(default_factory=dict)
-    ended: list[tuple[str, str]] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
-    commits: list[tuple[Commit, Append]] = field(default_factory=list)
-    graves: list[Append] = field(default_factory=list)
-    size: int = 0
-
-    def agents(self) -> set[str]:
-        """Whose commits are in it."""
-        return {item.agent for item in [*self.appends, *self.graves]}
-
-    def of(self, agent: str) -> Iterator[Load]:
-        """One agent's part of it, commit by commit: as far as they get in, they do."""
-        for grave in self.graves:
-            if grave.agent == agent:
-                yield Load(graves=[grave])
-        at = {id(item): no for no, item in self.snapshots.values()}
-        for commit, item in self.commits:
-            if item.agent == agent:
-                ended = [(item.agent, run.id) for run in item.runs if run.status in FINISHED]
-                key = item.agent, item.incarnation
-                yield Load(
-                    [item], {key: (at[id(item)], item)} if id(item) in at else {}, ended,
-                    [agent] if item.delete_agent else [], [(commit, item)],
-                )  # fmt: skip
 
 
 class Shipper:
@@ -376,6 +345,17 @@ class Shipper:
     # -- all of a shipment -----------------------------------------------------------------------
 
     def _send(
+        self, load: Load, messages: Sequence[Message], why: Why | None = None,
+        epochs: Sequence[tuple[str, int, str, int]] = (),
+    ) -> int:  # fmt: skip
+        *before, load = load.in_order()
+        shipped = 0
+        for part in before:
+            shipped += self._send_part(part, messages)
+            messages = ()
+        return shipped + self._send_part(load, messages, why, epochs)
+
+    def _send_part(
         self, load: Load, messages: Sequence[Message], why: Why | None = None,
         epochs: Sequence[tuple[str, int, str, int]] = (),
     ) -> int:  # fmt: skip

@@ -1,0 +1,70 @@
+"""What is about to be shipped to another store, and in which order it is taken there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+from perdure.model import FINISHED, Commit
+from perdure.storage.port import Append
+
+
+class Load(Struct):
+    """Commits that are about to be shipped, with what one must know to finish that."""
+
+    appends: list[Append] = field(default_factory=list)
+    snapshots: dict[tuple[str, int], tuple[int, Append]] = field(default_factory=dict)
+    ended: list[tuple[str, str]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    commits: list[tuple[Commit, Append]] = field(default_factory=list)
+    graves: list[Append] = field(default_factory=list)
+    size: int = 0
+
+    def agents(self) -> set[str]:
+        """Whose commits are in it."""
+        return {item.agent for item in [*self.appends, *self.graves]}
+
+    def in_order(self) -> list[Load]:
+        """Its parts, each for a transaction. An incarnation is taken only behind the one before it,
+        and graves come first in a shipment: so what is older than a grave goes before that."""
+        graves: dict[str, set[int]] = {}
+        for grave in self.graves:
+            graves.setdefault(grave.agent, set()).add(grave.incarnation)
+        oldest = {item.agent: item.incarnation for item in reversed(self.appends)}
+        if not any(oldest.get(agent, 1 << 62) < max(found) for agent, found in graves.items()):
+            return [self]
+        parts: dict[int, Load] = {}
+        for grave in self.graves:
+            stage = sum(one <= grave.incarnation for one in graves[grave.agent])
+            part = parts.setdefault(stage, Load())
+            part.graves.append(grave)
+            part.deleted.append(grave.agent)
+        for commit, item in self.commits:
+            stage = sum(one < item.incarnation for one in graves.get(item.agent, ()))
+            self._move(commit, item, parts.setdefault(stage, Load()))
+        return [part for _, part in sorted(parts.items())]
+
+    def of(self, agent: str) -> Iterator[Load]:
+        """One agent's part of it, commit by commit: as far as they get in, they do."""
+        graves = [grave for grave in self.graves if grave.agent == agent]
+        for commit, item in self.commits:
+            if item.agent == agent:
+                while graves and graves[0].incarnation < item.incarnation:
+                    yield Load(graves=[graves.pop(0)])
+                part = Load()
+                self._move(commit, item, part)
+                yield part
+        for grave in graves:
+            yield Load(graves=[grave])
+
+    def _move(self, commit: Commit, item: Append, part: Load) -> None:
+        """Put one commit into a part of this."""
+        key = item.agent, item.incarnation
+        part.appends.append(item)
+        part.commits.append((commit, item))
+        part.ended += [(item.agent, run.id) for run in item.runs if run.status in FINISHED]
+        if item.delete_agent:
+            part.deleted.append(item.agent)
+        if key in self.snapshots and self.snapshots[key][1] is item:
+            part.snapshots[key] = self.snapshots[key]
