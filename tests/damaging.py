@@ -22,7 +22,7 @@ def _draft(vandal: Vandal, payload: chain.Payload) -> chain.Draft:
     head = vandal.head
     return chain.Draft(
         vandal.agent, vandal.info.incarnation, vandal.branch, (head,), "dict", (1, 0), "x", 0,
-        Cause("edit", "by a vandal"), payload,
+        vandal.cause, payload,
     )  # fmt: skip
 
 
@@ -105,6 +105,7 @@ class Vandal:
         self.backend: Backend = store._context.backend
         self.agent = agent
         self.branch = branch
+        self.cause = Cause("edit", "by a vandal")
         info = self.backend.agent(agent)
         assert info is not None
         self.info = info

@@ -180,11 +180,11 @@ def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> R
     ]
     if run is not None:
         candidates = [one for one in [find_run(session, run)] if one.agent == agent]
-    known = [effect.place for effect in in_doubt(session, candidates)]
+    known = [effect.place for effect in in_doubt(session, candidates, damaged_too=True)]
     found: list[RunInfo] = []
     settled: list[RunInfo] = []
     for one in candidates:
-        for effect in session.store.handle(one.id).effects():
+        for effect in session.store.handle(one.id).effects(damaged_too=True):
             if effect.place != call:
                 continue
             executor = executor_of(session, one)

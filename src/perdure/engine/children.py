@@ -159,7 +159,7 @@ def _start(
         if recorded is None:
             raise _started_before(execution, arrived.place, asked.call)
         record["made"] = asked.call["made"]
-    if arrived.made is not None:
+    if arrived.made is not None and (arrived.made.key or options.key is None):
         taken = yield from _decide_again(execution, arrived, record, child)
         if taken is not None:
             return taken
@@ -192,7 +192,7 @@ def _decide_again(
     made = arrived.made
     assert made is not None
     same = made.had(record["args"])
-    if made.key == child or (arrived.effects == "reuse" and same):
+    if made.key == child or (arrived.effects == "reuse" and same and made.key):
         # It stays with those that started it: that this run is cancelled does not end it.
         taken = {"run": made.key, "agent": agent_of(made.key), "let_live": True}
         yield Record(({**record, "value": made.key, "made": made.key, "child": taken},), sync=True)
@@ -211,6 +211,8 @@ def _started_before(
     execution: Execution[Any], place: str, asked: Mapping[str, Any]
 ) -> NeedsAttention:
     run = str(asked["made"])
+    if not run:
+        return _perhaps_started(execution, place, asked)
     settle = "settle", execution.agent, place
     same = shell.perdure(*settle, done=json.dumps(run))
     return NeedsAttention(
@@ -218,6 +220,20 @@ def _started_before(
         f"since: {asked['preview']}", target=f"run {execution.id}, call {place}",
         hint=f"say whether that one is to be taken: `{same}`, or another one started: "
         f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
+    )  # fmt: skip
+
+
+def _perhaps_started(
+    execution: Execution[Any], place: str, asked: Mapping[str, Any]
+) -> NeedsAttention:
+    settle = "settle", execution.agent, place
+    same, other = shell.perdure(*settle, done='"ID"'), shell.perdure(*settle, not_done=True)
+    return NeedsAttention(
+        f"a run may have been started here before, as commit {asked['made_at']} cannot be read, "
+        f"and this run was set back since: {asked['preview']}",
+        target=f"run {execution.id}, call {place}",
+        hint=f"say which one it was, by its id, as `perdure runs` lists it: `{same}`, or that "
+        f"another one is to be started: `{other}`; then run it again",
     )  # fmt: skip
 
 

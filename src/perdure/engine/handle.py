@@ -25,7 +25,15 @@ from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
 from perdure.engine.values import results_of
 from perdure.engine.waiting import check_signal
 from perdure.engine.wakeups import POLL_S, Wakeups
-from perdure.errors import Conflict, Corrupt, NeedsAttention, NotFound, RunFailed, TimedOut
+from perdure.errors import (
+    Conflict,
+    Corrupt,
+    NeedsAttention,
+    NotFound,
+    RunFailed,
+    TimedOut,
+    UnsupportedFormat,
+)  # fmt: skip
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.family import to_children, to_parents
@@ -230,7 +238,7 @@ class RunHandle(Generic[R]):
         from perdure.engine.report import report
 
         asked: list[Question] = []
-        with suppress(Corrupt):  # its `why` says what cannot be read
+        with suppress(Corrupt, UnsupportedFormat):  # its `why` says what cannot be read
             asked = self.questions()
         return report(self._context.backend, self.info, asked)
 
@@ -296,10 +304,10 @@ class RunHandle(Generic[R]):
         Raises:
             NotFound, Conflict: as `settle` says.
         """
-        journal = self._journals()[-1]
+        journal = self._journals(damaged_too=True)[-1]
         entry = journal.entries.get(call)
         if entry is None or (entry.kind != "tool" and "made_at" not in entry.call):
-            known = [effect.place for effect in self.effects() if effect.open]
+            known = [effect.place for effect in self.effects(damaged_too=True) if effect.open]
             raise NotFound(
                 f"has no tool call {call!r}", target=f"run {self._id}",
                 hint=f"in doubt: {', '.join(known) or 'nothing'}",

@@ -6,7 +6,7 @@ to the same call again, somebody decides what becomes of it; see `rerunning`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from perdure.core.identity import is_known
 from perdure.engine.journal import Entry, Journal
 from perdure.engine.scopes import scope_of
+from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import Commit, RunInfo
 from perdure.storage.reader import LogReader
 
@@ -27,7 +28,8 @@ class Made(Struct):
 
     Attributes:
         name: of what was called, without the task that called it; `scope`: that task's path.
-        key: what it is known by, for ever: its idempotency key; of a run its id.
+        key: what it is known by, for ever: its idempotency key; of a run its id. Empty: it may have
+            been made, by a commit that cannot be read.
         seq: of the commit that recorded it first.
         outcome: the last record that says what became of it; None: none does.
         real: it was called; not only recorded that somebody is to decide about it.
@@ -66,11 +68,19 @@ class Made(Struct):
 
 
 class Before:
-    """What a run finds made before: each call is found once, also when a crash came in between."""
+    """What a run finds made before: each call is found once, also when a crash came in between.
 
-    def __init__(self, effects: Again, calls: Mapping[str, Made], journal: Journal) -> None:
+    Args:
+        unread: a commit of a history that it left which cannot be read, and may say that a call was
+            made: so any may have been that is not known. 0: there is none.
+    """
+
+    def __init__(
+        self, effects: Again, calls: Mapping[str, Made], journal: Journal, unread: int = 0
+    ) -> None:
         self.effects = effects
         self._calls = calls
+        self._unread = unread
         settled = _on_the_path(journal)
         instead = {one.instead for one in calls.values() if one.stands}
         self._left: dict[tuple[str, frozenset[tuple[str, str]]], list[Made]] = {}
@@ -90,6 +100,8 @@ class Before:
             before: makes the digests that older versions wrote: what one of those recorded must
                 not be taken for something that was not done.
         """
+        if entry is not None and entry.asked and not entry.call.get("made"):
+            return self._unknown(name, scope, args)
         if entry is not None:
             found = self._calls.get(str(entry.call.get("made" if entry.asked else "key", "")))
             return found if found is not None and found.stands else None
@@ -97,10 +109,14 @@ class Before:
         if not same and before is not None:
             same = self._left.get(_same(name, before()))
         if not same:
-            return None
+            return self._unknown(name, scope, args) if self._unread else None
         found = next((one for one in same if one.scope == scope), same[0])
         same.remove(found)
         return found
+
+    def _unknown(self, name: str, scope: str, args: Mapping[str, str]) -> Made:
+        """A call that may have been made: nobody knows its key, nor what came of it."""
+        return Made(name, scope, "", self._unread, args, "", real=True)
 
 
 def _same(name: str, args: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -165,15 +181,28 @@ def made_before(
     """What the run made in the histories that it left; None: it left none."""
     if origins.back is None:
         return None
-    commits = reader.commits(info.turn_at + 1, max(origins.untils.values()))
-    return Before(origins.effects, _calls(commits, origins.untils), journal)
+    commits = reader.commits(info.turn_at + 1, max(origins.untils.values()), damaged_too=True)
+    calls, unread = _calls(commits, origins.untils)
+    return Before(origins.effects, calls, journal, unread)
 
 
-def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> dict[str, Made]:
-    """What these runs called, by its key."""
+def _may_call(commit: Commit, runs: Collection[str]) -> bool:
+    """Whether a commit may say that one of these runs made a call, and it cannot be read that it
+    does. Its header may tell whose it is."""
+    if not commit.damaged or commit.records:
+        return False
+    return commit.cause.run is None or commit.cause.run in runs
+
+
+def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[str, Made], int]:
+    """What these runs called, by its key; and the first commit that may say so and cannot be
+    read."""
     calls: dict[str, Made] = {}
     at: dict[tuple[str, str], Made] = {}
+    unread = 0
     for commit in commits:
+        if not unread and _may_call(commit, untils):
+            unread = commit.seq
         for record in commit.records:
             run, place = str(record.get("run", "")), str(record.get("place", ""))
             if not place or commit.seq > untils.get(run, -1):
@@ -188,7 +217,7 @@ def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> dict[str, Ma
                 call.outcome = record
             elif call is not None and record["t"] == "cancelled" and call.outcome is None:
                 call.outcome = {**record, "cancelled": True}
-    return calls
+    return calls, unread
 
 
 def _key(record: Mapping[str, Any]) -> str:
@@ -205,6 +234,17 @@ def _made(place: str, key: str, record: Mapping[str, Any], seq: int) -> Made:
         place[len(scope) :].rpartition("#")[0], scope, key, seq, record.get("args", {}),
         str(record.get("preview", "")), instead="" if instead == key else instead,
     )  # fmt: skip
+
+
+def path_back(reader: LogReader, branch: str, turn_at: int) -> list[Commit]:
+    """As `path_of`, from the branch's head; where a commit on the way cannot be read, from the last
+    one before it that can be gone back to."""
+    try:
+        return path_of(reader, reader.ref(branch).seq, turn_at)
+    except (Corrupt, UnsupportedFormat) as error:
+        if error.before <= turn_at:
+            raise
+        return path_of(reader, error.before, turn_at)
 
 
 def path_of(reader: LogReader, head: int, turn_at: int) -> list[Commit]:

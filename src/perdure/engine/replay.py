@@ -198,8 +198,11 @@ def _decide_again(
 
 
 def _made_before(call: Call, seq: int) -> NeedsAttention:
+    made = f"it was made before, at commit {seq}"
+    if not call.instead:
+        made = f"it may have been made before, as commit {seq} cannot be read"
     return NeedsAttention(
-        f"it was made before, at commit {seq}, and the run was set back since: {call.preview()}",
+        f"{made}, and the run was set back since: {call.preview()}",
         target=call.target, hint=settle_hint(call),
     )  # fmt: skip
 
@@ -246,6 +249,7 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
     if entry is not None:
         outcome = entry.outcome
         if entry.in_doubt and entry.asked:
+            call.instead = str(entry.call.get("made", ""))
             raise _made_before(call, int(entry.call["made_at"]))
         if entry.in_doubt:
             outcome = yield from _settle_doubt(call, "the process ended, or it stopped,")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from perdure.engine.lookup import find_run
 from perdure.engine.recorded import Event, Note, Recorded, reader_of, recorded_run
 from perdure.engine.why import Explanation, explain
-from perdure.errors import Corrupt, NotFound
+from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Message, RunInfo
 from perdure.storage.port import Backend
 
@@ -47,7 +47,7 @@ def report(backend: Backend, info: RunInfo, questions: Sequence[Question]) -> Ru
     """Read it all; while the run is executed, one thing may be a moment older than another."""
     reader = reader_of(backend, info)
     recorded = Recorded()
-    with suppress(Corrupt):  # `why` says what cannot be read
+    with suppress(Corrupt, UnsupportedFormat):  # `why` says what cannot be read
         recorded = recorded_run(reader, info) if reader is not None else recorded
     return RunReport(
         info, explain(backend, info), recorded.events, recorded.last, questions, recorded.notes,

@@ -18,7 +18,7 @@ from perdure.core.arguments import one_of
 from perdure.core.bounds import NAME_MAX, index_key
 from perdure.core.names import check_label, check_name, check_words
 from perdure.core.schema import Schema
-from perdure.engine.made import Again, Origins, path_of
+from perdure.engine.made import Again, Origins, path_back, path_of
 from perdure.engine.orders import run_id
 from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
@@ -104,7 +104,7 @@ class _Back:
         self._inbox = context.backend.inbox(info.id, kind="signal")
         self._reader, self._info, self._step = reader, info, step
         self._refuse_trimmed()
-        self._path = path_of(reader, reader.ref(info.branch).seq, info.turn_at)
+        self._path = path_back(reader, info.branch, info.turn_at)
         self._until = reader.last_seq()
         self._origins = Origins.of(info, self._path)
         self.at = self._find()
@@ -127,7 +127,9 @@ class _Back:
         if self._step not in places:
             # It was set back to that step, or before it, and did not come so far again.
             for again in self._origins.agains:  # the last first: that is what it left last
-                left = self._reader.commits(int(again["at"]) + 1, int(again["until"]))
+                left = self._reader.commits(
+                    int(again["at"]) + 1, int(again["until"]), damaged_too=True
+                )
                 places = _places_left(left, again["runs"]) | places
         if self._step in places:
             return places[self._step]
@@ -150,7 +152,7 @@ class _Back:
         """Those that it took after the step, and those that it did not take, for the run that goes
         on from there."""
         path = {one.seq for one in path_of(self._reader, self.at, self._info.turn_at)}
-        commits = self._reader.commits(self._info.turn_at + 1, self._until)
+        commits = self._reader.commits(self._info.turn_at + 1, self._until, damaged_too=True)
         untils = dict(zip(self.record["runs"], self.record["untils"], strict=True))
         left = signals_left(commits, untils, path)
         for message in self._inbox:

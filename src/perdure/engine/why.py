@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
 from perdure.engine.ways import Way, by
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
 from perdure.state.family import CHILD
 from perdure.storage.answers import ExecutorRow
@@ -80,11 +80,11 @@ class _Look:
         self._ref: Ref | None = None
         if self._reader is not None:
             self._ref = backend.ref(self._reader.no, info.branch)
-        self._recorded, self._unread = Recorded(), cast("Corrupt | None", None)
+        self._recorded, self._unread = Recorded(), cast("Corrupt | UnsupportedFormat | None", None)
         if info.started and reader is not None and info.status not in FINISHED:
             try:
                 self._recorded = recorded_turn(reader, info)
-            except Corrupt as error:
+            except (Corrupt, UnsupportedFormat) as error:
                 self._unread = error
         self._executors = backend.executors()
         self._needs_caller = self._were_arguments_left_out(reader)
@@ -436,7 +436,7 @@ class _Look:
             ways.append(by("once that is put right, let it be tried again", "resume", run.id))
         return self._made("stopped", problem, run.changed_at, [*ways, self._cancel()])
 
-    def _unreadable(self, error: Corrupt) -> Explanation:
+    def _unreadable(self, error: Corrupt | UnsupportedFormat) -> Explanation:
         why, ways = f"its record cannot be read: {error}", [Way(error.hint), self._cancel()]
         return self._made("stopped", why.partition("\n")[0], self._run.changed_at, ways)
 
