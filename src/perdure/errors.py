@@ -94,7 +94,18 @@ class NotAStore(PerdureError):
 
 
 class UnsupportedFormat(PerdureError):
-    """The store, or one of its records, was written by a newer Perdure than this one."""
+    """The store, or one of its records, was written by a newer Perdure than this one.
+
+    Attributes:
+        seq, before: as those of `Corrupt`, of a commit that only a newer version can read.
+    """
+
+    def __init__(
+        self, problem: str, *, target: str = "", hint: str = "", seq: int = 0, before: int = 0
+    ) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.seq = seq
+        self.before = before
 
 
 class SchemaError(PerdureError):

@@ -94,6 +94,7 @@ class Commit(Struct, frozen=True, gc=False):
             are empty.
         damaged: why it cannot be read as it was written, where one asked for such commits, too;
             what cannot be had of it is empty then. Empty: it is whole.
+        newer: nothing is wrong with it: only a newer version can read it, as `damaged` says why.
         foldable: whether its parents and delta are there: they are what was written, also where
             something else of a commit is damaged.
     """
@@ -117,6 +118,7 @@ class Commit(Struct, frozen=True, gc=False):
     trimmed: bool = False
     damaged: str = ""
     foldable: bool = True
+    newer: bool = False
 
     @property
     def parent(self) -> int:

@@ -22,7 +22,6 @@ from perdure.cli import plain
 from perdure.cli.session import Session
 from perdure.cli.terminal import Screen, text
 from perdure.cli.words import STATUS_STYLES
-from perdure.core import shell
 from perdure.model import UNFINISHED
 
 BLOCKS_MAX = 10
@@ -102,18 +101,13 @@ def in_doubt(
     """The tool calls of unfinished runs that nobody knows the outcome of.
 
     Args:
-        damaged_too: leave out those of runs whose record cannot be read: `why` tells of these.
+        damaged_too: pass over commits that cannot be read, as `RunHandle.effects`.
     """
     found: list[EffectInfo] = []
     for run in runs:
         if run.status not in UNFINISHED or executor_of(session, run) is not None:
             continue
-        try:
-            effects = session.store.handle(run.id).effects()
-        except Corrupt:
-            if not damaged_too:
-                raise
-            continue
+        effects = session.store.handle(run.id).effects(damaged_too=damaged_too)
         found += [effect for effect in effects if effect.open]
     return found
 
@@ -126,7 +120,7 @@ def effects_noting(
     handle = session.store.handle(run)
     try:
         return handle.effects()
-    except Corrupt as error:
+    except (Corrupt, UnsupportedFormat) as error:
         damage.append(error)
         return handle.effects(damaged_too=True)
 
@@ -145,13 +139,9 @@ def print_ways_out(console: Screen, session: Session, runs: Sequence[RunInfo]) -
             return
         try:
             told += _print_way_out(console, session, run)
-        except Corrupt as error:  # of what it recorded; the others are told of all the same
+        except (Corrupt, UnsupportedFormat):  # something that it recorded; or did, and was set back
             _print_head(console, run)
-            console.print(text(f"  {error.target}: {error.problem}"))
-            ways = [Way(line) for line in error.hint.split("\n")]
-            print_ways(
-                console, session, [*ways, Way("or end the run", shell.words("cancel", run.id))]
-            )
+            print_explanation(console, session, session.store.handle(run.id).why())
             told += 1
 
 

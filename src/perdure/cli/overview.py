@@ -26,7 +26,7 @@ from perdure.cli.attention import (
 from perdure.cli.failures import report
 from perdure.cli.progress import bar
 from perdure.cli.session import NUMBER_MAX, AgentArgument, JsonOption, Session, StoreOption, opened
-from perdure.cli.story import byline, cause_words, headline
+from perdure.cli.story import byline, cause_words, headline, unread
 from perdure.cli.terminal import Screen, flush, stdout_console, table, text
 from perdure.cli.words import STATUS_STYLES, ago, count, moment, size
 from perdure.model import UNFINISHED, id_text
@@ -174,8 +174,7 @@ def show(
             console.print(headline(commit, heads=heads, show_branch=several))
             console.print(byline(commit))
             if commit.damaged:
-                words = ("       damaged: ", "bold red"), commit.damaged
-                console.print(text(*words))
+                console.print(text("       ", unread(commit)))
         print_ways_out(console, session, runs)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure import Corrupt, NotFound
+from perdure import Corrupt, NotFound, UnsupportedFormat
 from perdure.cli.terminal import text
 from perdure.cli.words import REMOVED, ago, count, full, moment, short
 from perdure.core import ops
@@ -22,6 +22,14 @@ ITEMS_MAX = 3
 
 SIGNS = {"+": "green", "-": "red", "~": "yellow"}
 Say = Callable[[Any], str]
+
+
+def unread(commit: Commit) -> Text:
+    """Why a commit cannot be read."""
+    what = (
+        ("only a newer version reads it: ", "yellow") if commit.newer else ("damaged: ", "bold red")
+    )
+    return text(what, commit.damaged)
 
 
 def cause_words(commit: Commit) -> Text:
@@ -282,14 +290,14 @@ class Changes:
         """The commit's changes, a line each."""
         if commit.trimmed:
             return [text((REMOVED, "dim"))]
-        damage = [text(("damaged: ", "bold red"), commit.damaged)] if commit.damaged else []
+        damage = [unread(commit)] if commit.damaged else []
         if not commit.foldable:
             self._seq = 0
             return damage
         if commit.delta and (commit.parent != self._seq or not self._seq):
             try:
                 self._state = self._state_at(commit.parent) if commit.parent else None
-            except (NotFound, Corrupt) as error:
+            except (NotFound, Corrupt, UnsupportedFormat) as error:
                 why = "retention removed" if isinstance(error, NotFound) else "cannot be read"
                 what = count(len(commit.delta), "change")
                 return [*damage, text((f"{what}, of a state that {why}", "dim"))]

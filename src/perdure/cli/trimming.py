@@ -137,3 +137,5 @@ def _say(
         ))  # fmt: skip
     for name, error in kept:
         console.print(text(("  kept ", "yellow"), (name, "bold"), f": {error.problem}"))
+        if not isinstance(error, Conflict):
+            console.print(text("    → ", session.say(error.hint)))

@@ -23,6 +23,8 @@ from perdure.errors import Corrupt, Unstorable, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit, id_text
 
 HEADER_VERSION = 1
+PARTS = 2
+"""Of a payload: its delta and its records."""
 SHA256 = b"\x01"
 ID_SIZE = 33
 _DOMAIN = b"perdure.commit.v1\0"
@@ -294,7 +296,10 @@ def read_payload(
             "its payload is not the one that its header was made for", target=target, hint=HINT
         )
     try:
-        delta, records = codec.decode(envelope.open_envelope(data, target))
+        body = codec.decode(envelope.open_envelope(data, target))
+        if type(body) is list and len(body) > PARTS:
+            raise UnsupportedFormat(f"a payload of {len(body)} parts", hint=codec.NEWER)
+        delta, records = body
         return tuple(map(ops.from_wire, delta)), check_records(records)
     except UnsupportedFormat as error:
         error.target = error.target or target

@@ -8,7 +8,7 @@ own. Field by field in docs/format.md ("Records").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -167,6 +167,12 @@ _OURS: dict[str, type[Any]] = {
 for _shape in (*_OURS.values(), Error):
     # msgspec takes a type apart at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)
+
+
+def is_ours(record: Mapping[str, Any]) -> bool:
+    """Whether its kind is one that this version knows; else it is a newer one's, or a
+    framework's."""
+    return record["t"] in _OURS
 
 
 def check_records(records: Sequence[Any]) -> tuple[dict[str, Plain], ...]:

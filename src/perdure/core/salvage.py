@@ -62,7 +62,7 @@ def _fields(header: bytes) -> list[Any] | None:
         fields = chain.read_header(header, "")
     except PerdureError:
         return None
-    return fields if type(fields) is list and len(fields) == FIELDS else None
+    return fields if type(fields) is list and len(fields) >= FIELDS else None
 
 
 def _with_header(blank: Commit, fields: list[Any], seq: int) -> tuple[Commit, bool]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import MISSING, AgentInfo, Message
 from perdure.state.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
 from perdure.state.shipping import FEED, Shipper
@@ -317,7 +317,7 @@ class Follower:
             have = there.seq if there is not None else 0
             if info.seq > have:
                 commits += info.seq - have
-                with suppress(Corrupt):  # of one that is set aside
+                with suppress(Corrupt, UnsupportedFormat):  # of one that is set aside
                     at = first_time(self.source, info, have + 1)
                     oldest = min(oldest or at, at)
         seconds = max(self.source.now() - oldest, 0) / 1e6 if oldest else 0.0

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from perdure.core import chain, remains
 from perdure.core.chances import chances
+from perdure.core.records import is_ours
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit
 from perdure.state.checkpoints import state_hash
@@ -90,7 +91,7 @@ def trim(
             "is a LangGraph thread, which has more than its branches' heads to keep",
             target=reader.target(), hint="PerdureSaver.trim, or `perdure trim`, does that",
         )  # fmt: skip
-    scan = _Scan(reader)
+    scan = _Scan(reader, knows_all=also is not None)
     for _ in chances():
         _refuse_copied(context.backend, reader)
         scan.go_on(min(before, _held(context.backend, reader)))
@@ -143,6 +144,10 @@ def _refuse_copied(backend: Backend, reader: LogReader) -> None:
 class _Scan:
     """A look at the whole log: what is before the horizon, and what of it must stay.
 
+    Args:
+        knows_all: records of kinds that are not ours are a framework's, which says what of them
+            stays.
+
     Attributes:
         horizon: not before what is gone already.
         unsaid: whether something is gone of which the log does not say so, as in a store that was
@@ -150,8 +155,9 @@ class _Scan:
         end: seq of the last commit that was there.
     """
 
-    def __init__(self, reader: LogReader) -> None:
+    def __init__(self, reader: LogReader, *, knows_all: bool = False) -> None:
         self._reader = reader
+        self._knows_all = knows_all
         self.horizon = self.end = self._last_word = 0
         self._said: Trim | None = None
         self._done: set[int] = set()
@@ -167,7 +173,7 @@ class _Scan:
     def go_on(self, horizon: int) -> None:
         """Look at what came since the last look."""
         self._last_word = self._reader.last_word()
-        for commit in self._reader.commits(self.end + 1, damaged_too=True):
+        for commit in self._reader.commits(self.end + 1, damaged_too=True, newer_too=False):
             self._check(commit)
             self._note(commit)
         said = self._said = self._reader.trim()
@@ -200,7 +206,7 @@ class _Scan:
             self._gone.append(commit.seq)
         if commit.trimmed or commit.branch == RETENTION:
             self._done.add(commit.seq)
-        elif any(_stays(record) for record in commit.records):
+        elif any(self._stays(record) for record in commit.records):
             self._stay.add(commit.seq)
         for record in commit.records:
             call = str(record.get("run")), str(record.get("place"))
@@ -208,6 +214,18 @@ class _Scan:
                 self._in_doubt[call] = commit.seq
             elif record["t"] in ("outcome", "cancelled"):
                 self._in_doubt.pop(call, None)
+
+    def _stays(self, record: Mapping[str, Any]) -> bool:
+        """Whether something beside the log is rebuilt from it, or a run looks for it at any age; or
+        it may be so: only a newer version knows such records."""
+        kind = record["t"]
+        return (
+            (kind.startswith("run-") and kind != "run-progress")
+            or (kind == "outcome" and record.get("by") == "person")
+            or kind in ("checkpoint", "branch-deleted", "agent-deleted", COPIED)
+            or "child" in record
+            or not (self._knows_all or is_ours(record))
+        )
 
     def word(self, backend: Backend, states: set[int], payloads: set[int]) -> Trim:
         """What is to be said in the log, but for its place there: also all that was said before."""
@@ -228,17 +246,6 @@ class _Scan:
         )  # fmt: skip
         hashes = {seq: self._hashes[seq] for seq in wanted.states}
         return Trim(0, self.end, self._last_word, self.horizon, removed, hashes)
-
-
-def _stays(record: Mapping[str, Any]) -> bool:
-    """Whether something beside the log is rebuilt from it, or a run looks for it at any age."""
-    kind = record["t"]
-    return (
-        (kind.startswith("run-") and kind != "run-progress")
-        or (kind == "outcome" and record.get("by") == "person")
-        or kind in ("checkpoint", "branch-deleted", "agent-deleted", COPIED)
-        or "child" in record
-    )
 
 
 def _say(context: Context, reader: LogReader, word: Trim) -> None:

@@ -72,7 +72,7 @@ def verify_log(
     anchored = anchor is None
     with findings.noting():  # what cannot be read at all ends the walk, what is damaged does not
         snapshotted = {seq for seq in reader.snapshot_seqs() if seq <= total}
-        for commit in reader.commits(1, total, damaged_too=True):
+        for commit in reader.commits(1, total, damaged_too=True, newer_too=False):
             _check_place(reader, commit, before, findings)
             walk.step(commit, check_snapshot=commit.seq in snapshotted)
             with findings.noting():

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.core.salvage import salvage
-from perdure.errors import Corrupt, NotFound
+from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
 from perdure.model import MAIN, MICROS_MAX, AgentInfo, Commit
 from perdure.storage.looks import Reads
 from perdure.storage.port import StoredCommit
@@ -23,6 +23,10 @@ from perdure.storage.way_back import with_way_back
 CHUNK_FIRST = 32
 CHUNK_MAX = 2048
 SEQ_END = 1 << 36
+
+UNREADABLE = (Corrupt, UnsupportedFormat)
+Salvaged = tuple[type[PerdureError], ...]
+"""The errors that are no reason to raise: what can be had of such a commit is given."""
 
 Damaged = Literal["refused", "foldable", "all"]
 """Which damaged commits are given: none; those of which all is there that a state is made of."""
@@ -75,7 +79,7 @@ class CommitReader:
         """
         try:
             return self._decode(self._row(seq))
-        except Corrupt as error:
+        except UNREADABLE as error:
             raise with_way_back(self, error, seq) from error
 
     def peek(self, seq: int) -> Commit:
@@ -123,22 +127,28 @@ class CommitReader:
 
     def commits(
         self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False,
-        damaged_too: bool = False,
+        damaged_too: bool = False, newer_too: bool = True,
     ) -> Iterator[Commit]:  # fmt: skip
         """Commits of all branches in order, each checked against its neighbour.
 
         Args:
             damaged_too: what can be had of those that cannot be read, too, as `Commit.damaged`
                 says; and nothing is compared. For who does not go by what they say.
+            newer_too: with `damaged_too`, also of those that only a newer version can read. Without
+                it there is no such commit among them: for who would call them damaged.
 
         Raises:
             Corrupt: at the first that cannot be read, or does not follow; with the way back.
+            UnsupportedFormat: at the first that only a newer version can read.
         """
-        walk = self._commits(first, last, newest_first, damaged_too)
+        salvaged: Salvaged = () if not damaged_too else (Corrupt,)
+        if damaged_too and newer_too:
+            salvaged = UNREADABLE
+        walk = self._commits(first, last, newest_first, salvaged)
         while True:
             try:
                 commit = next(walk, None)
-            except Corrupt as error:
+            except UNREADABLE as error:
                 if not error.seq:
                     raise
                 raise with_way_back(self, error, error.seq) from error
@@ -147,17 +157,17 @@ class CommitReader:
             yield commit
 
     def _commits(
-        self, first: int, last: int, newest_first: bool, damaged_too: bool
+        self, first: int, last: int, newest_first: bool, salvaged: Salvaged
     ) -> Iterator[Commit]:
         chunk = CHUNK_FIRST
         before: Commit | None = None
         while first <= last:
             rows = self._backend.read(self.no, first, last, newest_first=newest_first, limit=chunk)
             for row in rows:
-                commit = self._salvaged(row) if damaged_too else self._decode(row)
+                commit = self._salvaged(row, salvaged)
                 if before is None and not newest_first and commit.seq > first:
                     self.refuse_purged(first)
-                if not damaged_too:
+                if not salvaged:
                     self._check_neighbour(before, commit, newest_first=newest_first)
                 yield commit
                 before = commit
@@ -188,7 +198,7 @@ class CommitReader:
     def _decode(self, row: StoredCommit) -> Commit:
         try:
             return chain.read_commit(self.name, row.seq, row.header, row.payload)
-        except Corrupt as error:
+        except UNREADABLE as error:
             error.seq = row.seq
             raise
 
@@ -204,18 +214,21 @@ class CommitReader:
                 check_follows(commit, None)
             else:
                 self._check_neighbour(before, commit, newest_first=False)
-        except Corrupt as error:
+        except UNREADABLE as error:
             raise with_way_back(self, error, error.seq or row.seq) from error
         return commit
 
-    def _salvaged(self, row: StoredCommit) -> Commit:
-        """The commit; or, where it is damaged, what can be had of it."""
+    def _salvaged(self, row: StoredCommit, errors: Salvaged = UNREADABLE) -> Commit:
+        """The commit; or, where it raises one of these, what can be had of it."""
         try:
             return self._decode(row)
-        except Corrupt as error:
-            return salvage(
+        except errors as error:
+            commit = salvage(
                 self.name, self.incarnation, row.seq, row.header, row.payload, error.problem
             )
+            if isinstance(error, UnsupportedFormat):  # what it all means, only that version knows
+                commit = replace(commit, newer=True, foldable=False)
+            return commit
 
     def last_seq(self) -> int:
         rows = self._backend.read(self.no, 0, SEQ_END, newest_first=True, limit=1)
@@ -235,7 +248,7 @@ class CommitReader:
         while True:
             try:
                 found = next(walk, None)
-            except Corrupt as error:
+            except UNREADABLE as error:
                 if not error.seq:
                     raise
                 raise with_way_back(self, error, error.seq) from error
@@ -263,7 +276,7 @@ class CommitReader:
                 row = rows[seq]
             try:
                 commit = self._decode(row)
-            except Corrupt:
+            except UNREADABLE:
                 commit = self._salvaged(row)
                 if damaged == "refused" or (damaged == "foldable" and not commit.foldable):
                     raise

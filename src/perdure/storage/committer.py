@@ -21,7 +21,7 @@ from perdure.core import chain, process
 from perdure.core.chain import START, Tail
 from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
 from perdure.core.threads import begin
-from perdure.errors import Corrupt, PerdureError, StoreUnavailable
+from perdure.errors import Corrupt, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.port import Append, Appended, Backend, Outcome, Refused
 from perdure.storage.proposals import Committed, Proposal
 
@@ -346,7 +346,8 @@ class Committer:
         target = f"agent {proposal.draft.agent!r}"
         try:
             tail = chain.tail_of(last[0].header, target) if last else START
-        except Corrupt:  # its bytes are what the next one links to, whatever they say
+        except (Corrupt, UnsupportedFormat):
+            # Its bytes are what the next one links to, whatever they say.
             tail = Tail(last[0].seq, chain.commit_id(last[0].header), self._last_time(proposal.no))
         self._remember(proposal.log, tail)
         return tail
@@ -356,7 +357,7 @@ class Committer:
         last = 2**40
         while rows := self._backend.read(no, 0, last, newest_first=True, limit=32):
             for row in rows:
-                with suppress(Corrupt):
+                with suppress(Corrupt, UnsupportedFormat):
                     return chain.tail_of(row.header, "").at
             last = rows[-1].seq - 1
         return 0

@@ -14,12 +14,12 @@ from msgspec import Struct
 from perdure.core import chain, logs, ops, remains
 from perdure.core.ops import Op, OpError
 from perdure.core.values import Plain, copy
-from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
+from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.model import Commit, to_micros
 from perdure.storage import snapshots
 from perdure.storage.commits import CHUNK_MAX as CHUNK_MAX
 from perdure.storage.commits import SEQ_END as SEQ_END
-from perdure.storage.commits import CommitReader
+from perdure.storage.commits import UNREADABLE, CommitReader
 from perdure.storage.port import Ref, StoredCommit
 from perdure.storage.retention import RETENTION, Trim, last_standing
 from perdure.storage.snapshots import Leaves
@@ -83,7 +83,8 @@ class LogReader(CommitReader):
         return None
 
     def _word(self, seq: int) -> Commit:
-        return self._salvaged(self._row(seq))
+        # What only a newer version says of retention, nobody may go on without.
+        return self._salvaged(self._row(seq), (Corrupt,))
 
     def _between(self, first: int, last: int) -> Iterator[Commit]:
         return self.commits(first, last, damaged_too=True)
@@ -117,7 +118,7 @@ class LogReader(CommitReader):
     def _is_gone(self, seq: int) -> bool:
         try:
             return self._fold(seq, True, None) is None
-        except Corrupt:
+        except UNREADABLE:
             return False
 
     def trimmed(self, seq: int, trim: Trim | None = None) -> NotFound:
@@ -207,7 +208,7 @@ class LogReader(CommitReader):
         header = self._backend.read(self.no, seq, seq)[0].header
         try:
             return chain.tail_of(header, self.target(seq)).at
-        except Corrupt:
+        except UNREADABLE:
             return self.peek(seq).at_micros
 
     def history(
@@ -246,12 +247,13 @@ class LogReader(CommitReader):
         Raises:
             NotFound: there is no such commit, or retention removed what its state was made of.
             Corrupt: a commit on its path cannot be read, or does not fit; with the way back.
+            UnsupportedFormat: only a newer version can read it; the same.
         """
         for _ in range(FOLDS):
             try:
                 folded = self._fold(seq, snapshots_too, known)
-            except Corrupt as error:
-                if seq > self.last_seq():
+            except UNREADABLE as error:
+                if isinstance(error, Corrupt) and seq > self.last_seq():
                     raise NotFound("there is no such commit", target=self.target(seq)) from error
                 if not error.seq:
                     raise
@@ -275,7 +277,7 @@ class LogReader(CommitReader):
         """0: the state at a commit can be had. Else the commit that stands in the way."""
         try:
             return 0 if self._fold(seq, True, None) is not None else seq
-        except Corrupt as error:
+        except UNREADABLE as error:
             return error.seq or seq
 
     def _fold(self, seq: int, snapshots_too: bool, known: Folded | None) -> Folded | None:
@@ -295,7 +297,7 @@ class LogReader(CommitReader):
             if row.snapshotted and snapshots_too:
                 try:
                     stored = self._read_snapshot(commit)
-                except (Corrupt, UnsupportedFormat) as error:
+                except UNREADABLE as error:
                     # a cache: what it was made of is in front of it
                     _log.warning("%s: %s: passed over; %s", error.target, error.problem, error.hint)
                     broken = error

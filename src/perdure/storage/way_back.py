@@ -6,10 +6,10 @@ Only who has met such a commit pays for looking: each state that is tried is fol
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from perdure.core import shell
-from perdure.errors import Corrupt, NotFound, PerdureError
+from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
 from perdure.model import MAIN, Commit
 
 TRIED_MAX = 40
@@ -36,7 +36,10 @@ class Readable(Protocol):
     ) -> Iterator[Commit]: ...  # fmt: skip
 
 
-def with_way_back(reader: Readable, error: Corrupt, seq: int, branch: str = "") -> Corrupt:
+Unreadable = TypeVar("Unreadable", bound=Corrupt | UnsupportedFormat)
+
+
+def with_way_back(reader: Readable, error: Unreadable, seq: int, branch: str = "") -> Unreadable:
     """The same error, with the way back; always a new one, which can be raised from it.
 
     Args:
@@ -46,12 +49,28 @@ def with_way_back(reader: Readable, error: Corrupt, seq: int, branch: str = "") 
     try:
         branch = branch or _branch_of(reader, seq)
         before = _last_readable(reader, seq, branch)
-        hint = hint_for(reader, branch, seq, before)
+        if isinstance(error, UnsupportedFormat):
+            hint = error.hint + _hint_beside(reader, branch, seq, before)
+        else:
+            hint = hint_for(reader, branch, seq, before)
     except PerdureError:  # the store itself fails: that is found by whoever goes back
         hint, before = error.hint, 0
-    made = Corrupt(error.problem, target=error.target, hint=hint, seq=seq, before=before)
+    made = type(error)(error.problem, target=error.target, hint=hint, seq=seq, before=before)
     made.__cause__ = error.__cause__
     return made
+
+
+def _hint_beside(reader: Readable, branch: str, seq: int, before: int) -> str:
+    """How to go on without what only a newer version can read, and without undoing it."""
+    if not before:
+        return ""
+    place = {} if branch in ("", MAIN) else {"branch": branch}
+    fork = shell.perdure("fork", reader.name, f"before-{seq}", at=before, **place)
+    state = shell.perdure("state", reader.name, at=before, **place)
+    return (
+        f"; or go on beside it from commit {before}, the last before it that this version can "
+        f"read: `{fork}`; `{state}` shows it"
+    )
 
 
 def hint_for(reader: Readable, branch: str, seq: int, before: int) -> str:
@@ -78,7 +97,7 @@ def _branch_of(reader: Readable, seq: int) -> str:
         try:
             if branch := reader.peek(at).branch:
                 return branch
-        except (Corrupt, NotFound):
+        except (Corrupt, UnsupportedFormat, NotFound):
             continue
     return MAIN
 
