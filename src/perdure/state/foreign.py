@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain, ops
-from perdure.core.arguments import flag
+from perdure.core.arguments import flag, flags
 from perdure.core.bounds import index_key
 from perdure.core.fitting import check_fits
 from perdure.core.names import check_cause, check_name, check_words
@@ -30,7 +30,7 @@ from perdure.state.snapshotting import SinceSnapshot
 from perdure.state.trimming import Stays, Trimmed, trim
 from perdure.storage.keys import find_key, find_keys
 from perdure.storage.proposals import Extras, Proposal
-from perdure.storage.reader import LogReader
+from perdure.storage.reader import SEQ_END, LogReader
 from perdure.storage.refusals import KeyUsedError as KeyUsedError
 
 P = ParamSpec("P")
@@ -188,13 +188,20 @@ class ForeignLog:
         return self._reader.commit(seq)
 
     def commits(
-        self, first: int = 1, last: int | None = None, *, newest_first: bool = False
-    ) -> Iterator[Commit]:
-        """Commits of all branches in order, each checked against its neighbour."""
-        flag(newest_first, "newest_first=")
-        if last is None:
-            return self._reader.commits(first, newest_first=newest_first)
-        return self._reader.commits(first, last, newest_first=newest_first)
+        self, first: int = 1, last: int | None = None, *, newest_first: bool = False,
+        damaged_too: bool = False,
+    ) -> Iterator[Commit]:  # fmt: skip
+        """Commits of all branches in order, each checked against its neighbour.
+
+        Args:
+            damaged_too: what can be had of those that cannot be read, too; then nothing is
+                compared, which the caller has to do where it goes by them.
+        """
+        flags(newest_first=newest_first, damaged_too=damaged_too)
+        last = SEQ_END if last is None else last
+        return self._reader.commits(
+            first, last, newest_first=newest_first, damaged_too=damaged_too
+        )
 
     def at(self, seq: int) -> Held:
         """The state at a commit, folded anew: the caller may keep and change it."""

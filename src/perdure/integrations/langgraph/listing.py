@@ -121,7 +121,8 @@ def _spots(seen: Seen, rank: int, wanted: Wanted, most: float) -> Iterator[Spot]
     heap: list[Spot] = []
     for commit in seen.windows[rank].walk():
         key = names.read_checkpoint_key(commit.cause.key)
-        if key is None or commit.trimmed or not _fits(wanted, *key):
+        # A damaged one that a line still has says so where its line is looked at.
+        if key is None or commit.trimmed or commit.damaged or not _fits(wanted, *key):
             continue
         heappush(heap, Spot(seen, rank, commit, *key))
         if len(heap) > most:

@@ -78,7 +78,7 @@ def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:
 def _of_runs(coder: Coder, view: View, run_ids: Collection[str]) -> Iterable[tuple[str, int]]:
     for commit in view.commits():
         key = names.read_checkpoint_key(commit.cause.key)
-        if key is not None and not commit.trimmed:
+        if key is not None and not commit.trimmed and not commit.damaged:
             metadata = metadata_of(coder, record_of(commit)["metadata"])
             if str(metadata.get("run_id") or "") in run_ids:
                 yield key[0], commit.seq

@@ -112,8 +112,8 @@ class View:
         return self.commit(seq).trimmed
 
     def commits(self) -> Iterator[Commit]:
-        """All commits, newest first."""
-        return self.log.commits(1, self.until, newest_first=True)
+        """All commits, newest first; of those that cannot be read what can be had."""
+        return self.log.commits(1, self.until, newest_first=True, damaged_too=True)
 
     # -- lines -----------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class View:
         branch = self.log.commit(seq).branch
         next_one = self._seen(seq + 1)
         for first, last in ((seq + 1, next_one), (seq + 2, self.until)):  # mostly it is the next
-            for commit in self.log.commits(first, last):
+            for commit in self.log.commits(first, last, damaged_too=True):
                 if commit.branch == branch and names.read_checkpoint_key(commit.cause.key):
                     return commit
         return None

@@ -42,7 +42,9 @@ class Window:
         self._top = end
         self._commits: dict[int, Commit] = {}
         self._others: dict[int, Commit] = {}
-        self._below: Iterator[Commit] = log.commits(1, end, newest_first=True)
+        self._below: Iterator[Commit] = log.commits(
+            1, end, newest_first=True, damaged_too=True
+        )
         self._puts: dict[str, dict[int, int]] = {}
         self._alone: dict[str, dict[int, int]] = {}
         self._along: dict[int, list[int]] = {}
@@ -60,15 +62,20 @@ class Window:
         ):
             return False
         top = self._commits[self.end]
-        for commit in self.log.commits(self.end + 1, end):
-            check_link(commit, top)
+        for commit in self.log.commits(self.end + 1, end, damaged_too=True):
+            _check_follows(commit, top)
             if not self._note(commit):
                 return False
             top, self.end, self._top = commit, commit.seq, commit.seq
         return self.end == end
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
-        """One commit, with those above it where it is not further than `reach` below them."""
+        """One commit, with those above it where it is not further than `reach` below them.
+
+        Raises:
+            Corrupt, UnsupportedFormat: that one cannot be read. Others that cannot are in nobody's
+                way who does not ask for them.
+        """
         found = self._commits.get(seq)
         if found is None and 0 < seq < self.low <= seq + reach:
             self._reach(seq)
@@ -79,11 +86,12 @@ class Window:
             if len(self._others) >= ALONE_KEPT:
                 self._others.clear()
             found = self._others[seq] = self.log.commit(seq)
-        return found
+        return found if not found.damaged else self.log.commit(seq)  # which says the way back
 
     def far(self, seq: int) -> Commit:
         """As `commit`, for who is going to read most of what is between."""
-        return self._commits.get(seq) or self.commit(seq, FAR)
+        found = self._commits.get(seq)
+        return found if found is not None and not found.damaged else self.commit(seq, FAR)
 
     def walk(self) -> Iterator[Commit]:
         """All commits, newest first, as they are asked for; while others are read, too."""
@@ -111,6 +119,9 @@ class Window:
             commit = next(self._below, None)
             if commit is None:
                 return
+            above = self._commits.get(self.low)
+            if above is not None:
+                _check_follows(above, commit)
             self._note(commit)
             self.low = commit.seq
 
@@ -183,3 +194,13 @@ class Window:
             alone[number] = seq
             number += 1
         self._complete.add(place)
+
+
+def _check_follows(commit: Commit, before: Commit) -> None:
+    """Of one that is damaged its link says nothing.
+
+    Raises:
+        Corrupt: it does not.
+    """
+    if not commit.damaged and not before.damaged:
+        check_link(commit, before)
