@@ -62,7 +62,7 @@ class Past(Generic[T]):
         if self._state is None:
             folded = self._folded
             plain = self._schema.migrate(copy(folded.state), folded.schema_version)
-            self._state = self._schema.build(plain)
+            self._state = self._schema.build_stored(plain, self._reader.name, self.seq)
         return self._state  # type: ignore[no-any-return]
 
     @property

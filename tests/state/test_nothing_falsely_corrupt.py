@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import enum
 import io
 import pickle
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AwareDatetime, BaseModel, Field, field_validator
+from pydantic import AwareDatetime, BaseModel, Field, create_model, field_validator
 
 import perdure
 from perdure.cli import plain, words
-from perdure.core import chain, codec, envelope, values
+from perdure.core import chain, codec, dictionary, envelope, values
 from perdure.core.invariants import invariant
 from perdure.core.zones import MissingZone, named
 from perdure.errors import UnknownZone, Unstorable, UnsupportedFormat
@@ -463,3 +464,92 @@ def _look_everywhere(agent: Any, root: str) -> None:
     with agent.edit() as draft:
         draft["one more"] = 1
     agent.undo()
+
+
+# -- what this machine, or this program, lacks ----------------------------------------------------
+
+WORDS = "many words that are worth packing, " * 20
+
+
+def _lacks_zstandard(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+
+
+def _lacks_the_dictionary(monkeypatch: Any) -> None:
+    monkeypatch.setattr(dictionary, "_PATH", dictionary._PATH.with_name("gone.zdict"))
+
+
+def _has_another_dictionary(monkeypatch: Any) -> None:
+    monkeypatch.setattr(dictionary, "_PATH", dictionary._PATH.with_name("dictionary.py"))
+
+
+@pytest.mark.parametrize(
+    ("lacks", "match"),
+    [
+        (_lacks_zstandard, r"lacks zstandard(?s:.*)pip install zstandard"),
+        (_lacks_the_dictionary, r"gone\.zdict(?s:.*)install perdure anew"),
+        (_has_another_dictionary, "not as it was released"),
+    ],
+)
+def test_what_packs_and_unpacks_is_missing(place, monkeypatch, lacks, match):
+    """A broken installation: the error was a bare one of Python's, and with a damaged file of ours
+    every agent of every store was `Corrupt`."""
+    store = place.open()
+    store.agent("a", initial={"words": WORDS}).checkpoint("made")
+    with monkeypatch.context() as patched:
+        patched.setattr(envelope, "_idle", [])
+        patched.setattr(dictionary, "_loaded", {})
+        lacks(patched)
+        agent = place.open().agent("a")
+        for call in (lambda: agent.state, agent.verify, lambda: list(agent.log()),
+                     lambda: agent.trim(1), lambda: agent.save({"words": WORDS * 2})):  # fmt: skip
+            with pytest.raises(perdure.StoreUnavailable, match=match) as raised:
+                call()
+            assert raised.value.outcome == "not_done"
+            assert "nothing is wrong with the store" in raised.value.hint
+    agent = place.open().agent("a")
+    agent.verify()
+    assert agent.state == {"words": WORDS}
+
+
+def _colours(*names: str) -> Any:
+    return enum.Enum("Colour", [(name, name) for name in names], module=__name__)
+
+
+def _things(colour: Any) -> dict[str, Any]:
+    fields = {"colour": colour, "n": int}
+    return {
+        "pydantic": create_model("Thing", colour=(colour, ...), n=(int, ...)),
+        "dataclass": make_dataclass("Thing", list(fields.items())),
+        "struct": msgspec.defstruct("Thing", list(fields.items())),
+        "dict": TypedDict("Thing", fields),  # type: ignore[operator]
+    }
+
+
+@pytest.mark.parametrize("kind", ["pydantic", "dataclass", "struct", "dict"])
+def test_a_member_that_vanished_from_an_enum(place, kind):
+    """The code lost a member that a state has. The error said what the type wants, and neither
+    which agent it is about, nor what to do."""
+    before, now = _colours("red", "blue"), _colours("red")
+    thing = _things(before)[kind]
+    agent = place.open().agent("a", thing, initial=thing(colour=before.blue, n=1))
+    agent.save(thing(colour=before.blue, n=2))
+    agent = place.open().agent("a", _things(now)[kind])
+    for call in (lambda: agent.state, lambda: agent.checkpoint("c"), agent.drift,
+                 lambda: agent.update(lambda state: None)):  # fmt: skip
+        with pytest.raises(
+            perdure.SchemaError, match=r"agent 'a', commit 2, state\.colour: "
+        ) as raised:
+            call()
+        assert "`perdure state a --at 2`" in raised.value.hint
+        assert "perdure.Schema(dict, id='Thing')" in raised.value.hint
+    with pytest.raises(perdure.SchemaError, match=r"agent 'a', commit 1, state\.colour: "):
+        _ = agent.at(1).state
+    assert agent.at(1).plain == {"colour": "blue", "n": 1}
+    assert agent.verify().commits == 2
+    assert agent.diff(1, 2)
+    plain = place.open().agent("a", perdure.Schema(dict, id="Thing"))
+    with plain.edit("paint it") as draft:
+        draft["colour"] = "red"
+    mended = place.open().agent("a", _things(now)[kind])
+    assert mended.state is not None and mended.diff(1, "main")

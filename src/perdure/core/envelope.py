@@ -95,6 +95,7 @@ def open_envelope(data: bytes, target: str) -> bytes:
     Raises:
         Corrupt: these bytes are no envelope, or their compressed body is broken.
         UnsupportedFormat: it needs a feature that this version has not.
+        StoreUnavailable: it is packed, and this machine lacks what unpacks it.
     """
     features = _FEATURES.get(data[: _HEAD.size])
     if features is None or len(data) < OVERHEAD:
@@ -155,7 +156,8 @@ class _Tools:
     """zstandard's objects may not be shared between threads that use them at once."""
 
     def __init__(self) -> None:
-        import zstandard  # 5 ms to import
+        dictionary.check_installed()
+        import zstandard
 
         known = dictionary.load(LEVEL)
         self.pack = zstandard.ZstdCompressor(

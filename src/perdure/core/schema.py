@@ -6,6 +6,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
+from perdure.core import shell
 from perdure.core.annotations import Ephemeral, EphemeralMark
 from perdure.core.appended import appended
 from perdure.core.arguments import iterable
@@ -168,6 +169,22 @@ class Schema(Generic[T]):
                 raise SchemaError("there is no such field", target=format_path(found))
         built: T = root.build(plain)
         return built
+
+    def build_stored(self, plain: Plain, agent: str, seq: int) -> T:
+        """As `build`, of a state that is in the log. Where the type does not take it any more, the
+        error names the commit: that is healthy, and the way out is in the program."""
+        try:
+            return self.build(plain)
+        except SchemaError as error:
+            raise SchemaError(
+                error.problem, target=f"agent {agent!r}, commit {seq}, {error.target or 'state'}",
+                hint=error.hint or (
+                    f"it was stored so under an earlier {self.id!r}: let the type take it, or "
+                    "migrate it by the next major version of its schema; "
+                    f"`{shell.perdure('state', agent, at=seq)}`, or a handle with "
+                    f"perdure.Schema(dict, id={self.id!r}), gives it as plain data"
+                ),
+            ) from error  # fmt: skip
 
     def migrate(self, plain: Plain, stored: tuple[int, int]) -> Plain:
         """The state as this program's major version has it; `plain` is left as it is.

@@ -199,9 +199,7 @@ class ForeignLog:
         """
         flags(newest_first=newest_first, damaged_too=damaged_too)
         last = SEQ_END if last is None else last
-        return self._reader.commits(
-            first, last, newest_first=newest_first, damaged_too=damaged_too
-        )
+        return self._reader.commits(first, last, newest_first=newest_first, damaged_too=damaged_too)
 
     def at(self, seq: int) -> Held:
         """The state at a commit, folded anew: the caller may keep and change it."""

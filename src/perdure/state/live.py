@@ -21,20 +21,22 @@ class Live(Generic[T]):
         value: the object, or MISSING where it has to be built.
     """
 
-    def __init__(self, schema: Schema[T]) -> None:
+    def __init__(self, schema: Schema[T], agent: str) -> None:
         self._schema = schema
+        self._agent = agent
         self.value: Any = MISSING
         self._left: Any = MISSING
         """The one before it, whose Ephemeral fields the next one takes over."""
 
-    def of(self, plain: Plain) -> T:
-        """The object of a plain state.
+    def of(self, plain: Plain, seq: int) -> T:
+        """The object of the plain state of a commit; 0: of one that is to come.
 
         Raises:
             SchemaError: it does not fit.
         """
         if self.value is MISSING:
-            built = self._schema.build(plain)
+            schema = self._schema
+            built = schema.build_stored(plain, self._agent, seq) if seq else schema.build(plain)
             carry_over(self._schema.root, self._left, built)
             self.value, self._left = built, MISSING
         return self.value  # type: ignore[no-any-return]

@@ -58,7 +58,7 @@ def checkpointing(
     def prepare() -> Checkpoint:
         working.refresh()
         _check_new(working, name)
-        working.schema.build(working.plain)
+        working.schema.build_stored(working.plain, working.name, working.seq)
         run = next(iter(unfinished_runs(working)), None)
         return Checkpoint(
             name, HERE, checkpoints.state_hash(working.plain), *working.schema_to_write(),

@@ -63,7 +63,7 @@ class WorkingCopy(Generic[T]):
         self._reader: LogReader | None = None
         self._plain: Plain = MISSING
         self._base: Plain = MISSING
-        self._live = Live(schema)
+        self._live = Live(schema, name)
         self._seq = 0
         self._stored: tuple[str, tuple[int, int]] | None = None
         self._since = SinceSnapshot()
@@ -87,7 +87,7 @@ class WorkingCopy(Generic[T]):
     def typed(self) -> T:
         if self._plain is MISSING:
             self._load_anew()
-        return self._live.of(self._plain)
+        return self._live.of(self._plain, self._seq)
 
     @property
     def in_memory(self) -> bool:
@@ -226,7 +226,7 @@ class WorkingCopy(Generic[T]):
         plain = initial_state(self.schema, self._initial, self.name)
         self._plain = MISSING
         self._live.forget()
-        self._live.of(plain)
+        self._live.of(plain, 0)
         self._seq = 0
         self._plain = plain
 

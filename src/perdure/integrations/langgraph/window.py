@@ -42,9 +42,7 @@ class Window:
         self._top = end
         self._commits: dict[int, Commit] = {}
         self._others: dict[int, Commit] = {}
-        self._below: Iterator[Commit] = log.commits(
-            1, end, newest_first=True, damaged_too=True
-        )
+        self._below: Iterator[Commit] = log.commits(1, end, newest_first=True, damaged_too=True)
         self._puts: dict[str, dict[int, int]] = {}
         self._alone: dict[str, dict[int, int]] = {}
         self._along: dict[int, list[int]] = {}
