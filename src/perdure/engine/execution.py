@@ -66,6 +66,8 @@ class Execution(Generic[T]):
         self.root = Scope()
         self.root.home = threading.get_ident()
         self.turns = Turns(journal)
+        self.past_record = False
+        """True once the function has come to all that is recorded, and that was all released."""
         self.mail = Mail(working.context.backend, run_id)
         self._behind = [one for one in reversed(journal.commits) if one.seq > working.seq]
         self._interrupted: RunInterrupted | None = None
@@ -188,6 +190,13 @@ class Execution(Generic[T]):
             self._take(entry)
             return entry
 
+    def comes_past_record(self) -> bool:
+        """True if nothing recorded is left to come to, or to release. That stays so."""
+        if self.turns.next_entry is not None or self.journal.replaying:
+            return False
+        self.past_record = True
+        return True
+
     def next_recorded(self, call: Call) -> Entry | None:
         """What most of a replay is: the function's own thread comes to just the call whose outcome
         is the log's next. It is taken and released at once. None: an `Arrive` must find out."""
@@ -261,20 +270,19 @@ class Execution(Generic[T]):
         if entry is not None and not entry.cut:
             key = str(entry.call.get("key") or self._key(entry.place, effect.args))
             return Arrived(entry.place, entry, key)  # the key that the world has seen
+        named = scope.named(effect.name)
+        place = entry.place if entry is not None else self.journal.new_place(named)
+        key = self._key(place, effect.args) if effect.keyed else ""
+        before, name = self._before, named[len(scope.path) :]
+        if before is None or not effect.outside:
+            return Arrived(place, None, key)
         with self._lock:
-            named = scope.named(effect.name)
-            place = entry.place if entry is not None else self.journal.new_place(named)
-            key = self._key(place, effect.args) if effect.keyed else ""
-            before, name = self._before, named[len(scope.path) :]
-            if before is None or not effect.outside:
-                return Arrived(place, None, key)
             made = before.made(name, scope.path, effect.args, entry, effect.before)
         return Arrived(place, None, key, made, before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:
         """Where something that is not recorded will be."""
-        with self._lock:
-            return self.journal.new_place(scope.named(name))
+        return self.journal.new_place(scope.named(name))
 
     def _key(self, place: str, args: Mapping[str, str]) -> str:
         # From the commit that began the turn, not from its name: in a store made anew the same

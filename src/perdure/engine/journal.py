@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from msgspec import Struct, field
@@ -102,7 +103,7 @@ class Journal(Struct):
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
         default_factory=dict
     )
-    _counts: dict[str, int] = field(default_factory=dict)
+    _numbers: dict[str, count[int]] = field(default_factory=dict)
     _left: Leftover = field(default_factory=Leftover)
     _settled: dict[str, Entry] = field(default_factory=dict)
     _unsure: dict[str, Entry] = field(default_factory=dict)
@@ -272,14 +273,11 @@ class Journal(Struct):
     def new_place(self, name: str) -> str:
         """The place of a call that is not recorded: the next occurrence that is free. Of calls that
         ran side by side, a later one may be recorded and an earlier one not."""
-        place, self._counts[name] = self._next(name)
+        # Threads may share a scope: no two of them draw the same number, and that needs no lock.
+        numbers = self._numbers.get(name) or self._numbers.setdefault(name, count(1))
+        while (place := f"{name}#{next(numbers)}") in self.entries:
+            pass
         return place
-
-    def _next(self, name: str) -> tuple[str, int]:
-        number = self._counts.get(name, 0) + 1
-        while (place := f"{name}#{number}") in self.entries:
-            number += 1
-        return place, number
 
     @property
     def replaying(self) -> bool:
@@ -307,7 +305,7 @@ class Journal(Struct):
         left = self.left_in(scope)
         if left is not None:
             raise changed(
-                f"the function now calls {self._next(name)[0]}, where it had "
+                f"the function now calls {self.new_place(name)}, where it had "
                 f"recorded {describe(left)}",
                 self.run,
             )

@@ -48,13 +48,15 @@ class Performer:
 
     def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
+        execution = self._execution
         try:
-            entry = self._execution.next_recorded(call)
-            if entry is not None:
-                return outcome_of(call, entry)
+            if not execution.past_record:
+                entry = execution.next_recorded(call)
+                if entry is not None:
+                    return outcome_of(call, entry)
             return drive(from_there(call, self._arrive(arrival(call))), self.perform)
         except BaseException as raised:
-            error = self._execution.leaving.passed_on(raised)
+            error = execution.leaving.passed_on(raised)
         raise error
 
     def call(self, effects: Effects) -> Any:
@@ -84,8 +86,8 @@ class Performer:
     def _arrive(self, effect: Arrive) -> Arrived:
         execution = self._execution
         scope = execution.scope()
-        if execution.turns.next_entry is None and not execution.journal.replaying:
-            execution.check_place(effect.name)  # nothing recorded is left: that stays so
+        if execution.past_record or execution.comes_past_record():
+            execution.check_place(effect.name)
             return execution.arrived(effect, scope, None)
         entry = self._find(effect, scope)
         self.wait_for_turn(entry, scope, effect.name)

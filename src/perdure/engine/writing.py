@@ -101,7 +101,7 @@ class RunWriter:
                 self._queue[self._queue.index(instead)] = item
             else:
                 self._queue.append(item)
-            flight = self._start_for(_getframe())
+            flight = self._start(_getframe())
         if flight is not None:
             self._submit_soon(flight)
 
@@ -158,8 +158,22 @@ class RunWriter:
             Unstorable: it is too big for one commit.
             RunInterrupted: from `on_failure`.
         """
+        news: threading.Event | None = None
         try:
-            self._write(item)
+            with self._lock:
+                if self._closed:
+                    self._refuse_when_closed()  # raises
+                if self._flight is not None or self._queue:
+                    news = threading.Event()  # costs more than all else here: made only to wait
+                    item.wake = news.set
+                self._queue.append(item)
+                flight = self._start(_getframe())
+            if flight is not None:
+                self._fly(flight)
+            if not item.settled:
+                self._stand_by(item, news)
+            if item.error is not None:
+                raise item.error
         except BaseException as error:
             # What is not the item's own comes from outside, between any two instructions: the
             # run hears of that, and not of what follows from it for the commit.
@@ -167,23 +181,6 @@ class RunWriter:
             if failure is not error:
                 raise failure from error
             raise
-
-    def _write(self, item: Item) -> None:
-        news: threading.Event | None = None
-        with self._lock:
-            if self._closed:
-                self._refuse_when_closed()  # raises
-            if self._flight is not None or self._queue:
-                news = threading.Event()  # costs more than all else here: made only to wait
-                item.wake = news.set
-            self._queue.append(item)
-            flight = self._start_for(_getframe())
-        if flight is not None:
-            self._fly(flight)
-        if not item.settled:
-            self._stand_by(item, news)
-        if item.error is not None:
-            raise item.error
 
     def _stand_by(self, item: Item, news: threading.Event | None) -> None:
         """Wait until it is settled, finishing what has landed: the owner of the commit under way
@@ -254,7 +251,7 @@ class RunWriter:
         with self._lock:
             self._refuse_when_closed()
             self._queue.append(item)
-            flight = self._start_for(_getframe())
+            flight = self._start(_getframe())
         if flight is not None:
             self._submit_soon(flight)
 
@@ -297,13 +294,6 @@ class RunWriter:
 
     # -- either way --------------------------------------------------------------------------
 
-    def _start_for(self, call: FrameType) -> _Flight | None:
-        """With the lock held: as `_start`, if none is under way, for a call that brings it on."""
-        flight = self._start() if self._flight is None else None
-        if flight is not None:
-            flight.call = call
-        return flight
-
     def _go_on_without(self, item: Item | None) -> None:
         """Whoever waited for long looks whether anybody goes on with what it waits for.
 
@@ -332,9 +322,15 @@ class RunWriter:
         for wake in flight.waiters if flight is not None else ():
             wake()
 
-    def _start(self) -> _Flight | None:
-        """With the lock held and none under way: the next commit, of all that waits up to the
-        first edit; None if nothing does."""
+    def _start(self, call: FrameType | None = None) -> _Flight | None:
+        """With the lock held: the next commit, of all that waits up to the first edit; None if one
+        is under way, or nothing waits.
+
+        Args:
+            call: which brings it on; None: the committer's thread will.
+        """
+        if self._flight is not None:
+            return None
         while self._queue:
             items: list[Item] = []
             while self._queue:
@@ -343,6 +339,7 @@ class RunWriter:
                     break
             flight = self._prepare(items)
             if flight is not None:
+                flight.call = call
                 return flight
         return None
 
