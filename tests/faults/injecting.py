@@ -142,7 +142,7 @@ def inject(call: Callable[[], object], at: int, make: Callable[[], BaseException
         with injector:
             call()
     except BaseException as error:
-        if injector.raised is None or not _is_from(error, injector.raised):
+        if not is_from(error, injector.raised):
             raise
     finally:
         sys.unraisablehook = shows
@@ -171,7 +171,7 @@ def interrupt(
         armed = False
     except BaseException as error:
         armed = False
-        if injector.raised is None or not _is_from(error, injector.raised):
+        if not is_from(error, injector.raised):
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -180,7 +180,7 @@ def interrupt(
     return injector
 
 
-def _is_from(error: BaseException, raised: BaseException) -> bool:
+def is_from(error: BaseException, raised: BaseException | None) -> bool:
     """What comes out is that, or says that it was the reason; a framework may have wrapped it."""
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]

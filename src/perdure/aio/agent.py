@@ -7,6 +7,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +16,7 @@ from perdure.aio.loops import Home, Turn
 from perdure.core.arguments import function
 from perdure.core.chances import CHANCES_MAX, pauses
 from perdure.core.drift import Drift
+from perdure.core.holders import Span, ends_block, first_frame, is_over, span_of
 from perdure.core.names import cause_of
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
@@ -113,12 +115,12 @@ class AsyncAgent(Generic[T]):
 
     async def refresh(self) -> T:
         """As `Agent.refresh`."""
-        async with self._turn:
+        async with self._turn.hold():
             return await self._call(self._agent.refresh)
 
     async def follow(self) -> list[Commit] | None:
         """As `Agent.follow`."""
-        async with self._turn:
+        async with self._turn.hold():
             return await self._call(self._agent.follow)
 
     async def _call(self, fn: Callable[[], R]) -> R:
@@ -152,7 +154,7 @@ class AsyncAgent(Generic[T]):
         name = what or str(getattr(fn, "__name__", ""))
         cause = cause_of("edit", name, key, tags, group=group, trace=trace)
         if key is not None:
-            async with self._turn:
+            async with self._turn.hold():
                 used = await self._home.call(used_key, self._working, cause)
             if used is not None:
                 return used
@@ -170,7 +172,7 @@ class AsyncAgent(Generic[T]):
             except Conflict as error:
                 if not lost or isinstance(error, HeldError) or tried == CHANCES_MAX - 1:
                     raise
-                async with self._turn:
+                async with self._turn.hold():
                     self._working.reopen_if_created_meanwhile()
         raise AssertionError("unreachable")
 
@@ -183,14 +185,11 @@ class AsyncAgent(Generic[T]):
 
     async def drift(self) -> list[Drift]:
         """As `Agent.drift`."""
-        await self._turn.take(inside_edit=True)
-        try:
+        async with self._turn.hold(inside_edit=True):
             return await self._home.call(self._agent.drift)
-        finally:
-            self._turn.give_back()
 
     async def _do(self, flow: Flow[R]) -> R:
-        async with self._turn:
+        async with self._turn.hold():
             return await self.drive(flow)
 
     async def drive(self, flow: Flow[R]) -> R:
@@ -309,10 +308,16 @@ class AsyncEdit(Generic[T]):
         self._agent = agent
         self._turn = agent._turn
         self._block = Block(agent._working, cause)
+        self.span: Span | None = None
 
     async def __aenter__(self) -> T:
-        await self._turn.take()
+        self._held = span = span_of(self, first_frame())
+        await self._turn.take(span)
+        working = self._agent._working
         try:
+            if working.editing:
+                working.refuse_inside_edit()
+            working.edit_lost = partial(is_over, span) if span is not None else None
             draft = await self._begin_at_head()
             if draft is None:
                 draft = await self._agent._home.call(self._block.begin)
@@ -321,10 +326,12 @@ class AsyncEdit(Generic[T]):
             try:
                 if self._block.begun:  # and then its task was cancelled
                     self._block.abandon()
+                if not working.editing:
+                    working.edit_lost = None
                 if isinstance(error, Exception | asyncio.CancelledError):
                     await self._agent.look(error)
             finally:
-                self._turn.give_back()
+                self._turn.give_back(self._held)
             raise
         return draft
 
@@ -335,6 +342,7 @@ class AsyncEdit(Generic[T]):
             return None
         return self._block.begin_at(await agent._home.context.heads.head(*place))
 
+    @ends_block
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
@@ -347,7 +355,7 @@ class AsyncEdit(Generic[T]):
             if error is None or isinstance(error, Exception | asyncio.CancelledError):
                 await self._agent.look()
         finally:
-            self._turn.give_back()
+            self._turn.give_back(self._held)
 
     @property
     def commit(self) -> Commit | None:

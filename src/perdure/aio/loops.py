@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from perdure.core.arguments import function
+from perdure.core.holders import Span, ends_block, first_frame, span_of
 from perdure.errors import Conflict
 from perdure.state.context import Context
 from perdure.state.edit import LOCK_MAX_S
@@ -21,6 +23,9 @@ E = TypeVar("E")
 R = TypeVar("R")
 
 PAGE = 100
+
+LOOK_S = 1.0
+"""How often a task that waits for its turn looks whether the block that has it is over."""
 
 
 class Home:
@@ -85,17 +90,25 @@ class _StoppedError(Exception):
 
 
 class Turn:
-    """Operations of one handle happen one after the other, those of one task inside each other."""
+    """Operations of one handle happen one after the other, those of one task inside each other.
+
+    Each block that has it is known by its span: where an exception ended one before it gave its
+    hold back, that counts no more (`core.holders`).
+    """
 
     def __init__(self, home: Home, working: WorkingCopy[Any]) -> None:
         self._home = home
         self._working = working
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
-        self._depth = 0
+        self._holds: list[Span | None] = []
 
-    async def take(self, *, inside_edit: bool = False) -> None:
-        """Wait for our turn.
+    def hold(self, *, inside_edit: bool = False) -> Hold:
+        """For ``async with``. `inside_edit`: it may be in an open edit of the same task."""
+        return Hold(self, inside_edit)
+
+    async def take(self, span: Span | None, *, inside_edit: bool = False) -> None:
+        """Wait for our turn, for that block. `give_back` ends it.
 
         Raises:
             Conflict: this task has an edit open; or another one had for too long, as a block does
@@ -103,6 +116,8 @@ class Turn:
         """
         self._home.check()
         task = asyncio.current_task()
+        if self._owner is not None:
+            self._drop_those_over()
         if self._owner is not None and self._owner is task:
             if not inside_edit:
                 self._working.refuse_inside_edit()
@@ -112,30 +127,50 @@ class Turn:
             else:
                 await self._lock.acquire()
             self._owner = task
-        self._depth += 1
+        self._holds.append(span)
 
     async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(LOCK_MAX_S):
-                await self._lock.acquire()
-        except TimeoutError:
-            raise Conflict(
-                "another task has an edit of this handle open",
-                target=f"agent {self._working.name!r}",
-                hint="open a handle per task: await store.agent(…)",
-            ) from None
+        until = time.monotonic() + LOCK_MAX_S
+        while (left_s := until - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, LOOK_S)):
+                    await self._lock.acquire()
+                return
+            self._drop_those_over()
+        raise Conflict(
+            "another task has an edit of this handle open",
+            target=f"agent {self._working.name!r}",
+            hint="open a handle per task: await store.agent(…)",
+        )
 
-    def give_back(self) -> None:
-        self._depth -= 1
-        if self._depth == 0:
+    def give_back(self, span: Span | None) -> None:
+        """End what the block holds."""
+        if span in self._holds:
+            self._holds.remove(span)
+        self._drop_those_over()
+
+    def _drop_those_over(self) -> None:
+        self._holds = [span for span in self._holds if span is None or not span.is_over]
+        if self._owner is not None and not self._holds:
             self._owner = None
             self._lock.release()
 
-    async def __aenter__(self) -> None:
-        await self.take()
 
+class Hold:
+    """One `Turn.hold`."""
+
+    def __init__(self, turn: Turn, inside_edit: bool) -> None:
+        self._turn = turn
+        self._inside_edit = inside_edit
+        self.span: Span | None = None
+
+    async def __aenter__(self) -> None:
+        self._held = span_of(self, first_frame())
+        await self._turn.take(self._held, inside_edit=self._inside_edit)
+
+    @ends_block
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self.give_back()
+        self._turn.give_back(self._held)

@@ -69,7 +69,7 @@ async def peek(
         As `AsyncAgent.refresh`.
     """
     working = agent._working
-    async with agent._turn:
+    async with agent._turn.hold():
         found = await agent._home.call(lambda: _look(working, fn, end))
         if working.in_memory:  # a typed state moved on with it
             await agent.look()

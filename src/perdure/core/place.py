@@ -333,14 +333,17 @@ class Session:
             )  # fmt: skip
         proxy: Proxy = object.__new__(kind)
         _set_place(proxy, place)
-        known = self._known[id(plain)] = _Known(proxy, self._forget)
+        known = _Known(proxy, self._forget)
         known.key = id(plain)
+        self._known[known.key] = known
         return proxy
 
     def _forget(self, gone: _Known) -> None:
         """Nobody holds it any more: whoever goes over a long list does not keep all of it here."""
-        if self._known.get(gone.key) is gone:
-            del self._known[gone.key]
+        # One that an exception left without its key was never known here.
+        key: int = getattr(gone, "key", 0)
+        if self._known.get(key) is gone:
+            del self._known[key]
 
     def missing(self, place: Place, name: str) -> Any:
         """What a field has that is not stored: its default, which is stored when it is changed."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.core.draft import Recording
+from perdure.core.holders import Span
 from perdure.engine.effects import Carried
 from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error
 from perdure.engine.journal import Entry, changed
 from perdure.engine.scopes import Scope
 from perdure.engine.writing import Item
-from perdure.errors import Conflict, SchemaError
+from perdure.errors import Conflict, PerdureError, SchemaError
 from perdure.model import Cause
 from perdure.state.edit import LOCK_MAX_S
 
@@ -37,6 +38,24 @@ class Edits:
         self._execution = execution
         self._lock = threading.Lock()
         self._owner = 0
+        self.span: Span | None = None
+        """Of the block that is open, where it is known."""
+
+    def check_lost(self) -> None:
+        """In what looks like an open edit.
+
+        Raises:
+            RunInterrupted: an exception ended its block before we heard of the end. It was caught,
+                and a replay would not meet it again.
+        """
+        if self.span is not None and self.span.is_over:
+            raise self._execution.interrupt(
+                PerdureError(
+                    "the end of an edit was interrupted, and that was caught",
+                    target=f"run {self._execution.id}",
+                    hint="let it through; run it again to go on",
+                )
+            )
 
     def acquire(self) -> None:
         """Wait for the edit of another thread to end.
@@ -55,7 +74,7 @@ class Edits:
         self._owner = here
 
     def release(self) -> None:
-        self._owner = 0
+        self._owner, self.span = 0, None
         self._lock.release()
 
     def open(self, name: str, scope: Scope, entry: Entry | None) -> OpenEdit:

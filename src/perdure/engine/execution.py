@@ -158,6 +158,8 @@ class Execution(Generic[T]):
         """
         self.check()
         where = self.inside()
+        if where == "edit":
+            self.edits.check_lost()
         if where != "function" and not (edit_too and where == "edit"):
             raise PerdureError(
                 f"{name.partition(':')[0]} cannot be recorded inside "
@@ -482,5 +484,6 @@ class Execution(Generic[T]):
 
     def check_finished(self, error: Exception | None = None) -> None:
         """The function returned, or raised: was everything recorded come to?"""
+        self.edits.check_lost()
         with self.stopping:
             self.journal.check_finished(error)

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from perdure.core.arguments import Seconds, count, iterable
 from perdure.core.arguments import function as check_function
+from perdure.core.holders import Span, ends_block, first_frame, span_of
 from perdure.core.names import check_name, check_words
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, enter_scope, inside
@@ -326,12 +327,14 @@ class RunEdit(Generic[T]):
         self._execution = execution
         self._what = what
         self._open: OpenEdit
+        self.span: Span | None = None
 
     def __enter__(self) -> T:
+        span = span_of(self, first_frame())
         with self._execution.stopping:
-            return self._enter()
+            return self._enter(span)
 
-    def _enter(self) -> T:
+    def _enter(self, span: Span | None) -> T:
         execution = self._execution
         scope, name = execution.scope(), f"edit:{self._what}"
         entry = execution.find_edit(name, scope)
@@ -344,8 +347,10 @@ class RunEdit(Generic[T]):
             raise
         self._inside = inside(Frame(execution, "edit", scope))
         self._inside.__enter__()
+        execution.edits.span = span
         return self._open.recording.draft  # type: ignore[no-any-return]
 
+    @ends_block
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from perdure.core.draft import Recording
-from perdure.core.locks import LOOK_MAX_S, ReentrantLock, is_over
+from perdure.core.holders import is_over
+from perdure.core.locks import LOOK_MAX_S, ReentrantLock
 from perdure.engine.journal import UNORDERED
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.model import Cause, RunInfo

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.core.bounds import index_key
 from perdure.core.draft import Recording
-from perdure.core.locks import holder_of_block, is_over
+from perdure.core.holders import Holder, Span, ends_block, holder_of_block, is_over, span_of
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
 from perdure.state.flow import Flow, drive
@@ -94,6 +94,7 @@ class Block(Generic[T]):
         recording = self._recording
         assert recording is not None
         self._working.editing = False
+        self._working.edit_lost = None
         recording.close()
         return recording
 
@@ -106,6 +107,8 @@ class Block(Generic[T]):
 class Edit(Generic[T]):
     """The context manager that `edit` returns. `commit` is what it made, once the block ended."""
 
+    span: Span | None = None
+
     def __init__(
         self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()
     ) -> None:
@@ -114,7 +117,9 @@ class Edit(Generic[T]):
 
     def __enter__(self) -> T:
         working = self._working
-        self._holder = holder = holder_of_block(_getframe(1))
+        frame = holder_of_block(_getframe(1))
+        self._holder: Holder = span_of(self, frame) or frame
+        holder = self._holder
         if not working.lock.take(holder, LOCK_MAX_S):
             raise Conflict(
                 "another thread has an edit of this handle open", target=f"agent {working.name!r}",
@@ -123,15 +128,17 @@ class Edit(Generic[T]):
         try:
             if working.editing:
                 working.refuse_inside_edit()
-            draft = self._block.begin()
             working.edit_lost = partial(is_over, holder)
-            return draft
+            return self._block.begin()
         except BaseException:
             if self._block.begun:
                 self._block.abandon()
+            if not working.editing:
+                working.edit_lost = None
             working.lock.give_back(holder)
             raise
 
+    @ends_block
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
@@ -142,10 +149,7 @@ class Edit(Generic[T]):
             else:
                 drive(self._working.context, self._block.ending())
         finally:
-            working = self._working
-            if not working.editing:  # else who comes next asks whether this call is over
-                working.edit_lost = None
-            working.lock.give_back(self._holder)
+            self._working.lock.give_back(self._holder)
             del self._holder  # the frame of a caller who may hold this edit: no cycle is left
 
     @property

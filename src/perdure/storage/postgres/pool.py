@@ -21,7 +21,8 @@ from types import FrameType, TracebackType
 
 import psycopg
 
-from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock, holder_of_block
+from perdure.core.holders import holder_of_block
+from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.connection import Connection

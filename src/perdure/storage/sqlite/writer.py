@@ -11,7 +11,8 @@ from contextlib import suppress
 
 import apsw
 
-from perdure.core.locks import Lock, WithinItselfError, first_frame
+from perdure.core.holders import first_frame
+from perdure.core.locks import Lock, WithinItselfError
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock

@@ -1,0 +1,161 @@
+"""Who holds something: a call, by its frame, or a `with` block; and whether that is over.
+
+A signal's exception may come between any two instructions, also where a block ends: before the
+first one of `__exit__`, say, so that no code of ours ever hears of the end. A call that is over can
+be told by its frame. A block that is over cannot, where its function goes on behind it: a loop that
+catches Ctrl-C, a cell of a notebook. So its context manager hands the interpreter an `__exit__`
+that nobody else has. It is kept for as long as the block is open, and not a moment longer.
+"""
+
+from __future__ import annotations
+
+import inspect
+import opcode
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from sys import _getframe
+from types import FrameType
+from typing import Any, overload
+
+_SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+_before_fork: set[FrameType] = set()
+"""The calls that other threads were in when this process was forked off: nobody goes on with them
+here, and they look as if somebody did."""
+
+
+def _note_other_threads() -> None:
+    found: set[FrameType] = set()
+    here = threading.get_ident()
+    for thread, newest in sys._current_frames().items():
+        frame = newest if thread != here else None
+        while frame is not None:
+            found.add(frame)
+            frame = frame.f_back
+    _noted.append(found)
+
+
+def _forget_noted() -> None:
+    _noted.clear()
+
+
+def _keep_noted() -> None:
+    for found in _noted:
+        _before_fork.update(found)
+    _noted.clear()
+
+
+_noted: list[set[FrameType]] = []
+os.register_at_fork(
+    before=_note_other_threads, after_in_parent=_forget_noted, after_in_child=_keep_noted
+)
+
+
+class Span:
+    """A `with` block as a holder. `frame`: that of the code which has it, or of its thread."""
+
+    __slots__ = ("_end", "frame")
+
+    def __init__(self, end: weakref.ref[object]) -> None:
+        self._end = end
+        self.frame: FrameType | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True once the interpreter has left the block, however it did."""
+        return self._end() is None or self.frame in _before_fork
+
+
+class ends_block:  # noqa: N801 - a decorator, as `property` is
+    """Decorates a context manager's `__exit__` or `__aexit__`: puts a `Span` of the block into its
+    attribute `span`, before `__enter__` is called. An `ExitStack` does without one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @overload
+    def __get__(self, manager: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, manager: object, owner: type) -> Callable[..., Any]: ...
+    def __get__(self, manager: Any, owner: type) -> Callable[..., Any]:
+        if manager is None:
+            return self._function
+        end = partial(self._function, manager)
+        manager.span = Span(weakref.ref(end))
+        return end
+
+
+Holder = FrameType | Span
+
+
+def is_over(holder: Holder) -> bool:
+    """Whether a call, or a block, has provably ended: it cannot do anything any more.
+
+    Never so of a generator's or coroutine's call, which is not to be asked: it would be closed.
+    """
+    if isinstance(holder, Span):
+        return holder.is_over
+    frame = holder
+    if frame in _before_fork:
+        return True
+    if frame.f_code.co_flags & _SUSPENDABLE:
+        return False
+    try:
+        # The only question to the interpreter that is answered in one go: one that runs refuses.
+        frame.clear()
+    except RuntimeError:
+        return False
+    return True
+
+
+def is_on_this_thread(holder: Holder) -> bool:
+    """Whether a call, or the one that has the block, goes on below the calling code."""
+    frame = holder.frame if isinstance(holder, Span) else holder
+    here: FrameType | None = _getframe(1)
+    while here is not None:
+        if here is frame:
+            return True
+        here = here.f_back
+    return False
+
+
+def span_of(manager: Any, frame: FrameType) -> Span | None:
+    """In a context manager's `__enter__`: the block that it was called for, with the frame that
+    has it; None where it was called by hand."""
+    span: Span | None = manager.span
+    manager.span = None
+    if span is None or span.is_over:
+        return None
+    span.frame = frame
+    return span
+
+
+def holder_of_block(caller: FrameType) -> FrameType:
+    """Who holds what ``with`` took, in a context manager's `__enter__` that was called by this
+    frame: that one, if it is the block's own; else (an `ExitStack`, a coroutine, which may rest
+    inside the block) the thread, by its first frame."""
+    code = caller.f_code
+    if not code.co_flags & _SUSPENDABLE and code.co_code[caller.f_lasti] == _BEFORE_WITH:
+        return caller
+    return first_frame()
+
+
+def first_frame() -> FrameType:
+    """The call that this thread began with: as a holder, it stands for the thread."""
+    frame = _getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+_BEFORE_WITH = opcode.opmap.get("BEFORE_WITH", -1)
+
+
+def name_of(holder: Holder) -> str:
+    """The name of the function that holds something, for people."""
+    frame = holder.frame if isinstance(holder, Span) else holder
+    return frame.f_code.co_name if frame is not None else "a block"
