@@ -67,7 +67,7 @@ class Source:
             return items
         return list(map(_content if self._messages else _glance, items))
 
-    def _wholes(self, items: list[Any]) -> list[tuple[Any, ...] | None]:
+    def _wholes(self, items: list[Any]) -> list[_Whole | None]:
         return list(map(_whole, items[-TAIL:])) if self._messages else []
 
     def unchanged(self, items: list[Any], *, exactly: bool = False) -> tuple[int, list[int]]:
@@ -121,8 +121,7 @@ class Source:
         known_from = self._count - len(self._last)
         for index in range(max(0, count - TAIL), count):
             then = self._last[index - known_from] if index >= known_from else None
-            now = _whole(items[index]) if then is not None else None
-            if now is None or then is None or _differ(now, then):
+            if then is None or not _is_as(items[index], then):
                 yield index
 
     def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
@@ -145,9 +144,19 @@ class Source:
         made._items += items[count:]
         if not self._fixed:
             made._looks += made._look(items[count:])
-        made._last = made._wholes(items)
+        made._last = self._wholes_of(items, count, doubtful) if self._messages else []
         made._turn = self._turn + RECENT if self._turn + RECENT < count - RECENT else 0
         return made
+
+    def _wholes_of(self, items: list[Any], count: int, doubtful: list[int]) -> list[_Whole | None]:
+        """As `_wholes`; those that were just found unchanged are known."""
+        known_from = self._count - len(self._last)
+        return [
+            self._last[index - known_from]
+            if known_from <= index < count and index not in doubtful
+            else _whole(items[index])
+            for index in range(max(0, len(items) - TAIL), len(items))
+        ]
 
     def _other(self, items: list[Any], doubtful: list[int]) -> list[tuple[int, Any]]:
         """Of items that were looked at, those that are other objects, or look otherwise, than
@@ -161,13 +170,25 @@ class Source:
         ]  # fmt: skip
 
 
-def _whole(item: Any) -> tuple[Any, ...] | None:
-    """All that a message consists of; None where some of it can be changed in place."""
-    if item.__pydantic_extra__:
-        return None
+_Whole = tuple[tuple[Any, ...], list[Any]]
+"""All that a message consists of, and what of it is empty, and can be filled in place."""
+
+
+def _whole(item: Any) -> _Whole | None:
+    """None where some of it can be changed in place."""
     parts = tuple(item.__dict__.values())
     # An empty list or dict is no doubt: filled in place, it is one.
-    return None if any(part and type(part) not in _FIXED for part in parts) else parts
+    hollow = [part for part in parts if type(part) not in _FIXED]
+    return None if item.__pydantic_extra__ or any(hollow) else (parts, hollow)
+
+
+def _is_as(item: Any, whole: _Whole) -> bool:
+    """Whether a message consists of just these parts still."""
+    parts, hollow = whole
+    own = item.__dict__
+    if len(own) != len(parts) or item.__pydantic_extra__ or any(hollow):
+        return False
+    return all(map(is_, own.values(), parts))
 
 
 _FIXED = frozenset({type(None), bool, int, float, str, bytes})
@@ -284,8 +305,12 @@ def _advance_list(
     tail = [
         coder.encode(items[index], (*path[1:], index)) for index in range(front, len(items))
     ]  # fmt: skip
-    for op in diff(made[front:], tail, path):
-        ops.append(_shifted(op, path, front))
+    if front == len(made):
+        if tail:
+            ops.append(Append(path, tail))
+    else:
+        for op in diff(made[front:], tail, path):
+            ops.append(_shifted(op, path, front))
     made[front:] = tail
     return source.extended(items, front, doubtful)
 

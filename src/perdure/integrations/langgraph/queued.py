@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -60,6 +61,14 @@ class Request:
         self.wake()
 
 
+def _caller() -> int:
+    """The task that calls, or else the thread."""
+    try:
+        return id(asyncio.current_task())
+    except RuntimeError:
+        return threading.get_ident()
+
+
 def _nobody() -> None:
     """Waits for it."""
 
@@ -100,7 +109,9 @@ class Queue:
     none. Two commits, two fsyncs, where one would do. So once a checkpoint came while writes for
     its parent were under way, or had just been, or writes while checkpoints before theirs were,
     they wait a moment for the checkpoint behind, and are in the same commit. As long as
-    checkpoints before it get in they wait on.
+    checkpoints before it get in they wait on. The first ones do so, too, where they are brought by
+    somebody else than who looked at the thread last: that is how a graph begins, and most turns of
+    a conversation have as few steps as fit into a first one.
 
     Writes that waited in vain end that, until there were more such signs, the more of them the more
     waits were in vain. So who calls one after the other never waits, or hardly ever where each call
@@ -115,10 +126,16 @@ class Queue:
         self.alone: set[str] = set()
         self._mutex = Lock()
         self._spaces: dict[str, _Space] = {}
-        self._pays = False
+        self._pays: bool | None = None
+        """None: nothing is known yet."""
+        self._looked = 0
         self._in_vain = 0
         self._missed = 0
         self._closed: deque[tuple[str, str, int, float]] = deque(maxlen=CLOSED_KEPT)
+
+    def looked(self) -> None:
+        """Somebody looks at the thread's end."""
+        self._looked = _caller()
 
     def ask(self, request: Request) -> None:
         """Queue writes; a checkpoint takes in first what was queued before it."""
@@ -149,7 +166,7 @@ class Queue:
             together: writes of more tasks of one step do not wait for each other.
         """
         space = self._spaces[request.namespace]
-        if not (self._pays and request.patient):
+        if not request.patient or not (self._may_pay() if self._pays is None else self._pays):
             return
         if together is not None and len(space.waiting.get(request.id, ())) > together:
             return
@@ -163,6 +180,9 @@ class Queue:
                 break
         self._pays, self._missed = False, 0
         self._in_vain += 1
+
+    def _may_pay(self) -> bool:
+        return self._looked not in (0, _caller())
 
     def withdraw(self, request: Request) -> bool:
         """Take writes back; False: nobody can any more, as they are in a commit, or refused."""
@@ -212,7 +232,8 @@ class Queue:
 
     def _could_pay(self) -> None:
         self._missed += 1
-        self._pays = self._pays or self._missed >= min(2**self._in_vain, MISSED_MAX)
+        if self._missed >= min(2**self._in_vain, MISSED_MAX):
+            self._pays = True
 
     def _just_missed(self, namespace: str, parent: str | None) -> bool:
         """Whether writes would have been in time for a checkpoint, had they waited. They were on

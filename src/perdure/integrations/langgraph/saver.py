@@ -236,6 +236,10 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             Corrupt: stored bytes are not what was written.
         """
         thread = self._thread(names.thread_id_of(config))
+        thread.queue.looked()
+        return self._get_tuple(thread, config)
+
+    def _get_tuple(self, thread: Thread, config: RunnableConfig) -> CheckpointTuple | None:
         namespace = names.namespace_of(config)
         with thread.lock, Calm():
             found = thread.find(namespace, names.checkpoint_id_of(config))
@@ -429,7 +433,9 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
-        return await self._logs.in_thread(self.get_tuple, config)
+        thread = self._thread(names.thread_id_of(config))
+        thread.queue.looked()
+        return await self._logs.in_thread(self._get_tuple, thread, config)
 
     async def alist(
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
