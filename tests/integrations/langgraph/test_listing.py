@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableConfig
 
 from perdure.errors import Conflict
-from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph import PerdureSaver, listing
 from perdure.integrations.langgraph.asked import ASKED_MAX, Asked
 from perdure.state.foreign import ForeignLog
 from perdure.storage.commits import CommitReader
@@ -30,12 +32,12 @@ def test_a_list_goes_on_with_its_writes_when_the_thread_is_deleted(place: Place)
     for at in made:
         saver.put_writes(at, [("out", id_of(at))], "task")
     whole = list(saver.list(config()))
-    listing = saver.list(config())
-    found = [next(listing) for _ in range(3)]
+    told = saver.list(config())
+    found = [next(told) for _ in range(3)]
     place.open(keep_deleted=True).delete_thread("t")
     put(saver, {"n": "another thread"}, id=id_of(made[0]))
     saver.put_writes(made[0], [("out", "of the other")], "task")
-    found += listing
+    found += told
     assert found == whole
     assert [one.pending_writes for one in found] == [
         [("task", "out", id_of(one.config))] for one in whole
@@ -155,3 +157,33 @@ def test_what_was_asked_for_is_bounded_and_the_oldest_goes_first() -> None:
     assert asked.knows("t", "", "first")
     assert not asked.knows("t", "", "second")
     assert not asked.knows("u", "", "first")
+
+
+@pytest.mark.parametrize("seed", [28, 44, 56, 61, 105])
+def test_a_list_tells_each_checkpoint_as_it_is_asked_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Ids in any order, lines that branch anywhere, pages of few: states move on in place, and what
+    a commit adds becomes part of them. One that was gone over twice added what others had made of
+    it since."""
+    monkeypatch.setattr(listing, "FIRST", 3)
+    monkeypatch.setattr(listing, "PAGE", 3)
+    rolls = random.Random(seed)
+    saver = place.open()
+    made: list[tuple[RunnableConfig, list[list[int]]]] = []
+    ids_left = [f"c{number:02}" for number in range(24)]
+    rolls.shuffle(ids_left)
+    for number, id in enumerate(ids_left):
+        parent, log = rolls.choice(made[-4:]) if made else (None, [])
+        log = [list(items) for items in log]
+        if log and rolls.random() < 0.6:
+            rolls.choice(log).append(number)
+        else:
+            log.append([number])
+        at = put(saver, {"log": log}, parent, number + 1, id=id, source="fork")
+        made.append((at, log))
+    told = list(place.open().list(config(), filter={"source": "fork"} if seed % 2 else None))
+    assert [id_of(one.config) for one in told] == sorted(ids_left, reverse=True)
+    logs = {id_of(at): log for at, log in made}
+    for one in told:
+        assert one.checkpoint["channel_values"]["log"] == logs[id_of(one.config)]

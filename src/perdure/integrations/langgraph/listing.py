@@ -233,7 +233,7 @@ class Teller:
             for op in one.delta:
                 # What is appended to a list leaves what was built of it as it is.
                 self._forget(state, op.path[:-1] if isinstance(op, Append) else op.path)
-            state = window.log.apply(state, one)
+            state = window.log.apply(state, window.spend(one.seq))
         self._states[no, commit.seq] = state
         return state
 

@@ -47,6 +47,7 @@ class Window:
         self._alone: dict[str, dict[int, int]] = {}
         self._along: dict[int, list[int]] = {}
         self._complete: set[str] = set()
+        self._spent: set[int] = set()
         self._written: dict[int, tuple[Commit, int | None, list[Write]]] = {}
 
     def follow(self, end: int) -> bool:
@@ -103,6 +104,14 @@ class Window:
         if seq < self.low:
             self._reach(seq)
         return self._commits.get(seq)
+
+    def spend(self, seq: int) -> Commit:
+        """One commit, to go over it in a state: what it adds becomes a part of that, and changes
+        with it. So one that was spent is read anew."""
+        if seq in self._spent:
+            return self.log.commit(seq)
+        self._spent.add(seq)
+        return self.commit(seq)
 
     def drop_above(self, seq: int) -> None:
         """Forget what commits above one say; not which checkpoints and writes they have. Who asks
