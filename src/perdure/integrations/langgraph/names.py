@@ -127,17 +127,14 @@ def made_at(checkpoint_id: str) -> float | None:
 
 
 def _configurable(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    found = None if config is None else _mapping(config).get("configurable")
+    try:
+        found = None if config is None else config.get("configurable")
+    except AttributeError as error:
+        raise TypeError(
+            'a config is a dict, {"configurable": {"thread_id": "…"}}, not ' + shown(config)
+        ) from error
     # By its type first: an `isinstance` of an abstract class takes longer than all else here.
     return found if type(found) is dict or isinstance(found, Mapping) else {}
-
-
-def _mapping(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    if type(config) is dict or isinstance(config, Mapping):
-        return config
-    raise TypeError(
-        'a config is a dict, {"configurable": {"thread_id": "…"}}, not ' + shown(config)
-    )
 
 
 def thread_id_of(config: Mapping[str, Any] | None) -> str:

@@ -145,7 +145,18 @@ class Coder:
 
     def _encode_dict(self, value: dict[Any, Any], at: Path, root: str) -> Plain:
         try:
-            return self._encode_as_it_is(value, at, root)
+            usual = _TEXT.issuperset(map(type, value))
+            if TAG not in value and (
+                usual or all(type(key) in _KEYS and key == key for key in value)
+            ):
+                return self.encode_items(value, at, root)
+            keys = {plain_key(key): item for key, item in value.items()} if not usual else value
+            if not usual and _TEXT.issuperset(map(type, keys)):
+                return self._encode_dict(keys, at, root)
+            pairs = [
+                [self.encode(key, (*at, key), root), self.encode(item, (*at, key), root)]
+                for key, item in keys.items()
+            ]
         except RuntimeError as error:
             if type(error) is not RuntimeError:  # e.g. no stack is left
                 raise
@@ -153,18 +164,6 @@ class Coder:
                 "it changed while it was read", target=format_path(at, root),
                 hint="hand over a copy that nobody else changes",
             ) from error  # fmt: skip
-
-    def _encode_as_it_is(self, value: dict[Any, Any], at: Path, root: str) -> Plain:
-        usual = _TEXT.issuperset(map(type, value))
-        if TAG not in value and (usual or all(type(key) in _KEYS and key == key for key in value)):
-            return self.encode_items(value, at, root)
-        keys = {plain_key(key): item for key, item in value.items()} if not usual else value
-        if not usual and _TEXT.issuperset(map(type, keys)):
-            return self._encode_dict(keys, at, root)
-        pairs = [
-            [self.encode(key, (*at, key), root), self.encode(item, (*at, key), root)]
-            for key, item in keys.items()
-        ]
         return {TAG: "dict", "items": pairs}
 
     def _encode_stranger(self, value: Any, at: Path, root: str) -> Plain:
