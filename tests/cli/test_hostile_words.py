@@ -208,3 +208,30 @@ def test_no_name_steers_a_terminal_whatever_is_typed(tmp_path: Path) -> None:
     assert len(words) > 5_000
     begun = [line for line in words.split("\n") if line.lstrip(" →│").startswith(WITHIN)]
     assert begun == []
+
+
+OF_OTHERS = re.compile(
+    r"(run|info|entry|message|one|runs\[0\]|row|child|order)\.(id|agent|place|branch|queue|key|waits)"
+    r"|run|question|place"
+)
+"""What is called by others, where it is put into words of ours."""
+
+ERRORS = re.compile(r"(.*\.)?[A-Z]\w*(Error|Conflict|Found|Attention|Corrupt|Doubt|Out|Failed)$")
+
+
+def test_no_error_says_a_name_of_others_as_it_is() -> None:
+    """Errors may have several lines, so a line feed in one stays one. Ids of runs were put into
+    them as they are: what followed a line feed in an agent's name began a line of the operator's
+    terminal, as if it was ours."""
+    found = []
+    for path in sorted((SOURCE / "perdure").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(func=func, args=[problem, *_]) if ERRORS.match(ast.unparse(func)):
+                    found += [
+                        f"{path.name}:{part.lineno} {ast.unparse(part.value)}"
+                        for part in ast.walk(problem)
+                        if isinstance(part, ast.FormattedValue) and part.conversion == -1
+                        and OF_OTHERS.fullmatch(ast.unparse(part.value))
+                    ]  # fmt: skip
+    assert found == []

@@ -31,6 +31,7 @@ from perdure.cli.session import (
 )  # fmt: skip
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, cut, full, short
+from perdure.core import shell
 from perdure.model import UNFINISHED
 
 LIMIT = 50
@@ -206,6 +207,6 @@ def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> R
     if len(found) > 1:
         raise Conflict(
             f"{len(found)} runs have such a call, {call!r}", target=f"agent {agent!r}",
-            hint="say which: " + " or ".join(f"--run {one.id}" for one in found),
+            hint="say which: " + " or ".join(shell.join(["--run", one.id]) for one in found),
         )  # fmt: skip
     return found[0]

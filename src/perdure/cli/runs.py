@@ -36,6 +36,7 @@ from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.timeline import why_json
 from perdure.cli.words import ago, moment
 from perdure.model import UNFINISHED
+from perdure.visible import visible
 
 LIMIT = 50
 
@@ -68,7 +69,8 @@ def runs(
     """The runs of one agent or of all, oldest first, those that were asked for and have not begun
     too; those that need a person stand out."""
     if agent is not None and of_agent not in (None, agent):
-        raise UsageError(f"one agent, please: {agent} or --agent {of_agent}")
+        given = visible(f"{agent} or --agent {of_agent}")
+        raise UsageError(f"one agent, please: {given}")
     wanted = [*(status or ()), *(["failed"] if failed else [])]
     chosen_by = Filter.of(
         agent or of_agent, wanted, function, queue, older, newer, unfinished=unfinished

@@ -162,8 +162,8 @@ def import_(
 ) -> None:
     """Take in an agent that `perdure export` wrote, with every id as it was.
 
-    The whole file is checked first (its end, its count, its root, every link and digest), then
-    written in one transaction: all of it, or nothing. The store must not have the agent yet.
+    The whole file is checked first (its end, its count, its root, every link, digest and state),
+    then written in one transaction: all of it, or nothing. The store must not have the agent yet.
     """
     with _source(file) as stream:
         read = read_file(stream, file)  # before any store is made for it

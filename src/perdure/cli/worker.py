@@ -20,6 +20,7 @@ from perdure.cli.failures import UsageError
 from perdure.cli.session import JsonOption, Session, StoreOption, close_names, opened
 from perdure.cli.terminal import complain, elsewhere, flush, stdout_console, text
 from perdure.cli.words import STATUS_STYLES
+from perdure.visible import visible
 
 STYLES = {
     **STATUS_STYLES, "ready": "green", "started": "cyan", "resumed": "cyan", "draining": "yellow",
@@ -142,8 +143,8 @@ def _load(words: str) -> list[Callable[..., Any]]:
             )
         if one not in known:
             raise UsageError(
-                f"{name}:{one} is not an agent function: decorate it with @perdure.agent(…); "
-                f"agent functions there: {there}"
+                f"{visible(f'{name}:{one}')} is not an agent function: decorate it with "
+                f"@perdure.agent(…); agent functions there: {there}"
             )
         found.append(known[one])
     return found

@@ -24,6 +24,7 @@ from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.model import MISSING, Message
 from perdure.state.family import agent_of
+from perdure.visible import visible
 
 R = TypeVar("R")
 
@@ -87,7 +88,7 @@ def refuse_deadlock(execution: Execution[Any], child: str) -> None:
     while run:
         if agent_of(run) == agent:
             raise PerdureError(
-                f"is of an agent that run {run} has, and cannot begin before that ends",
+                f"is of an agent that run {visible(run)} has, and cannot begin before that ends",
                 target=f"run {child}", hint="start it on another agent",
             )  # fmt: skip
         with execution.asking:
@@ -216,8 +217,9 @@ def _started_before(
     settle = "settle", execution.agent, place
     same = shell.perdure(*settle, done=json.dumps(run))
     return NeedsAttention(
-        f"run {run} was started before, at commit {asked['made_at']}, and this run was set back "
-        f"since: {asked['preview']}", target=f"run {execution.id}, call {place}",
+        f"run {visible(run)} was started before, at commit {asked['made_at']}, and this run was "
+        f"set back since: {visible(str(asked['preview']))}",
+        target=f"run {execution.id}, call {place}",
         hint=f"say whether that one is to be taken: `{same}`, or another one started: "
         f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
     )  # fmt: skip

@@ -44,6 +44,7 @@ from perdure.storage.port import Refused
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import SEQ_END, LogReader
 from perdure.storage.refusals import UnreadError
+from perdure.visible import visible
 
 if TYPE_CHECKING:
     from perdure.engine.report import RunReport
@@ -205,8 +206,9 @@ class RunHandle(Generic[R]):
         if question is not None:
             asked = [one for one in asked if one.place == question]
         if not asked:
+            where = f" at {visible(question)}" if question else ""
             raise Conflict(
-                f"is {info.status}, and asks nothing" + (f" at {question}" if question else ""),
+                f"is {info.status}, and asks nothing{where}",
                 target=target, hint="it may have been answered already, or not have come so far",
             )  # fmt: skip
         if len(asked) > 1:

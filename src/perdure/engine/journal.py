@@ -14,6 +14,7 @@ from perdure.engine.leftover import Leftover, first_left
 from perdure.engine.scopes import scope_of
 from perdure.errors import NeedsAttention
 from perdure.model import Commit
+from perdure.visible import visible
 
 UNORDERED = ("value", "patch")
 """Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
@@ -342,7 +343,7 @@ class Journal(Struct):
         names = differing(recorded, args, before if self.older else None)
         if names:
             raise NeedsAttention(
-                f"{entry.place} is called with other arguments ({', '.join(names)}): "
+                f"{visible(entry.place)} is called with other arguments ({', '.join(names)}): "
                 f"recorded {entry.call.get('preview', '')!r}, now {preview()!r}",
                 target=f"run {self.run}",
                 hint="what a function passes on must come from its arguments, its state and "

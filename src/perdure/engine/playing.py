@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from perdure.engine.effects import Await, Came, first_timer
 from perdure.errors import NeedsAttention
+from perdure.visible import visible
 
 Fakes = Mapping[Any, Any]
 """Stand-ins for tools and steps, by the function they stand for."""
@@ -49,7 +50,8 @@ class Played(Struct):
     def no_children(self, function: str, run: str) -> NeedsAttention:
         """What to say to a run that wants to start another one."""
         return NeedsAttention(
-            f"starts a run of {function}, and play(…) runs one function alone", target=f"run {run}",
+            f"starts a run of {visible(function)}, and play(…) runs one function alone",
+            target=f"run {run}",
             hint="play the other function by itself, and try both together on a store: "
             "perdure.open('memory://') with a worker",
         )  # fmt: skip

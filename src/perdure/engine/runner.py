@@ -23,6 +23,7 @@ from perdure.state.context import Context
 from perdure.state.projections import FINISHED
 from perdure.storage.port import Refused
 from perdure.storage.refusals import HeldError
+from perdure.visible import visible
 
 if TYPE_CHECKING:
     from perdure.engine.drives_async import AsyncDrive
@@ -205,7 +206,7 @@ class Runner:
             agent = command.order.agent
             if run is not None and run.agent == agent and run.context is self._context:
                 raise PerdureError(
-                    f"run {run.id} has the agent, and would wait for itself",
+                    f"run {visible(run.id)} has the agent, and would wait for itself",
                     target=f"agent {agent!r}",
                     hint="call the function as it is, or run it on another agent",
                 )

@@ -22,6 +22,7 @@ from perdure.engine.failures import rebuild_error
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.model import MISSING, UNTIL, from_micros
 from perdure.state.family import CHILD
+from perdure.visible import visible
 
 
 class Suspended(PerdureError):
@@ -304,5 +305,7 @@ def only(selected: Selected, what: str, default: Any) -> Any:
     if selected.name == "it":
         return selected.value
     if default is MISSING:
-        raise TimedOut(f"waited for {what} in vain", hint="pass default= to go on without it")
+        raise TimedOut(
+            f"waited for {visible(what)} in vain", hint="pass default= to go on without it"
+        )
     return default

@@ -22,6 +22,7 @@ from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
 from perdure.storage.refusals import UnreadError
+from perdure.visible import visible
 
 
 class Moved(Struct, frozen=True):
@@ -167,7 +168,7 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
     runs = unfinished_runs(working)
     if runs and not cancel_run:
         raise Conflict(
-            f"run {runs[0].id} is not finished ({runs[0].status})",
+            f"run {visible(runs[0].id)} is not finished ({runs[0].status})",
             target=_target(working),
             hint="let it finish, or say cancel_run=True",
         )

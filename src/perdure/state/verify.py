@@ -25,6 +25,7 @@ from perdure.storage.keys import find_key
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
 from perdure.storage.retention import RETENTION, Trim
+from perdure.visible import visible
 
 ROOT = re.compile(r"sha256:[0-9a-f]{64}")
 HEADS_MAX = 16
@@ -349,7 +350,7 @@ def _compare_runs(reader: LogReader, walk: _Walk, runs: list[RunInfo] | None) ->
     for run in sorted(stored.keys() | told.keys()):
         if not _same_row(stored.get(run), told.get(run)):
             raise Corrupt(
-                f"run {run} is stored as {stored.get(run)}, the log says {told.get(run)}",
+                f"run {visible(run)} is stored as {stored.get(run)}, the log says {told.get(run)}",
                 target=reader.target(), hint=chain.HINT,
             )  # fmt: skip
 

@@ -26,6 +26,7 @@ from perdure.testing.boundaries import counting
 from perdure.testing.clock import Clock
 from perdure.testing.driving import execute, has_news
 from perdure.testing.mortal import CallLog, Killed, Life, Mortal, WatchedCalls
+from perdure.visible import visible
 
 AGENT = "tried"
 TURNS_MAX = 10_000
@@ -172,8 +173,8 @@ class Trial(Struct):
                 return
         if not info.wake_at:
             raise AssertionError(
-                f"it waits for {info.waits}, and nothing of that was given: pass answers= or "
-                "signals=; other runs that it starts are not run here"
+                f"it waits for {visible(info.waits)}, and nothing of that was given: pass answers= "
+                "or signals=; other runs that it starts are not run here"
             )
         _write(folder / "clock", str(info.wake_at).encode())  # whoever is next lives later
         clock.advance_to(info.wake_at)
