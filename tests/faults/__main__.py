@@ -3,7 +3,8 @@
 Args: --injections N in all, --backend memory|sqlite|postgres|all, --only WORD, --seed S.
 ``--only SCENE --at N --kind K`` makes one alone, as it was printed; ``--after SECONDS`` too, by a
 real signal, which comes somewhere else each time. One in ten is a signal's, at a moment by chance;
-it may come inside of Python's library, too.
+it may come inside of Python's library, too. One in four is followed by another exception, up to
+some thousand instructions later (``--again M``), as from somebody who presses Ctrl-C twice.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from pathlib import Path
 from tests.faults.injecting import KINDS
 from tests.faults.running import Finding, Runner, runner
 from tests.faults.scenes import SCENES
+from tests.faults.user_scenes import USER_KINDS
 
 SHARES = {"memory": 0.5, "sqlite": 0.4, "postgres": 0.1}
-SHOWN = 300
+SHOWN = 900
 """Characters of a finding that are printed."""
 
 
@@ -37,11 +39,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="scenes whose name holds this word")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at", type=int, help="one injection alone, at this instruction")
+    parser.add_argument("--again", type=int, default=0, help="once more, so many behind that")
+    parser.add_argument("--call", type=int, help="one alone, by this call of the user's own code")
     parser.add_argument("--after", type=float, help="one alone, by a signal after these seconds")
     parser.add_argument("--kind", type=int, default=0, help=f"of exception, to {len(KINDS) - 1}")
     options = parser.parse_args()
-    # What an interrupted loop says of its tasks is not what is looked for here.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
+    # What is said of interrupted tasks and callbacks is not what is looked for here.
+    logging.disable(logging.CRITICAL)
     kinds = list(SHARES) if options.backend == "all" else [options.backend]
     scenes = [name for name in SCENES if options.only in name]
     whole = sum(SHARES[kind] for kind in kinds)
@@ -51,7 +55,7 @@ def main() -> int:
             each = max(1, round(options.injections * SHARES[kind] / whole / len(scenes)))
             with runner(urls(kind, folder)) as one:
                 for name in scenes:
-                    if options.at or options.after:
+                    if options.at or options.after or options.call:
                         tries = [alone(name, options)]
                     else:
                         tries = by_chance(one, name, each, random.Random(f"{options.seed} {name}"))
@@ -76,25 +80,40 @@ Try = Callable[[Runner], object]
 
 SIGNALS = 10
 """One in so many is a real signal's."""
+TWICE = 4
+"""One in so many is followed by another one."""
+AGAIN_MAX = 3000
 
 
 def alone(scene: str, options: argparse.Namespace) -> Try:
+    if options.call:
+        return lambda one: one.trap(scene, options.call, options.kind)
     if options.after:
         return lambda one: one.interrupt(scene, options.after, options.kind)
-    return lambda one: one.inject(scene, options.at, options.kind)
+    return lambda one: one.inject(scene, options.at, options.kind, options.again)
 
 
 def by_chance(one: Runner, scene: str, number: int, rng: random.Random) -> list[Try]:
     """At every instruction, as often as there is room for; then at some."""
     points, seconds = one.points(scene), one.seconds(scene)
-    signals = number // SIGNALS
-    rounds, rest = divmod(number - signals, points)
+    signals, calls = number // SIGNALS, one.calls(scene)
+    traps = [(no, kind) for no in range(1, calls + 1) for kind in range(len(USER_KINDS))]
+    traps = rng.sample(traps, min(len(traps), number // 2))
+    rounds, rest = divmod(number - signals - len(traps), points)
     ats = [*range(1, points + 1)] * rounds + sorted(rng.sample(range(1, points + 1), rest))
-    tries = [partial(Runner.inject, scene=scene, at=at, kind=_kind(rng)) for at in ats]
+    tries = [
+        partial(Runner.inject, scene=scene, at=at, kind=_kind(rng), again=_again(rng)) for at in ats
+    ]
     for _ in range(signals):
         after_s = rng.uniform(1e-5, 1.2 * seconds)
         tries.append(partial(Runner.interrupt, scene=scene, after_s=after_s, kind=_kind(rng)))
+    tries += [partial(Runner.trap, scene=scene, call_no=no, kind=kind) for no, kind in traps]
     return list(tries)
+
+
+def _again(rng: random.Random) -> int:
+    """How far behind the first one: most are near, where that is being seen to."""
+    return round(AGAIN_MAX ** rng.random()) if rng.randrange(TWICE) == 0 else 0
 
 
 def _kind(rng: random.Random) -> int:

@@ -4,17 +4,25 @@ CPython delivers a signal's exception where a function begins, behind a call and
 back; MemoryError and RecursionError where anything is made or called. Here it comes before any
 instruction at all: what survives that depends on no version's choice. Only where a coroutine hands
 on to what it awaits nothing comes: there what it awaits would be thrown away half done, so that
-CPython itself delivers nothing there (an `await` goes round by JUMP_BACKWARD_NO_INTERRUPT).
+CPython itself delivers nothing there (an `await` goes round by JUMP_BACKWARD_NO_INTERRUPT). And
+nothing comes at a NOP, which cannot raise, and which the compiler leaves out of every handler's
+range where a `try` begins: not even the `finally` around it would run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dis
 import inspect
+import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+import traceback
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -22,10 +30,12 @@ from typing import Any
 import perdure
 
 ROOT = str(Path(perdure.__file__).parent)
+ASYNCIO = str(Path(asyncio.__file__).parent)
 LEFT_OUT = tuple(f"{ROOT}/{name}" for name in ("testing/", "cli/"))
 
 
-HANDING_ON = ("SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT")
+HANDING_ON = frozenset(("SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT"))
+NOTHING_COMES = frozenset(("NOP",))
 
 
 class TimeLimit(Exception):
@@ -41,100 +51,185 @@ KINDS: tuple[Callable[[], BaseException], ...] = (
 )
 
 
+@cache
+def _spared(code: CodeType) -> frozenset[int] | None:
+    """Where, in code of ours, nothing comes; None: it is not ours."""
+    name = code.co_filename
+    if not name.startswith(ROOT) or name.startswith(LEFT_OUT):
+        return None
+    names = NOTHING_COMES | HANDING_ON if code.co_flags & inspect.CO_COROUTINE else NOTHING_COMES
+    return frozenset(one.offset for one in dis.get_instructions(code) if one.opname in names)
+
+
 class Injector:
     """Counts the instructions of the calling thread, and raises before one of them.
 
+    Args:
+        again: so many instructions behind the first another one comes, as from somebody who presses
+            Ctrl-C twice; 0: none does.
+        calls: what an injector counted in the same call before: then the instructions of most calls
+            need not be counted again.
+
     Attributes:
         count: instructions so far.
-        raised: what was raised; None while the place was not come to.
+        calls: how many there had been at each call of a function.
+        first, raised: what was raised before, if that is two, and last; None while the place was
+            not come to.
         where: file, function and line of that.
     """
 
-    def __init__(self, at: int = 0, make: Callable[[], BaseException] = KINDS[0]) -> None:
+    def __init__(
+        self, at: int = 0, make: Callable[[], BaseException] = KINDS[0], again: int = 0,
+        calls: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self.count = 0
+        self.calls: list[int] = []
+        self.first: BaseException | None = None
         self.raised: BaseException | None = None
         self.where = ""
         self._at = at
+        self._again = again
         self._make = make
-        self._known: dict[CodeType, bool] = {}
-        self._handing_on: dict[CodeType, frozenset[int]] = {}
+        self._known_calls = calls
+        self._skipped = bisect_left(calls, at) - 1
+        """So many calls come before the one that is to be counted from."""
 
     def _ours(self, code: CodeType) -> bool:
-        known = self._known.get(code)
-        if known is None:
-            name = code.co_filename
-            known = self._known[code] = name.startswith(ROOT) and not name.startswith(LEFT_OUT)
-        return known
+        return _spared(code) is not None
 
-    def _hands_on(self, frame: FrameType) -> bool:
-        """Whether it is at an instruction by which a coroutine awaits."""
-        code = frame.f_code
-        if not code.co_flags & inspect.CO_COROUTINE:
-            return False
-        offsets = self._handing_on.get(code)
-        if offsets is None:
-            offsets = frozenset(
-                one.offset for one in dis.get_instructions(code) if one.opname in HANDING_ON
-            )
-            self._handing_on[code] = offsets
-        return frame.f_lasti in offsets
-
-    def _before(self, code: CodeType, frame: FrameType) -> None:
+    def _before(self, frame: FrameType) -> None:
         self.count += 1
         if self.count == self._at:
-            self.raised = self._make()
-            self.where = f"{code.co_filename[len(ROOT) + 1 :]}:{frame.f_lineno} {code.co_qualname}"
-            raise self.raised
+            self._raise(frame)
+
+    def _raise(self, frame: FrameType) -> None:
+        code = frame.f_code
+        where = f"{code.co_filename[len(ROOT) + 1 :]}:{frame.f_lineno} {code.co_qualname}"
+        self.where = f"{self.where}, then {where}" if self.where else where
+        self.first, self.raised = self.raised, self._make()
+        if self._again and self.first is None:
+            self._at += self._again
+            # What a trace function raises takes it away: it is put back at the next call, or
+            # where this one ends, whichever comes first.
+            sys.setprofile(self._go_on)
+        raise self.raised
+
+    def _go_on(self, frame: FrameType, event: str, argument: object) -> None:
+        sys.setprofile(None)
+        self._join(frame)
 
     # With sys.settrace: 3.11, and where nothing else is asked for.
+
+    def _skip(self, frame: FrameType, event: str, argument: object) -> Any:
+        if _spared(frame.f_code) is None:
+            return None
+        if self._skipped:
+            self._skipped -= 1
+            return None
+        self.count = self._known_calls[bisect_left(self._known_calls, self._at) - 1]
+        self._join(frame.f_back)
+        return self._call(frame, event, argument)
 
     def _call(self, frame: FrameType, event: str, argument: object) -> Any:
         if self._at and self.count >= self._at:
             sys.settrace(None)
             return None
-        if not self._ours(frame.f_code):
+        spared = _spared(frame.f_code)
+        if spared is None:
             return None
+        self.calls.append(self.count)
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._step
+        return self._counting(spared)
 
-    def _step(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event == "opcode" and not self._hands_on(frame):
-            self._before(frame.f_code, frame)
-        return self._step
+    def _counting(self, spared: frozenset[int]) -> Any:
+        def step(frame: FrameType, event: str, argument: object) -> Any:
+            if event == "opcode" and frame.f_lasti not in spared:
+                self.count = count = self.count + 1
+                if count == self._at:
+                    self._raise(frame)
+            return step
+
+        return step
 
     def __enter__(self) -> Injector:
-        sys.settrace(self._call)
+        sys.settrace(self._call if self._skipped < 0 else self._skip)
         return self
 
     def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
         sys.settrace(None)
 
     def join(self) -> None:
         """From inside of a call that Perdure makes: count from here on, in what goes on around
         it, too."""
-        frame: FrameType | None = sys._getframe(1)
+        self._join(sys._getframe(1))
+
+    def _join(self, frame: FrameType | None) -> None:
         while frame is not None:
-            if self._ours(frame.f_code):
+            spared = _spared(frame.f_code)
+            if spared is not None:
                 frame.f_trace_opcodes, frame.f_trace_lines = True, False
-                frame.f_trace = self._step
+                frame.f_trace = self._counting(spared)
             frame = frame.f_back
         sys.settrace(self._call)
 
     def leave(self) -> None:
         """The end of what `join` began."""
+        sys.setprofile(None)
         sys.settrace(None)
 
 
-def count(call: Callable[[], object]) -> int:
-    """How many instructions of Perdure's a call comes to on this thread."""
+def counted(call: Callable[[], object]) -> Injector:
+    """What instructions of Perdure's a call comes to on this thread."""
     with Injector() as injector:
         call()
-    return injector.count
+    return injector
 
 
-def inject(call: Callable[[], object], at: int, make: Callable[[], BaseException]) -> Injector:
-    """Make a call, in which that is raised before its `at`-th instruction."""
-    injector = Injector(at, make)
+def count(call: Callable[[], object]) -> int:
+    """How many there are."""
+    return counted(call).count
+
+
+class Watchdog:
+    """``with watchdog:`` ends a call of the main thread that hangs, by an error that says where."""
+
+    def __init__(self, seconds: float = 20.0) -> None:
+        self._seconds = seconds
+        self._until = 0.0
+        signal.signal(signal.SIGVTALRM, self._bark)
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._until = time.monotonic() + self._seconds
+
+    def __exit__(self, *_: object) -> None:
+        self._until = 0.0
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(1.0)
+            if self._until and time.monotonic() > self._until:
+                self._until = 0.0
+                os.kill(os.getpid(), signal.SIGVTALRM)
+
+    def _bark(self, number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"the call hangs: {places(frame)}")
+
+
+def places(frame: FrameType | None) -> str:
+    """The innermost calls, for a person who looks for the reason."""
+    found = traceback.extract_stack(frame)[-6:] if frame is not None else []
+    return " > ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in found)
+
+
+def inject(
+    call: Callable[[], object], at: int, make: Callable[[], BaseException], again: int = 0,
+    calls: Sequence[int] = (),
+) -> Injector:  # fmt: skip
+    """Make a call, in which that is raised before its `at`-th instruction; and, where it is said,
+    once more so many instructions later."""
+    injector = Injector(at, make, again, calls)
     # In what a weak reference's end calls an exception goes nowhere: it is only shown.
     shows = sys.unraisablehook
     sys.unraisablehook = lambda _: None
@@ -142,7 +237,7 @@ def inject(call: Callable[[], object], at: int, make: Callable[[], BaseException
         with injector:
             call()
     except BaseException as error:
-        if not is_from(error, injector.raised):
+        if not is_from(error, injector.first, injector.raised):
             raise
     finally:
         sys.unraisablehook = shows
@@ -152,15 +247,23 @@ def inject(call: Callable[[], object], at: int, make: Callable[[], BaseException
 def interrupt(
     call: Callable[[], object], after_s: float, make: Callable[[], BaseException]
 ) -> Injector:
-    """Make a call, in which a real signal's handler raises after that time; on the main thread."""
+    """Make a call, in which a real signal's handler raises after that time; on the main thread.
+
+    An event loop logs what comes in it, and goes on: where that was asyncio's own code, it may be
+    asyncio that waits for ever. So there it comes a moment later.
+    """
     injector, armed = Injector(0, make), True
 
     def handler(number: int, frame: FrameType | None) -> None:
         if armed:
-            injector.raised = make()
             code = frame.f_code if frame is not None else handler.__code__
+            raised = make()
+            if isinstance(raised, Exception) and code.co_filename.startswith(ASYNCIO):
+                signal.setitimer(signal.ITIMER_REAL, 2e-5)
+                return
+            injector.raised = raised
             injector.where = f"{Path(code.co_filename).name} {code.co_qualname}"
-            raise injector.raised
+            raise raised
 
     before = signal.signal(signal.SIGALRM, handler)
     shows = sys.unraisablehook
@@ -171,7 +274,7 @@ def interrupt(
         armed = False
     except BaseException as error:
         armed = False
-        if not is_from(error, injector.raised):
+        if not is_from(error, injector.first, injector.raised):
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -180,15 +283,24 @@ def interrupt(
     return injector
 
 
-def is_from(error: BaseException, raised: BaseException | None) -> bool:
-    """What comes out is that, or says that it was the reason; a framework may have wrapped it."""
+def is_told(error: BaseException) -> bool:
+    """Whether an error that is rebuilt from a record tells of what was raised; or one of ours does,
+    in words."""
+    words = str(error)
+    passed_on = ("raised StopIteration", "unhandled errors in a TaskGroup")  # by Python itself
+    return "injected" in words or any(one in words for one in passed_on)
+
+
+def is_from(error: BaseException, *raised: BaseException | None) -> bool:
+    """What comes out is one of those, or says that it was the reason; a framework may have wrapped
+    it."""
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
     while todo:
         one = todo.pop()
         if one is None or id(one) in seen:
             continue
-        if one is raised:
+        if any(one is other for other in raised):
             return True
         seen.add(id(one))
         todo += [one.__cause__, one.__context__]
@@ -206,7 +318,8 @@ class Helper:
         self._call: Callable[[], object] = lambda: None
         self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
         self._error: BaseException | None = None
-        threading.Thread(target=self._serve, name="helper", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="helper", daemon=True)
+        self._thread.start()
 
     def _serve(self) -> None:
         while True:
@@ -224,6 +337,8 @@ class Helper:
         self._call = call
         self._go.release()
         if not self._done.acquire(timeout=timeout_s):
-            raise TimeoutError("it hangs")
+            raise TimeoutError(
+                f"it hangs: {places(sys._current_frames().get(self._thread.ident or 0))}"
+            )
         if self._error is not None:
             raise self._error

@@ -1,17 +1,20 @@
-"""More of them: runs, coroutines, and a saver of LangGraph's."""
+"""More of them: runs, of both kinds of functions, their handles, and workers."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import perdure
 from perdure.agents import Agent
 from perdure.aio import AsyncStore
+from perdure.engine.handle import RunHandle
+from perdure.engine.worker import Worker, WorkerEvent
 from perdure.store import Store
 from tests.faults.checking import State
-from tests.faults.scenes import Call, begun, grow, scene
+from tests.faults.scenes import Call, begun, scene
 
 
 @perdure.step
@@ -21,6 +24,12 @@ def double(n: int) -> int:
 
 @perdure.tool(on_crash="retry")
 def pay(n: int) -> str:
+    return f"paid {n}"
+
+
+@perdure.tool(on_crash="retry")
+async def apay(n: int) -> str:
+    await asyncio.sleep(0)
     return f"paid {n}"
 
 
@@ -117,47 +126,173 @@ def start_and_signal(store: Store, name: str) -> tuple[Agent[State], Call]:
     return agent, call
 
 
+@perdure.agent(State)
+def asking_long(run: perdure.Run[State]) -> Any:
+    return run.ask("Go on?")
+
+
+def _waiting(store: Store, function: Any, name: str) -> RunHandle[Any]:
+    """A run that a worker left where it waits."""
+
+    def stop_at_waiting(event: WorkerEvent) -> None:
+        if event.kind == "waiting":
+            worker.stop()
+
+    worker = Worker(store, [function], queues=[name], on_event=stop_at_waiting)
+    handle = store.options(queue=name).start(function, name)
+    worker.run(signals=False)
+    return handle
+
+
 @scene
-def async_edit(store: Store, name: str) -> tuple[Agent[State], Call]:
+def answer(store: Store, name: str) -> tuple[Agent[State], Call]:
     agent = begun(store, name)
-
-    async def main() -> None:
-        other = await AsyncStore(store).agent(name, State)
-        async with other.edit("grow") as draft:
-            grow(draft)
-
-    return agent, lambda: asyncio.run(main())
-
-
-@scene
-def async_update(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = begun(store, name)
-
-    async def main() -> None:
-        other = await AsyncStore(store).agent(name, State)
-        await asyncio.gather(other.update(grow), other.refresh())
-
-    return agent, lambda: asyncio.run(main())
-
-
-@scene
-def saver_put(store: Store, name: str) -> tuple[Agent[State], Call]:
-    from langgraph.checkpoint.base import empty_checkpoint
-
-    from perdure.integrations.langgraph import PerdureSaver
-
-    agent = begun(store, name)  # what is asked of the store is asked of it
-    saver = PerdureSaver(store)
-    config: Any = {"configurable": {"thread_id": f"{name}-thread", "checkpoint_ns": ""}}
-    values = {"messages": ["one"], "n": 1}
-    versions: Any = {"messages": "1", "n": "1"}
+    handle = _waiting(store, asking_long, name)
 
     def call() -> None:
-        made: Any = {**empty_checkpoint(), "id": "1f0-a", "channel_values": values}
-        made["channel_versions"] = versions
-        at = saver.put(config, made, {"step": 1}, versions)
-        saver.put_writes(at, [("messages", "two")], "task")
-        found = saver.get_tuple(config)
-        assert found is not None and found.checkpoint["channel_values"] == values
+        if handle.questions():
+            handle.answer(True, by="somebody")
+        assert store.run(asking_long, name) is True
+
+    return agent, call
+
+
+@scene
+def cancel(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    handle = _waiting(store, hearing, name)
+
+    def call() -> None:
+        if handle.status != "cancelled":
+            handle.cancel("enough")
+        assert handle.status == "cancelled"
+
+    return agent, call
+
+
+@perdure.agent(State)
+def mapping(run: perdure.Run[State]) -> list[int]:
+    return run.map(double, range(3), limit=2)
+
+
+@perdure.agent(State)
+def threading_(run: perdure.Run[State]) -> int:
+    with run.executor(2) as threads:
+        futures = [threads.submit(double, n) for n in range(3)]
+    return sum(future.result() for future in futures)
+
+
+@perdure.agent(State)
+async def grouping(run: perdure.AsyncRun[State]) -> int:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(add(n)) for n in range(3)]
+    return sum(task.result() for task in tasks)
+
+
+@perdure.agent(State)
+async def async_everything(run: perdure.AsyncRun[State]) -> int:
+    """A step, a tool, an edit, a question, and calls side by side, by `map`."""
+    n = await add(run.state.n)
+    paid = await apay(n)
+    async with run.edit("paid") as draft:
+        draft.items.append(paid)
+    await run.ask("Go on?", timeout=timedelta(milliseconds=1), default=True)
+    found: list[int] = await run.map(add, range(3))
+    return sum(found)
+
+
+@perdure.agent(State)
+def starting(run: perdure.Run[State]) -> int:
+    child = run.options(queue=run.agent).start(stepping, f"{run.agent}-child")
+    run.sleep(0.001)
+    return int(child.result()) + int(run.random() < 2)
+
+
+@scene
+def run_map(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    return agent, _run(store, mapping, agent, [0, 2, 4])
+
+
+@scene
+def run_executor(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    return agent, _run(store, threading_, agent, 6)
+
+
+def _run_async(store: Store, function: Any, agent: Agent[State], result: object) -> Call:
+    async def main() -> None:
+        found = await AsyncStore(store).run(function, agent.id)
+        assert found == result, found
+
+    return lambda: asyncio.run(main())
+
+
+@scene
+def run_task_group(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    return agent, _run_async(store, grouping, agent, 6)
+
+
+@scene
+def run_async_everything(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    return agent, _run_async(store, async_everything, agent, 6)
+
+
+def _to_do(store: Store, name: str) -> bool:
+    return bool(store.runs(agent=name, status=["pending", "running", "waiting"]))
+
+
+def worked_off(store: Store, worker: Worker, name: str) -> None:
+    """A worker works until nothing of this agent's is left to do."""
+    over = threading.Event()
+
+    def stop() -> None:
+        while _to_do(store, name) and not over.wait(0.002):
+            pass
+        worker.stop()
+
+    # Not by what the worker tells: what comes in there is only logged.
+    threading.Thread(target=stop, daemon=True).start()
+    try:
+        worker.run(signals=False)
+    finally:
+        over.set()
+
+
+@scene
+def run_worker(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    handle = store.options(queue=name).start(stepping, name)
+
+    def call() -> None:
+        worked_off(store, Worker(store, [stepping], queues=[name]), name)
+        assert handle.result(0.0) == 4
+
+    return agent, call
+
+
+@scene
+def run_worker_async(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    handle = store.options(queue=name).start(gathering, name)
+
+    def call() -> None:
+        worked_off(store, Worker(store, [gathering], queues=[name]), name)
+        assert handle.result(0.0) == 6
+
+    return agent, call
+
+
+@scene
+def run_child(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    begun(store, f"{name}-child", 1)
+    handle = store.options(queue=name).start(starting, name)
+
+    def call() -> None:
+        worked_off(store, Worker(store, [starting, stepping], queues=[name]), name)
+        assert handle.result(0.0) == 3
 
     return agent, call

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,18 +13,34 @@ from typing import Any
 import perdure
 from perdure.agents import Agent
 from perdure.errors import Conflict, NotFound
+from perdure.state.ticking import LOST_S, Ticker
 from perdure.store import Store
-from tests.faults import run_scenes  # noqa: F401  adds its scenes
-from tests.faults.checking import State, WrongError, check_agent, check_usable
-from tests.faults.injecting import KINDS, Helper, Injector, count, inject, interrupt
+from tests.faults import (  # noqa: F401  they add their scenes
+    async_scenes,
+    framework_scenes,
+    run_scenes,
+    store_scenes,
+    user_scenes,
+)
+from tests.faults.checking import WrongError, check_agent, check_usable
+from tests.faults.injecting import (
+    KINDS,
+    Helper,
+    Injector,
+    Watchdog,
+    counted,
+    inject,
+    interrupt,
+    is_told,
+)
 from tests.faults.scenes import SCENES
 
 _numbers = itertools.count(1)
 
-AGENTS_MAX = 2000
+AGENTS_MAX = 500
 """In one store: then a new one is opened, or what a store remembers would be what is measured."""
 
-Inject = Callable[[Callable[[], object]], Injector]
+Inject = Callable[[Callable[[], object]], Injector | user_scenes.Trap]
 
 
 class Finding(Exception):
@@ -35,6 +53,9 @@ class Runner:
     def __init__(self, urls: Callable[[], str]) -> None:
         self._urls = urls
         self._whole: dict[str, tuple[int, Any]] = {}
+        self._calls: dict[str, list[int]] = {}
+        self._points: dict[str, int] = {}
+        self._watchdog = Watchdog()
         self._left = 0
         self._store: Store | None = None
         self.anew()
@@ -55,31 +76,46 @@ class Runner:
 
     def points(self, scene: str) -> int:
         """How many instructions there are to raise at."""
+        if scene in self._points:
+            return self._points[scene]
         points = 0
         for _ in range(2):  # the first one fills caches
             agent, call = self._begin(scene)
             before = _last(self.store, agent)
-            points = count(call)
+            found = counted(call)
+            points, self._calls[scene] = found.count, found.calls
             after = _last(self.store, agent)
             self._whole[scene] = after - before, _state(self.store, agent)
+        self._points[scene] = points
         return points
 
-    def _begin(self, scene: str) -> tuple[Agent[State], Callable[[], object]]:
+    def _begin(self, scene: str) -> tuple[Agent[Any], Callable[[], object]]:
         self._left -= 1
         if self._left < 0:
             self.close()
             self.anew()
         return SCENES[scene](self.store, f"{scene}-{next(_numbers)}")
 
-    def inject(self, scene: str, at: int, kind: int) -> str:
-        """One injection; gives where it was, or "" where the call had ended before.
+    def inject(self, scene: str, at: int, kind: int, again: int = 0) -> str:
+        """One injection, or two; gives where it was, or "" where the call had ended before.
 
         Raises:
             Finding: what does not hold behind it.
         """
-        return self.try_one(
-            scene, f"--at {at} --kind {kind}", lambda call: inject(call, at, KINDS[kind])
-        )
+        words = f"--at {at} --kind {kind}" + (f" --again {again}" if again else "")
+        calls = self._calls.get(scene, ())
+        return self.try_one(scene, words, lambda call: inject(call, at, KINDS[kind], again, calls))
+
+    def trap(self, scene: str, call_no: int, kind: int) -> str:
+        """As `inject`: that call of the user's own code raises."""
+        words, make = f"--call {call_no} --kind {kind}", user_scenes.USER_KINDS[kind]
+        return self.try_one(scene, words, lambda call: user_scenes.trap.spring(call, call_no, make))
+
+    def calls(self, scene: str) -> int:
+        """How many calls of the user's own code there are."""
+        if scene not in user_scenes.USERS:
+            return 0
+        return user_scenes.trap.spring(self._begin(scene)[1], 0, KINDS[0]).count
 
     def interrupt(self, scene: str, after_s: float, kind: int) -> str:
         """As `inject`, by a real signal after that time."""
@@ -99,7 +135,8 @@ class Runner:
         where = "?"
         try:
             before = _last(self.store, agent), _state(self.store, agent)
-            where = raising(call).where
+            with self._watchdog:
+                where = raising(call).where
             self._check(scene, agent, call, before)
         except BaseException as error:
             words = f"--only {scene} {words}: {where}: {type(error).__name__}: {error}"
@@ -107,7 +144,7 @@ class Runner:
         return where
 
     def _check(
-        self, scene: str, agent: Agent[State], call: Callable[[], object], before: tuple[int, Any]
+        self, scene: str, agent: Agent[Any], call: Callable[[], object], before: tuple[int, Any]
     ) -> None:
         check_agent(agent)
         commits, state = self._settled(agent)
@@ -121,16 +158,20 @@ class Runner:
             raise WrongError(f"{commits} commits are in, of {whole}")
         try:
             self.helper.call(call, 30.0)
+        except asyncio.CancelledError:
+            if not scene.startswith("run_user"):  # its function had cancelled itself
+                raise
         except (Conflict, NotFound):
-            if not commits:
+            # What it had handed over may still have come in since.
+            if _last(self.store, agent) == before[0]:
                 raise
         except Exception as error:
             # To its function that was an error like any other: it failed with it, on the record.
-            if not scene.startswith("run_") or "injected" not in str(error):
+            if not scene.startswith("run_") or not is_told(error):
                 raise
         check_usable(self.store, agent, self.helper)
 
-    def _settled(self, agent: Agent[State]) -> tuple[int, Any]:
+    def _settled(self, agent: Agent[Any]) -> tuple[int, Any]:
         """The log's end, and the state there. What a loop had handed over when it was ended may
         still come in between the two."""
         while True:
@@ -139,20 +180,45 @@ class Runner:
                 return last, state
 
 
-def _last(store: Store, agent: Agent[State]) -> int:
+def _last(store: Store, agent: Agent[Any]) -> int:
     """The seq of the log's end, whatever a handle remembers."""
     info = store.find(agent.id)
     return info.seq if info is not None else 0
 
 
-def _state(store: Store, agent: Agent[State]) -> Any:
-    return store.agent(agent.id, State, initial=State()).state.model_dump()
+def _state(store: Store, agent: Agent[Any]) -> Any:
+    schema = agent._working.schema
+    return store.agent(agent.id, schema, initial=schema.type()).state.model_dump()
+
+
+HURRY = 0.04
+LOOKS = ("LOST_S", "LOOK_MAX_S", "POLL_S")
+"""How often who waits looks for what was lost: nothing but time hangs on it."""
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Those looks come sooner, or most of the time nothing would be done."""
+    before: list[tuple[Any, str, Any]] = []
+    for module in [one for name, one in sys.modules.items() if name.startswith("perdure.")]:
+        for name in LOOKS:
+            if name in vars(module):
+                before.append((module, name, vars(module)[name]))
+                setattr(module, name, vars(module)[name] * HURRY)
+    defaults, Ticker.__init__.__defaults__ = Ticker.__init__.__defaults__, (LOST_S * HURRY,)
+    try:
+        yield
+    finally:
+        Ticker.__init__.__defaults__ = defaults
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 @contextmanager
 def runner(urls: Callable[[], str]) -> Iterator[Runner]:
-    made = Runner(urls)
-    try:
-        yield made
-    finally:
-        made.close()
+    with hurried():
+        made = Runner(urls)
+        try:
+            yield made
+        finally:
+            made.close()

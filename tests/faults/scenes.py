@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from perdure.agents import Agent
 from perdure.store import Store
 from tests.faults.checking import State
 
 Call = Callable[[], object]
-Scene = Callable[[Store, str], tuple[Agent[State], Call]]
-"""Gives the handle that is checked, and the call."""
+Scene = Callable[[Store, str], tuple[Agent[Any], Call]]
+"""Gives the handle that is checked, and the call. What else that writes is in agents whose names
+begin with the one that it is given: they are looked at, too."""
 
 SCENES: dict[str, Scene] = {}
 
@@ -158,3 +160,41 @@ def adopt(store: Store, name: str) -> tuple[Agent[State], Call]:
     agent = begun(store, name)
     agent.fork("side", at=2).update(grow)
     return agent, lambda: agent.adopt("side")
+
+
+@scene
+def used_key(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    agent.update(grow, key="k")
+    return agent, lambda: agent.update(grow, key="k")
+
+
+@scene
+def looking(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    agent.checkpoint("point")
+
+    def call() -> None:
+        assert agent.at("point").state.n == 2 and agent.at(2).state.n == 1
+        assert len(list(agent.log())) == 4 and agent.diff(2, 3) and not agent.drift()
+        assert [branch.name for branch in agent.branches()] == ["main"]
+
+    return agent, call
+
+
+@scene
+def branches(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+
+    def call() -> None:
+        agent.fork("side", at=2)
+        agent.branch("side").update(grow)
+        agent.delete_branch("side")
+
+    return agent, call
+
+
+@scene
+def trim(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name, 4)
+    return agent, lambda: agent.trim(4)

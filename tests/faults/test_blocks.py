@@ -33,7 +33,7 @@ class AtBegin(Injector):
 
     def _call(self, frame: FrameType, event: str, argument: object) -> Any:
         if self._ours(frame.f_code):
-            self._before(frame.f_code, frame)
+            self._before(frame)
         return None
 
 

@@ -11,7 +11,7 @@ from tests.faults.__main__ import by_chance, go_through, urls
 from tests.faults.running import runner
 from tests.faults.scenes import SCENES
 
-EACH = {"memory": 4, "sqlite": 3}
+EACH = {"memory": 2, "sqlite": 2}
 
 IN_ONE_THREAD = [name for name in SCENES if "async" not in name and "gather" not in name]
 """Those that come to the same instructions each time."""

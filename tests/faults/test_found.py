@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import threading
@@ -13,8 +14,11 @@ import pytest
 
 import perdure
 from perdure.agents import Agent
+from perdure.aio import AsyncStore
+from perdure.aio.loops import Turn
 from perdure.core.locks import WithinItselfError
 from perdure.engine.current import counted, driving
+from perdure.state.edit import Block
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Outcome
 from perdure.storage.sqlite.connection import checksum_vfs
@@ -93,7 +97,7 @@ def test_i8_an_exception_while_a_thread_leads_leaves_a_committer_that_goes_on(
 
     points = count(scene()[1])
     wheres = set()
-    for at in range(1, points, 17):
+    for at in range(1, points, 11):
         agent, call = scene()
         wheres.add(inject(call, at, KINDS[at % len(KINDS)]).where.split(" ")[-1])
         helper.call(lambda: agent.update(_grow))  # noqa: B023
@@ -174,6 +178,67 @@ def test_i8_an_exception_where_a_run_begins_or_ends_leaves_no_run_behind_it() ->
         inject(scene, at, KINDS[at % len(KINDS)])
         gc.collect()
         assert not driving(), at
+
+
+@pytest.fixture
+def twice(monkeypatch: pytest.MonkeyPatch) -> type[KeyboardInterrupt]:
+    """The next edit is interrupted where it has just begun, and again before that is undone."""
+    record, abandon = Block._record, Block.abandon
+
+    def recorded(block: Block[Any]) -> None:
+        record(block)
+        monkeypatch.setattr(Block, "_record", record)
+        raise KeyboardInterrupt
+
+    def abandoned(block: Block[Any]) -> None:
+        monkeypatch.setattr(Block, "abandon", abandon)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Block, "_record", recorded)
+    monkeypatch.setattr(Block, "abandon", abandoned)
+    return KeyboardInterrupt
+
+
+def test_an_edit_that_is_interrupted_twice_is_not_open_for_ever(
+    twice: type[KeyboardInterrupt],
+) -> None:
+    """Ctrl-C came where a block of `edit` began, and again while that was put right. The handle
+    refused every later edit: "not inside an open edit"."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", State, initial=State())
+        with pytest.raises(twice):
+            agent.update(_grow)
+        agent.update(_grow)
+        assert agent.state.n == 1
+        agent.verify()
+
+
+def test_an_edit_of_a_task_that_is_interrupted_twice_is_not_open_for_ever(
+    twice: type[KeyboardInterrupt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, in a task; and the turn of the handle was not given back either."""
+    give_back = Turn.give_back
+
+    def kept(turn: Turn, span: object) -> None:
+        monkeypatch.setattr(Turn, "give_back", give_back)
+        raise MemoryError("injected")
+
+    with perdure.open("memory://") as store:
+
+        async def main() -> int:
+            agent = await AsyncStore(store).agent("a", State, initial=State())
+
+            async def interrupted() -> None:
+                monkeypatch.setattr(Turn, "give_back", kept)
+                with pytest.raises(MemoryError):
+                    await agent.update(_grow)
+
+            await asyncio.create_task(interrupted())
+            await asyncio.wait_for(agent.update(_grow), 20.0)
+            return agent.state.n
+
+        assert asyncio.run(main()) == 1
+        store.agent("a", State).verify()
 
 
 PLAIN = {

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import Any
 
 import pytest
 
 import perdure
 from perdure.aio import AsyncStore
+from perdure.engine.hold import Hold
 from perdure.engine.pacing import Pace
 from perdure.engine.standstill import Rest
 from perdure.engine.tasks import RunTasks
 from perdure.engine.writing import RunWriter
-from perdure.state.waiting import _Bell
+from perdure.state.ticking import Ticker
+from perdure.state.waiting import Wait, _Bell
 from tests.faults.checking import State
 from tests.faults.injecting import Helper
-from tests.faults.run_scenes import add
+from tests.faults.run_scenes import add, gathering
 
 
 class CrashError(BaseException):
@@ -76,3 +79,110 @@ def test_i8_what_a_callback_lost_is_not_waited_for(
         assert calls >= nth
         assert results[-1] == 20 or "injected" in str(results[-1]), results
         store.agent("a").verify()
+
+
+def test_i8_a_lease_that_is_taken_for_a_coroutine_that_has_ended_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SystemExit came in a coroutine while a thread took the lease for its run. The lease was given
+    back first and taken then, and kept: whoever ran it again in this process stood by for ever."""
+    taking, ended = threading.Event(), threading.Event()
+    take, wait = Hold.take_with, Wait.wait
+
+    def late(hold: Hold, *args: Any) -> Any:
+        taking.set()
+        assert ended.wait(20.0)
+        return take(hold, *args)
+
+    async def interrupted(one: Wait, withdraw: Any) -> None:
+        if taking.wait(0.01) and not ended.is_set():
+            monkeypatch.setattr(Wait, "wait", wait)
+            raise SystemExit
+        await wait(one, withdraw)
+
+    with perdure.open("memory://") as store:
+
+        async def main() -> Any:
+            return await AsyncStore(store).run(gathering, "a")
+
+        monkeypatch.setattr(Hold, "take_with", late)
+        monkeypatch.setattr(Wait, "wait", interrupted)
+        release = Hold.release
+
+        def released(hold: Hold) -> None:
+            release(hold)
+            ended.set()  # only now the thread goes on
+
+        monkeypatch.setattr(Hold, "release", released)
+        with pytest.raises(SystemExit):
+            asyncio.run(main())
+        assert taking.is_set() and ended.is_set()
+        monkeypatch.setattr(Hold, "take_with", take)
+        results: list[Any] = []
+        Helper().call(lambda: results.append(asyncio.run(main())), 20.0)
+        assert results == [6]
+        assert not any(store.runner.liveness._claims)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_i8_a_lease_that_was_not_given_back_is_found(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    """Ctrl-C was pressed again while the first one was being seen to: before the run's lease was
+    given back. While the process lived nobody could go on with the run."""
+    release = Hold.release
+
+    def interrupted(hold: Hold) -> None:
+        monkeypatch.setattr(Hold, "release", release)
+        raise kind("injected")
+
+    monkeypatch.setattr(Hold, "release", interrupted)
+
+    crash = iter([True])
+
+    @perdure.agent(State)
+    def function(run: perdure.Run[State]) -> str:
+        if next(crash, False):
+            raise CrashError
+        return "done"
+
+    with perdure.open("memory://") as store:
+        with pytest.raises(kind):
+            store.run(function, "a")
+        results: list[Any] = []
+        Helper().call(lambda: results.append(store.run(function, "a")), 20.0)
+        assert results == ["done"]
+
+
+def test_a_tick_that_is_lost_is_not_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two time limits came, one in a callback that answers a coroutine, one where what was lost
+    is looked for: nobody looked again, and the coroutine waited for ever."""
+    caplog.set_level(logging.CRITICAL + 1, "asyncio")
+    lost: list[object] = []
+    answer, tick = _Bell._answer, Ticker._tick
+
+    def no_answer(bell: _Bell) -> None:
+        if "answer" in lost:
+            return answer(bell)
+        lost.append("answer")
+        bell._rung = False
+        raise MemoryError("injected")
+
+    def no_tick(ticker: Ticker, loop: asyncio.AbstractEventLoop) -> None:
+        if "tick" in lost:
+            return tick(ticker, loop)
+        lost.append("tick")
+        raise MemoryError("injected")
+
+    monkeypatch.setattr(_Bell, "_answer", no_answer)
+    monkeypatch.setattr(Ticker, "_tick", no_tick)
+    with perdure.open("memory://") as store:
+
+        async def main() -> Any:
+            return (await AsyncStore(store).agent("a", State, initial=State())).state
+
+        results: list[Any] = []
+        Helper().call(lambda: results.append(asyncio.run(main())), 20.0)
+        assert results == [State()] and lost == ["answer", "tick"]

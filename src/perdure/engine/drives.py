@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from sys import _getframe
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.holders import is_over
 from perdure.core.values import Plain
 from perdure.engine.current import Frame, back_in, counted, current, inside
 from perdure.engine.effects import Carried, uncarried
@@ -181,6 +184,7 @@ class Drive:
         from perdure.engine.run import Run
 
         outer = current()
+        self._hold.is_left = partial(is_over, _getframe())
         try:
             execution = self.begin()
             while True:

@@ -7,6 +7,7 @@ import contextvars
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from perdure.core import logs
@@ -19,6 +20,7 @@ from perdure.engine.execution import Execution
 from perdure.engine.leaving import Cancelled, Drained, LeftError
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.errors import PerdureError, RunInterrupted
+from perdure.state.waiting import has_ended
 
 _log = logs.logger("perdure.engine")
 
@@ -32,6 +34,7 @@ class AsyncDrive(Drive):
     async def run_async(self) -> End:
         """As `Drive.run`. A caller that is cancelled leaves the run to whoever is next."""
         in_thread = self._means.context.in_thread
+        self._hold.is_left = partial(has_ended, asyncio.current_task())
         try:
             execution = await in_thread(self.begin)
             while True:

@@ -136,12 +136,14 @@ class Edits:
                 raise Carried(rebuild_error(failure, f"run {execution.id}, {recorded.place}"))
         elif isinstance(error, CallCancelled):
             return
+        elif isinstance(error, MemoryError | RecursionError):  # no word of what the code is
+            raise execution.leaving.failed(error)
         elif isinstance(error, Exception):
-            raise execution.interrupt(
-                changed(
-                    f"the block of {recorded.place} raises {error!r:.200}, where it had committed",
-                    execution.id,
-                )
+            reason = changed(
+                f"the block of {recorded.place} raises {error!r:.200}, where it had committed",
+                execution.id,
             )
+            reason.__cause__ = error
+            raise execution.interrupt(reason)
         elif error is None:
             execution.catch_up(recorded.seq)

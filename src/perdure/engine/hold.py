@@ -1,14 +1,20 @@
 """Holding a branch for one execution of a run: its lease, taken alone or with the run's first
-commit, and given back."""
+commit, and given back.
+
+An interrupt may come before the lease is given back, or end a coroutine while a thread still takes
+it. So a claim can be asked whether the call that has it goes on (`Claim.is_left`), and a lease that
+is taken when its call has ended is given back at once.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.engine.liveness import Claim, Liveness
-from perdure.errors import Conflict, Fenced, NotFound
+from perdure.errors import Conflict, Fenced, NotFound, PerdureError
 from perdure.model import Cause
 from perdure.state.creating import create, create_along
 from perdure.state.working import WorkingCopy
@@ -17,13 +23,19 @@ from perdure.storage.proposals import Committed, Extras
 
 
 class Hold:
-    """See the module. For one thread at a time."""
+    """See the module. For one thread at a time; `release` may come from another one.
+
+    Attributes:
+        is_left: whether the call that it is for has ended, as that call said when it began.
+    """
 
     def __init__(self, liveness: Liveness, working: WorkingCopy[Any], look: Look) -> None:
         self._liveness = liveness
         self._working = working
         self._look = look
         self._claim: Claim | None = None
+        self._over = False
+        self.is_left: Callable[[], bool] | None = None
 
     def take(self) -> None:
         """Take the lease, of an agent that is created if it is not there. What is looked at, and
@@ -34,9 +46,22 @@ class Hold:
         """
         self._create()
         working = self._working
-        claim = self._claim = Claim(working.name, working.reader.no, working.branch)
+        claim = self._new_claim(working.reader.no)
         working.epoch = self._liveness.take(claim, self._look)
+        self._check_wanted(claim)
         working.refresh()
+
+    def _new_claim(self, no: int | None, epoch: int | None = None) -> Claim:
+        working = self._working
+        claim = self._claim = Claim(working.name, no, working.branch, epoch, is_left=self.is_left)
+        return claim
+
+    def _check_wanted(self, claim: Claim) -> None:
+        """Behind the taking. `release` marks that all is over before it looks what is claimed, and
+        here it is the other way round: one of the two sees the other."""
+        if self._over:
+            self._liveness.release(claim)
+            raise PerdureError("its caller has ended", target=f"agent {self._working.name!r}")
 
     def _create(self) -> None:
         working, reader = self._working, self._working.reader_if_created()
@@ -69,8 +94,7 @@ class Hold:
             return None
         working, context = self._working, self._working.context
         reader = working.reader_if_created()
-        claim = Claim(working.name, reader.no if reader else None, working.branch, epoch)
-        self._claim = claim
+        claim = self._new_claim(reader.no if reader else None, epoch)
         self._liveness.claim(claim)
         # At "sync", whatever the store is set to: a lease that a crash took back could be given
         # to another one under the same epoch (I4).
@@ -84,6 +108,7 @@ class Hold:
                 self._look_anew()
             return None
         self._liveness.took(claim, made.no)
+        self._check_wanted(claim)
         return made
 
     def _epoch_to_take(self) -> int | None:
@@ -117,7 +142,9 @@ class Hold:
             self._liveness.released(self._claim)
 
     def release(self) -> None:
-        """Give the lease back, however it ended."""
+        """Give the lease back, however it ended; it is not taken any more."""
+        self._over = True
         if self._claim is not None:
             self._liveness.release(self._claim)
             self._claim = None
+        self.is_left = None  # it may know the frame that knows this: no circle is left behind

@@ -32,6 +32,7 @@ class Claim(Struct, eq=False):
         taken: it is known to have the lease.
         released: it is given back already.
         pid: of the process that has it: a forked child has nothing.
+        is_left: whether its call has ended, and was interrupted before it gave this back.
     """
 
     agent: str
@@ -41,6 +42,7 @@ class Claim(Struct, eq=False):
     taken: bool = False
     released: bool = False
     pid: int = field(default_factory=lambda: process.pid)
+    is_left: Callable[[], bool] | None = None
 
 
 class Liveness:
@@ -89,10 +91,10 @@ class Liveness:
         while not stop.wait(self._ttl_ms / 3000):
             try:
                 self._say(executor)
-            except PerdureError as error:
+                self.settle()
+            except Exception as error:  # a moment's MemoryError, too: nobody would make another
                 # Not fatal here: if it lasts, others take over, and our appends are fenced.
                 _warn("heartbeat: %s", error)
-            self.settle()
 
     def _say(self, executor: str) -> None:
         self._context.backend.heartbeat(executor, self._ttl_ms, self._serves)
@@ -193,18 +195,21 @@ class Liveness:
             return not self._claimed(agent, no, ref.name, ref.held)
 
     def _claimed(self, agent: str, no: int, branch: str, epoch: int | None) -> bool:
-        return any(
-            one.epoch == epoch and one.branch == branch
-            and (one.no == no if one.no is not None else one.agent == agent)
-            for one in self._claims
-        )  # fmt: skip
+        for one in self._claims:
+            if (
+                one.epoch == epoch and one.branch == branch
+                and (one.no == no if one.no is not None else one.agent == agent)
+                and not (one.is_left is not None and one.is_left())
+            ):  # fmt: skip
+                return True
+        return False
 
     def release(self, claim: Claim) -> None:
         """Give a lease back, now or as soon as the store takes it: while this process lives nobody
         else could have the branch. Also one of which it is not known whether it was taken."""
         if claim.released or claim.pid != process.pid:
             return
-        self.unclaim(claim)  # first: interrupted here, it is found as one that leaked
+        self.unclaim(claim)  # first: interrupted behind it, it is found as one that leaked
         with self._owed_lock:
             self._owed.append(claim)
         self.settle()

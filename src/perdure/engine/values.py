@@ -15,7 +15,7 @@ from perdure.core.hints import hints_of
 from perdure.core.identity import AS_IT_IS, declared_key
 from perdure.core.schema import EphemeralMark, Schema, take_at
 from perdure.core.values import SCALARS, Plain, take
-from perdure.errors import PerdureError, Unstorable
+from perdure.errors import SchemaError, Unstorable
 from perdure.model import MISSING
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class Parameters:
                 return schema.take(value, (), aliases_refused=False)
         except Unstorable:
             raise
-        except PerdureError:  # not of its declared type, which is the function's own affair
+        except SchemaError:  # not of its declared type, which is the function's own affair
             pass
         return take(value, root=name)
 
@@ -144,7 +144,7 @@ class Parameters:
             return plain
         try:
             return schema.build(plain)
-        except PerdureError:  # it was not of its declared type in the first place
+        except SchemaError:  # it was not of its declared type in the first place
             return plain
 
 

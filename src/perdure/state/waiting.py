@@ -12,11 +12,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future as ThreadFuture
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from perdure.core.threads import begin, no_thread
+from perdure.core.pool import Job, Pool
+from perdure.core.threads import begin
 from perdure.errors import StoreUnavailable
 from perdure.state.ticking import Ticker
 from perdure.storage.committer import Committer
@@ -67,24 +66,26 @@ class Wait:
         """Wait until it is settled, and in any case until it is either that or withdrawn.
 
         Raises:
-            CancelledError: after that.
+            BaseException: after that; a cancellation, or what came in between.
         """
-        cancelled: asyncio.CancelledError | None = None
+        left: BaseException | None = None
         loop = asyncio.get_running_loop()
         while not self.settled:
-            self._future = loop.create_future()
-            self._bell.look_after(self, loop)
             try:
+                self._future = loop.create_future()
+                self._bell.look_after(self, loop)
                 await self._future
-            except asyncio.CancelledError as error:
-                if withdraw():
-                    raise
-                cancelled = error
-            except BaseException:  # the coroutine is thrown away, and cannot wait any more
+            except GeneratorExit:  # the coroutine is thrown away, and cannot wait any more
                 withdraw()
                 raise
-        if cancelled is not None:
-            raise cancelled
+            except BaseException as error:
+                # A second one that is no cancellation lasts, or somebody insists.
+                insists = left is not None and not isinstance(error, asyncio.CancelledError)
+                if withdraw() or insists:
+                    raise
+                left = error
+        if left is not None:
+            raise left
 
     async def rest(self, seconds: float) -> None:
         """Wait until it is settled, or for so long."""
@@ -157,6 +158,11 @@ def bell() -> _Bell:
     return found
 
 
+def has_ended(task: asyncio.Task[Any] | None) -> bool:
+    """Whether nothing of a task is done any more. A coroutine's frame cannot be asked."""
+    return task is not None and (task.done() or task.get_loop().is_closed())
+
+
 async def commit(committer: Committer, proposal: Proposal) -> Committed:
     """As `Committer.submit`; `proposal.committed` says whether one that was cancelled landed."""
     wait = Wait(bell())
@@ -185,8 +191,7 @@ class Threads:
     """A bounded number of threads for what blocks, made when they are needed."""
 
     def __init__(self, threads_max: int) -> None:
-        self._pool = ThreadPoolExecutor(threads_max, "perdure")
-        self._closed = False
+        self._pool = Pool(threads_max, "perdure")
 
     async def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function on one of the threads, in the caller's context.
@@ -196,32 +201,31 @@ class Threads:
         """
         wait = Wait(bell())
         context = contextvars.copy_context()
-        try:
-            future: ThreadFuture[R] = self._pool.submit(lambda: context.run(fn, *args, **kwargs))
-        except RuntimeError as error:
-            if not self._closed:
-                raise no_thread(error) from error
-            raise closed() from None
-        future.add_done_callback(lambda _: wait.done())
-        await wait.wait(future.cancel)
-        if future.cancelled():
+        job = self._submit(lambda: context.run(fn, *args, **kwargs), lambda _: wait.done())
+        await wait.wait(job.cancel)
+        if job.cancel():
             raise closed()
-        return future.result()
+        return job.outcome()
 
     def start(self, fn: Callable[[], None], refused: Callable[[], None]) -> None:
         """Call a function on one of the threads, which nobody waits for; or `refused`, here or
         there, where they are closed before it begins."""
         try:
-            future = self._pool.submit(fn)
-        except RuntimeError:
+            self._submit(fn, lambda job: refused() if job.cancel() else None)
+        except StoreUnavailable:
             refused()
-        else:
-            future.add_done_callback(lambda done: refused() if done.cancelled() else None)
+
+    def _submit(self, call: Callable[[], R], done: Callable[[Job[R]], None]) -> Job[R]:
+        try:
+            return self._pool.submit(call, done)
+        except RuntimeError:
+            if self._pool.closed:
+                raise closed() from None
+            raise
 
     def close(self) -> None:
         """Wait for what has begun, refuse what has not, and end the threads."""
-        self._closed = True
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.close()
 
 
 def closed() -> StoreUnavailable:

@@ -71,7 +71,8 @@ class Embedding:
         """Embed each text once."""
         texts, queries = list(texts), list(queries)
         vectors = self._model.embed_documents(texts) if texts else []
-        return self._embedded(texts, vectors, queries, list(map(self._model.embed_query, queries)))
+        asked = [self._model.embed_query(query) for query in queries]  # `map` might end early
+        return self._embedded(texts, vectors, queries, asked)
 
     async def aembed(self, texts: Iterable[str], queries: Iterable[str]) -> Embedded:
         """As `embed`."""

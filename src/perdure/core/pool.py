@@ -1,0 +1,170 @@
+"""A bounded number of threads for what blocks, which an interrupted caller cannot leave locked.
+
+The pool of `concurrent.futures` keeps its books under locks that are written in Python: Ctrl-C
+where a caller gives one back leaves the pool locked for all, for good. Here callers and threads
+meet in a queue, and in single operations that are done or not done.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from perdure.core.threads import begin
+
+R = TypeVar("R")
+
+STARTS_MAX_S = 1.0
+"""A thread that does not serve after so long never will: its start was interrupted."""
+
+
+class Job(Generic[R]):
+    """One call on a thread of a pool.
+
+    Attributes:
+        result, error: what it came to, once `done` was called.
+    """
+
+    __slots__ = ("_call", "_done", "_fate", "error", "result")
+
+    def __init__(self, call: Callable[[], R], done: Callable[[Job[R]], None]) -> None:
+        self._call: Callable[[], R] | None = call
+        self._done = done
+        self._fate: dict[None, str] = {}
+        """Empty, or what became of it: `setdefault` decides that once, for whoever is first."""
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def cancel(self) -> bool:
+        """Whether it is not begun, and never will be."""
+        return self._fate.setdefault(None, "cancelled") == "cancelled"
+
+    def refuse(self) -> None:
+        """Cancel it, and tell who waits."""
+        if self.cancel():
+            self._done(self)
+
+    def run(self) -> None:
+        """For the pool: make the call, unless it was cancelled."""
+        call, self._call = self._call, None
+        if call is None or self._fate.setdefault(None, "begun") != "begun":
+            return
+        try:
+            self.result = call()
+        except BaseException as error:  # it is the waiter's
+            self.error = error
+        finally:
+            self._done(self)
+
+    def outcome(self) -> R:
+        """What the call returned; raises what it raised."""
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self = None  # type: ignore[assignment]  # or the error would hold itself
+        return self.result  # type: ignore[no-any-return]
+
+
+_Jobs = queue.SimpleQueue["Job[Any] | None"]
+
+
+class Pool:
+    """See the module. Its threads end with it, when it is closed or nobody has it any more."""
+
+    def __init__(self, threads_max: int, name: str) -> None:
+        self._threads_max = threads_max
+        self._name = name
+        self._closed = False
+        self._jobs: _Jobs = queue.SimpleQueue()
+        self._idle: deque[None] = deque()
+        """One for each thread that waits for a job, but for those that are on their way to it."""
+        self._living: set[threading.Thread] = set()
+        self._made: dict[threading.Thread, float] = {}
+        weakref.finalize(self, self._jobs.put, None)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def submit(self, call: Callable[[], R], done: Callable[[Job[R]], None]) -> Job[R]:
+        """Have a thread make a call, soon.
+
+        Args:
+            done: called when it is over, or refused; there, or in `close`.
+
+        Raises:
+            StoreUnavailable: the system gives no thread. RuntimeError: the pool is closed.
+        """
+        job = Job(call, done)
+        try:
+            self._jobs.put(job)
+            try:
+                self._idle.pop()
+            except IndexError:
+                self._make_thread()
+            if self._closed:
+                raise RuntimeError("the pool is closed")
+        except BaseException:
+            job.cancel()  # nobody waits for it
+            raise
+        return job
+
+    def _make_thread(self) -> None:
+        now_s = time.monotonic()
+        for one, at_s in list(self._made.items()):
+            if one not in self._living and now_s - at_s > STARTS_MAX_S:
+                self._made.pop(one, None)
+        if self._closed or len(self._made) >= self._threads_max:
+            return
+        thread = threading.Thread(
+            target=_serve, args=(self._jobs, self._idle, self._living), daemon=True,
+            name=f"{self._name}_{len(self._made)}",
+        )  # fmt: skip
+        self._made[thread] = now_s
+        try:
+            begin(thread)
+        except Exception:
+            self._made.pop(thread, None)
+            if not self._made:  # those that there are come to it
+                raise
+
+    def close(self) -> None:
+        """Wait for what has begun, refuse what has not, and end the threads. Idempotent."""
+        self._closed = True
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is not None:
+                job.refuse()
+        self._jobs.put(None)
+        for thread in list(self._living):
+            if thread is not threading.current_thread():
+                thread.join()
+
+
+def _serve(jobs: _Jobs, idle: deque[None], living: set[threading.Thread]) -> None:
+    """A thread's: it holds no pool while it waits."""
+    thread = threading.current_thread()
+    living.add(thread)
+    try:
+        while True:
+            try:
+                job = jobs.get_nowait()
+            except queue.Empty:
+                idle.append(None)
+                job = jobs.get()
+            if job is None:
+                jobs.put(None)  # for the others
+                return
+            job.run()
+            del job
+    finally:
+        living.discard(thread)

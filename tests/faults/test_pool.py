@@ -1,0 +1,87 @@
+"""Threads that an interrupted caller leaves usable."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from perdure.core.pool import Pool
+from tests.faults.injecting import KINDS, Helper, count, inject
+
+
+def _answers(pool: Pool) -> bool:
+    over = threading.Event()
+    pool.submit(lambda: None, lambda _: over.set())
+    return over.wait(20.0)
+
+
+def test_a_caller_who_is_interrupted_leaves_a_pool_that_works() -> None:
+    """Ctrl-C came in a coroutine where a read was handed to the store's threads: in Python's own
+    pool, between taking a lock and giving it back. From then on every read by any coroutine waited
+    for ever, and so did the end of the process."""
+    helper = Helper()
+    made = Pool(2, "test")
+    pools = [made]
+
+    def submit() -> None:
+        pools[-1].submit(lambda: None, lambda _: None)
+
+    for fresh in (False, True):
+        points = count(lambda: Pool(2, "test").submit(lambda: None, lambda _: None))
+        for at in range(1, points + 1):
+            if fresh:
+                pools.append(Pool(2, "test"))
+            inject(submit, at, KINDS[at % len(KINDS)])
+            helper.call(lambda: _answers(pools[-1]) or pytest.fail("nobody answers"))
+    for pool in pools:
+        helper.call(pool.close)
+
+
+def test_a_job_that_was_taken_back_is_not_done_and_one_that_began_is() -> None:
+    pool, go, ran = Pool(1, "test"), threading.Event(), list[int]()
+    first = pool.submit(lambda: go.wait(20.0), lambda _: None)
+    second = pool.submit(lambda: ran.append(2), lambda _: None)
+    refused = list[bool]()
+    third = pool.submit(lambda: ran.append(3), lambda job: refused.append(job.cancel()))
+    while not first._fate:
+        time.sleep(0.001)
+    assert second.cancel() and not first.cancel()
+    closer = threading.Thread(target=pool.close)
+    closer.start()
+    while not refused:
+        time.sleep(0.001)
+    assert closer.is_alive()  # it waits for what has begun
+    go.set()
+    closer.join(20.0)
+    assert first.outcome() is True and third.cancel() and refused == [True] and ran == []
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit(lambda: None, lambda _: None)
+
+
+def test_it_makes_no_more_threads_than_it_may_and_uses_them_again() -> None:
+    pool, threads, over = Pool(3, "test"), set[int](), threading.Semaphore(0)
+    for _ in range(50):
+        pool.submit(lambda: threads.add(threading.get_ident()), lambda _: over.release())
+    assert all(over.acquire(timeout=20.0) for _ in range(50))
+    assert 1 <= len(threads) <= 3
+    pool.close()
+
+
+def test_threads_of_a_pool_that_nobody_has_end() -> None:
+    pool = Pool(2, "nobody's")
+    assert _answers(pool)
+    del pool
+    gc.collect()
+    _until(lambda: not [one for one in threading.enumerate() if one.name.startswith("nobody's")])
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("not in time")
