@@ -16,7 +16,8 @@ from perdure.errors import NeedsAttention, PerdureError
 from perdure.store import Store
 from tests.engine.waits import go
 from tests.shapes.alike import difference
-from tests.shapes.generate import Generator, Shape
+from tests.shapes.generate import Shape
+from tests.shapes.wider import Wider
 
 
 class LossError(AssertionError):
@@ -35,7 +36,7 @@ def shape_of(seed: int) -> Shape | None:
     import pydantic
 
     try:
-        shape = Generator(seed).shape()
+        shape = Wider(seed).shape()
     except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError):
         return None
     try:
