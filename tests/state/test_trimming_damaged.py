@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import Corrupt, NotFound, Store
+import perdure
+from perdure import Corrupt, NotFound, Store, replication
 from perdure.agents import Agent
 from perdure.core import remains
 from perdure.storage.retention import RETENTION
@@ -56,7 +58,8 @@ def test_what_went_on_behind_damage_is_trimmed(place: Place, kind: str) -> None:
     for n in range(10):
         agent.save({"n": 100 + n})
     done = agent.trim(agent.seq - 2)
-    assert done.removed >= 10
+    assert done.removed >= 8
+    assert min(removed_of(store)) > bad or kind == "a delta that does not fit"
     fits = kind != "a delta that does not fit"  # that one can be read, and is history
     assert (bad in removed_of(store)) != fits, "what nobody can read stays as evidence"
     assert agent.state == {"n": 109}
@@ -71,7 +74,12 @@ def test_what_went_on_behind_damage_is_trimmed(place: Place, kind: str) -> None:
     assert agent.trim(agent.seq).removed
     assert agent.trim(agent.seq).removed == 0
     with pytest.raises(NotFound):
-        _ = agent.at(3).state
+        _ = agent.at(bad + 6).state
+    if fits:
+        assert agent.at(3).state == {"n": 2}, "what a copy can have is whole"
+        assert agent.fork("old", at=3).state == {"n": 2}
+        agent.trim(agent.seq)
+        assert agent.branch("old").state == {"n": 2}
     agent.trim(timedelta(0))
     agent.trim(datetime.now(UTC))
     assert place.open().agent("a").state == {"n": 109}
@@ -102,7 +110,7 @@ def test_the_way_back_stays(place: Place, kind: str, behind: int) -> None:
             check_damage(agent, bad, last)
         assert agent.at(last).state == {"n": 5}
         assert agent.branch("beside").state == {"n": -1}
-    assert set(range(2, last)) <= set(removed_of(store))
+    assert bool(removed_of(store)) == (kind == "a delta that does not fit")
     agent.rollback(last)
     assert agent.state == {"n": 5}
     agent.update(lambda state: state.update(n=6))
@@ -170,3 +178,66 @@ def test_a_damaged_word_of_retention_is_said_anew(place: Place, kind: str) -> No
     assert agent.branch("beside").state == {"n": 3}
     if kind != "a delta that does not fit":  # that one can be read, and is history
         check_damage(agent, bad, 1)
+
+
+@pytest.mark.parametrize("way", ["follow", "migrate", "restore", "export"])
+@pytest.mark.parametrize("gone_back", [False, True])
+def test_what_a_copy_can_have_is_whole(
+    place: Place, tmp_path: Path, way: str, gone_back: bool
+) -> None:
+    """A copy comes as far as the damage, and not to the word behind it that says what retention
+    removed: what was before the damage must not be removed, or the copy has holes."""
+    store = place.open()
+    last = fill(store, count=8).seq
+    Vandal(store, "a").damage("a byte of the payload")
+    agent = place.open().agent("a")
+    if gone_back:
+        agent.rollback(last)
+        for n in range(5):
+            agent.save({"n": 100 + n})
+    agent.trim(timedelta(0))
+    other = str(tmp_path / "other.db")
+    if way == "follow":
+        with replication.following(place.url, other) as follower:
+            follower.drain()
+        replication.promote(other, place.url, take_incomplete=True)
+    elif way == "migrate":
+        replication.migrate(place.url, other, take_incomplete=True)
+    elif way == "restore":
+        moment = datetime(9999, 1, 1, tzinfo=UTC)
+        replication.restore(place.url, other, moment, take_incomplete=True)
+    else:
+        info = store.find("a")
+        assert info is not None
+        with perdure.open(other, durability="os") as there:
+            there.import_log(list(store.export_log(info, until=last)))
+    with perdure.open(other, durability="os") as there:
+        agent = there.agent("a")
+        assert agent.state == {"n": 8}
+        agent.verify()
+        assert agent.trim(agent.seq).removed
+        agent.verify()
+
+
+def test_an_export_that_would_have_holes_is_refused(place: Place) -> None:
+    """An export up to a commit before the word of retention was written, and could not be taken in
+    anywhere: Corrupt."""
+    store = place.open()
+    agent = fill(store, count=8)
+    said = agent.trim(5).seq
+    agent.refresh()
+    for n in range(8):
+        agent.save({"n": 100 + n})
+    info = store.find("a")
+    assert info is not None
+    for until in (4, 7, said - 1):
+        with pytest.raises(NotFound, match=f"(?s)retention removed.*commit {said} says so"):
+            list(store.export_log(info, until=until))
+    again = agent.trim(said + 4).seq
+    for until in (said, said + 3):
+        with pytest.raises(NotFound, match="retention removed since"):
+            list(store.export_log(info, until=until))
+    for whole in (list(store.export_log(info, until=again)), list(store.export_log(info))):
+        with perdure.open("memory://") as there:
+            there.import_log(whole)
+            there.agent("a").verify()

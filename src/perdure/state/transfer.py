@@ -15,7 +15,7 @@ from perdure.core import chain, remains
 from perdure.core.arguments import iterable
 from perdure.core.exact import is_a
 from perdure.core.names import shown
-from perdure.errors import Conflict, Corrupt
+from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import MAIN, MISSING, Cause, Commit, Verified, id_text
 from perdure.state import unfolding
 from perdure.state.context import Context
@@ -68,10 +68,14 @@ def export_log(
 
     Args:
         until: the last commit that is wanted; None: all that there are.
+
+    Raises:
+        NotFound: retention removed something of it since.
     """
     last = reader.last_seq()
     if until is not None:
         last = resolve(reader, MAIN, until)
+        _refuse_trimmed_since(reader, last)
     if last and not backend.read(reader.no, 1, 1):
         reader.refuse_purged(1)
     before: Commit | None = None
@@ -86,6 +90,22 @@ def export_log(
             yield LogEntry(row.header, row.payload, held)
             before = commit
         first = rows[-1].seq + 1 if rows else last + 1
+
+
+def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
+    """What retention removed is said behind that commit: without that word it would be damage."""
+    said = reader.trim()
+    if said is None or said.at <= last:
+        return
+    word = reader.trim(last)
+    gone = (seq for seq in said.seqs() if seq <= last)
+    unsaid = not all(word is not None and word.has_removed(seq) for seq in gone)
+    if unsaid or (word is not None and not all(map(said.keeps_state, word.bases))):
+        raise NotFound(
+            f"retention removed since what was before commit {said.before}",
+            target=reader.target(last),
+            hint=f"commit {said.at} says so: what is until there, or all of it, can be exported",
+        )  # fmt: skip
 
 
 def import_log(

@@ -10,9 +10,10 @@ Then those states are stored in place of their commits' payloads, and the others
 by part. Killed anywhere, the next call goes on. Who builds on something old, says in his commit
 which word of retention he knows (`Append.trims`): nothing is built on what is about to go.
 
-A commit that cannot be read stays as it is, for nobody knows what it says. Where a state that is to
-stay cannot be had because of one, the commits between the two stay, so that whoever wants it hears
-of the damage and not of retention; and so does the state that the way back leads to.
+A commit that cannot be read stays as it is, for nobody knows what it says. So does all before it: a
+copy of the log can only have that, and not the word of retention behind it. Where a state that is
+to stay cannot be had because of one, the commits between the two stay, so that whoever wants it
+hears of the damage and not of retention; and so does the state that the way back leads to.
 """
 
 from __future__ import annotations
@@ -239,10 +240,11 @@ class _Scan:
         wanted = Wanted(self._reader, said, needed, self._hashes)
         wanted.keep_way_back(self._damaged, self.horizon)
         stay = self._stay | set(self._in_doubt.values()) | payloads | wanted.payloads
-        stay |= wanted.states | (self._damaged - {*self._gone})
+        stay |= wanted.states
+        behind = max(self._damaged - {*self._gone}, default=0)
         removed = stretches(
             seq for seq in range(1, self.horizon)
-            if seq not in stay or (said is not None and said.has_removed(seq))
+            if (seq > behind and seq not in stay) or (said is not None and said.has_removed(seq))
         )  # fmt: skip
         hashes = {seq: self._hashes[seq] for seq in wanted.states}
         return Trim(0, self.end, self._last_word, self.horizon, removed, hashes)

@@ -52,8 +52,8 @@ class Wanted:
             if not gone:
                 raise
             return known
-        if gone:  # nothing needed it when that was said
-            return known
+        if self._said is not None and self._said.has_removed(seq):
+            return known  # it is about to go: nothing needed it when that was said
         self._hashes[seq] = state_hash(folded.state)
         self.states.add(seq)
         return folded

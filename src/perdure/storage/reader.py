@@ -71,10 +71,14 @@ class LogReader(CommitReader):
 
     # -- what is gone ----------------------------------------------------------------------
 
-    def trim(self) -> Trim | None:
+    def trim(self, until: int | None = None) -> Trim | None:
         """What retention has removed of the log, or is about to: the last word on it that stands.
-        None: there is none."""
-        word = self.last_word()
+        None: there is none.
+
+        Args:
+            until: as of this commit.
+        """
+        word = self.last_word() if until is None else self._word_before(until + 1)
         while word:
             try:
                 return last_standing(word, self._word, self._between)
@@ -109,11 +113,21 @@ class LogReader(CommitReader):
         """
         last = self.last_word()
         trim = self.trim() if last else None
-        if trim is not None and not trim.keeps_state(seq):
+        if trim is not None and not (trim.keeps_state(seq) or self._stays_by(seq, trim)):
             raise self.trimmed(seq, trim)
         if last and (trim is None or trim.at != last) and self._is_gone(seq):
             raise self.trimmed(seq, trim)  # by a word that cannot be read
         return last
+
+    def _stays_by(self, seq: int, trim: Trim) -> bool:
+        """Whether nothing that a state is made of was to go, though the state is not said to stay:
+        as before a commit that cannot be read."""
+        for commit, row in self._ancestor_rows(seq, "all"):
+            if commit.trimmed or trim.has_removed(commit.seq):
+                return False
+            if row.payload.startswith(remains.MAGIC):
+                return True
+        return True
 
     def _is_gone(self, seq: int) -> bool:
         try:
