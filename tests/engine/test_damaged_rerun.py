@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -178,3 +180,51 @@ def test_from_the_shell(place: Place) -> None:
     told = operator.type("effects", "a", "--json")
     assert told.exit_code == 5
     assert [one["place"] for one in json.loads(told.stdout)][-1] == "pay#2"
+
+
+@perdure.tool
+async def apay(number: int) -> int:
+    calls.append(number)
+    return number
+
+
+@perdure.agent(dict)
+async def apaying(run: perdure.AsyncRun[dict[str, Any]]) -> int:
+    await apay(1)
+    word = await run.wait_for("go")
+    await apay(2)
+    return int(word)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_the_same_of_asynchronous_code(place: Place, kind: str) -> None:
+    async def life() -> None:
+        calls.clear()
+        async with perdure.open_async(place.url, durability="os") as store:
+            task = asyncio.create_task(store.run(apaying, "a"))
+            while not [row for row in await store.runs("a") if row.status == "waiting"]:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            last = (await store.agent("a")).seq
+            Vandal(place.open(), "a").damage(kind)
+            (row,) = await store.runs("a")
+            handle = await store.handle(row.id)
+            await handle.signal("go", 7)
+            with pytest.raises(perdure.Corrupt):
+                await store.run(apaying, "a")
+            agent = await store.agent("a")
+            assert (await agent.at(last)).state == {}
+            await (await agent.fork("beside", at=last)).save({"n": 1})
+            await handle.retry("wait_for:go#1")
+            with pytest.raises(NeedsAttention, match="may have been made before"):
+                await store.run(apaying, "a")
+            await handle.settle("apay#2", not_done=True)
+            assert await store.run(apaying, "a") == 7
+            assert calls == [1, 2]
+            await agent.rollback(last)
+            assert agent.state == {}
+            assert [one.seq async for one in agent.log(damaged_too=True)]
+
+    asyncio.run(life())

@@ -7,6 +7,7 @@ import pytest
 from tests.shapes.__main__ import in_one_store
 
 
+@pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning")  # pydantic's
 @pytest.mark.parametrize(("kind", "count"), [("memory", 400), ("sqlite", 80), ("postgres", 20)])
 def test_what_is_taken_comes_back_whole(kind: str, count: int) -> None:
     """Dataclass fields with `init=False`, private attributes, slots, and kinds of containers were
