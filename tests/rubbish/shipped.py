@@ -232,7 +232,7 @@ _RUN = tuple(
     f"runs__0__{name}" for name in RunInfo.__struct_fields__ if name not in ("agent", "agent_no")
 )
 """An agent's name is the log's, and is checked with it."""
-_MESSAGE = tuple(Message.__struct_fields__)
+_MESSAGE = tuple(name for name in Message.__struct_fields__ if name != "kind")  # one of a few
 _APPEND = tuple(
     f"batch__0{name}"
     for name in (
@@ -272,7 +272,7 @@ class Port(Room):
 
     def takes(self, right: Any, value: Any) -> bool:
         """Its callers are ours, and mypy sees to their types: what is wrong here is a value."""
-        return type(value) is type(right)
+        return type(value) is type(right) and type(value) in (str, int, bytes, bool)
 
     def prepare(self, world: World) -> None:
         backend = world.store._context.backend

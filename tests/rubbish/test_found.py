@@ -50,6 +50,16 @@ def test_a_tasks_path_that_is_no_text(saver: PerdureSaver, path: Any) -> None:
     assert readable(saver)
 
 
+@pytest.mark.parametrize("channel", [None, 5, ("a",)])
+def test_a_channel_that_is_called_by_no_text(store: perdure.Store, channel: Any) -> None:
+    """It was found out in the commit that brings several tasks' writes in: the thread had been
+    begun for it, and the writes of others failed along with it."""
+    saver = PerdureSaver(store)
+    with pytest.raises(TypeError, match="channel"):
+        saver.put_writes(config(), [(channel, 1)], "t1")
+    assert store.agents() == []
+
+
 def test_writes_whose_path_is_no_text_are_read(saver: PerdureSaver) -> None:
     """Earlier versions wrote such ones: their threads are not lost."""
     saver.put_writes(config(), [("x", 1)], "t1", "path")

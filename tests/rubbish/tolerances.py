@@ -165,6 +165,7 @@ MAY_WRITE: tuple[tuple[str, str], ...] = (
     ("transitions", "the same"), ("Schema.", "the same"),
     ("InRun.", "a run's journal says what it came to"),
     ("Testing.run_until_waiting", "a run that fails is recorded"),
+    ("Saver.put", "a thread's begin may be a commit of its own"), ("Saver.aput", "the same"),
     ("Saver.__init__", "what is used afterwards"), ("Memory.__init__", "the same"),
     ("Session.__init__", "the same"),
     ("Adapters.foreign_logs", "the same"),

@@ -190,6 +190,18 @@ def plain_name(name: Any) -> Any:
     return str.__str__(name) if isinstance(name, str) else name
 
 
+def channel_of(name: Any) -> str:
+    """The name of a channel, as the text that it is. Writes of several tasks are one commit: what
+    fails there would take those of others along.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a channel is called by a text, not {shown(name)}")
+    return str.__str__(name)
+
+
 def several(given: Iterable[Any], of: str) -> Iterable[Any]:
     """Ids, where one alone would be taken for its letters: their threads would be deleted.
 

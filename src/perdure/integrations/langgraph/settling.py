@@ -26,6 +26,7 @@ def request_of(
 
     Raises:
         ValueError: the config names no checkpoint.
+        TypeError: a channel is called by what is no text.
         Unstorable: a value cannot be stored; names its path.
     """
     checkpoint_id = names.checkpoint_id_of(config)
@@ -36,7 +37,7 @@ def request_of(
     encoded = [
         (
             WRITES_IDX_MAP.get(channel, index),
-            channel if type(channel) is str else names.plain_name(channel),
+            channel if type(channel) is str else names.channel_of(channel),
             coder.encode(value, (channel,), "writes"),
         )
         for index, (channel, value) in enumerate(writes)
