@@ -56,3 +56,25 @@ def test_i8_what_asks_for_a_run_that_begins_hears_that_it_did(
     pen.write(runs=[a_run("s")])
     told = backend.send(Message("s", "a", "start", "f"))
     assert isinstance(told, Sent) and not told.fresh
+
+
+def test_pages_of_messages_go_on_where_numbers_of_transactions_gain_a_digit(
+    server: Server, url: str, open_store: Open
+) -> None:
+    """They were put in order as text, 1000 before 999: a follower that was a page behind just then
+    read the later ones first, went on behind them, and never had the earlier ones."""
+    backend = open_store(url)
+    for number in range(6):
+        sent = backend.send(Message(f"a/f/{number}", "a", "start", "f"))
+        assert isinstance(sent, Sent) and sent.fresh
+    schema = url.partition("schema=")[2]
+    first = f"(SELECT min(no) FROM {schema}.inbox)"
+    server.sql(
+        f"UPDATE {schema}.inbox SET tx = (CASE WHEN no < {first} + 3 THEN '9' ELSE '10' END)::xid8"
+    )
+    for limit in (1, 2, 3, 4, 1000):
+        found, cursor = [], ""
+        while (part := backend.mail(cursor, limit=limit)).messages:
+            found += [message.run for message in part.messages]
+            cursor = part.cursor
+        assert found == [f"a/f/{number}" for number in range(6)], limit

@@ -282,9 +282,10 @@ WHERE (c.tx, c.agent_no, c.seq) > (%s::xid8, %s, %s)
 ORDER BY c.tx, c.agent_no, c.seq LIMIT %s;
 
 -- name: mail
+-- By the column: a plain `tx` would be the text that is selected, in which 1000 comes before 999.
 SELECT {message_columns}, tx::text FROM {schema}.inbox
 WHERE (tx, no) > (%s::xid8, %s) AND tx < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY tx, no LIMIT %s;
+ORDER BY inbox.tx, inbox.no LIMIT %s;
 
 -- name: last_number
 -- Of messages. Of a role that may not ask the sequence, of those that are there.
