@@ -211,8 +211,10 @@ def migrate(
         The agents that this call moved.
 
     Raises:
-        IncompleteError: it names the agents that could not be moved whole. The others have moved;
-            these go on at the source, which stays open. Call it again once they are mended.
+        IncompleteError: it names the agents that cannot be moved whole. Where the target cannot
+            keep their names, nothing was moved. What is only found on the way does not stop the
+            others: they have moved, and these go on at the source, which stays open. Call it again
+            once they are mended.
         Conflict: the target has agents of its own; or the source is not where they are.
         StoreUnavailable: make the call again.
     """

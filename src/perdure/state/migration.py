@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
+from perdure.state.fits import check_able, misfits
 from perdure.state.replication import (
     NUMBERS_APART,
     PART,
@@ -24,6 +25,7 @@ from perdure.state.replication import (
     last_number,
     living,
     raise_tokens,
+    unfit,
 )  # fmt: skip
 from perdure.storage.port import Backend, Shipment
 from perdure.storage.standing import Why, read_why
@@ -117,9 +119,14 @@ class Migration(Follower):
         source for good and opens the target. May be killed at any moment, and called again.
 
         Raises:
-            IncompleteError: the others have moved; these agents are open at the source.
+            IncompleteError: nothing has moved, as the target cannot take all of these agents; or,
+                where that was found on the way, the others have, and these are open at the source.
             As `begin` and `step`.
         """
+        if self.target.standing() is None and not self._take_incomplete:
+            check_able(self.target)
+            if unable := misfits(self.source, living(self.source)):
+                raise unfit(unable)
         self.begin()
         moved: list[Moved] = []
 

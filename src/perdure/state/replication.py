@@ -15,9 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import chain
+from perdure.core.bounds import NAME_MAX
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import MISSING, AgentInfo, Message
 from perdure.state.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
+from perdure.state.fits import SHOWN_MAX, check_able, misfits
 from perdure.state.shipping import FEED, Shipper
 from perdure.storage.answers import Standing
 from perdure.storage.port import Backend, Ref, Sent, Shipment
@@ -60,11 +62,27 @@ def incomplete(found: Iterable[Aside], done: str) -> IncompleteError:
     if len(others) > NAMED_MAX:
         names += f" and {len(others) - NAMED_MAX} more"
     also = f"; so are {names}" if names else ""
-    target = f"agent {first.agent!r}" if first.agent else "the source's feed"
+    target = f"agent {first.agent[:NAME_MAX]!r}" if first.agent else "the source's feed"
     return IncompleteError(
         f"is incomplete, from commit {first.seq} on: {first.problem}{also}", target=target,
         hint=f"{done}; mend them at the source and call this again, or go on without what cannot "
         "be taken: take_incomplete=True (--take-incomplete)",
+        found=all_of_them,
+    )  # fmt: skip
+
+
+def unfit(found: Iterable[Aside]) -> IncompleteError:
+    """The error for agents of which no target can take all, before anything was moved."""
+    all_of_them = tuple(found)
+    first, *others = all_of_them
+    names = ", ".join(repr(one.agent[:SHOWN_MAX]) for one in others[:NAMED_MAX])
+    if len(others) > NAMED_MAX:
+        names += f" and {len(others) - NAMED_MAX} more"
+    return IncompleteError(
+        first.problem + (f"; nor does all of {names}" if names else ""),
+        target=f"agent {first.agent[:SHOWN_MAX]!r}",
+        hint="nothing was moved; go on with as much of it as a store takes: take_incomplete=True "
+        "(--take-incomplete); it was written before there were bounds",
         found=all_of_them,
     )  # fmt: skip
 
@@ -132,6 +150,7 @@ class Follower:
             DivergedError: it has commits that the source does not have.
             Conflict: it is not empty, follows another store, or was promoted.
         """
+        check_able(self.target)
         standing = self.target.standing()
         before = read_why(standing)
         if self.source.url == self.target.url:
@@ -160,6 +179,10 @@ class Follower:
         if found := tuple(compare(self.target, self.source)):
             self.target.stand(standing)
             raise diverged(found, self.source.url)
+        if self.why.kind == "follows":
+            for one in misfits(self.source, living(self.source)):
+                self.shipper.aside[one.agent] = one
+                self._retry_at = time.monotonic() + RETRY_S
 
     def _goes_on(self, before: Why) -> bool:
         mine = (self.why.kind, self.why.url, self.why.until)

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from perdure.core import chain
 from perdure.errors import Conflict, Corrupt
 from perdure.model import UNFINISHED, AgentInfo, Cause, from_micros
+from perdure.state.fits import check_able, misfits
 from perdure.state.projections import RunRows
-from perdure.state.replication import Follower, living, raise_tokens
+from perdure.state.replication import Follower, living, raise_tokens, unfit
 from perdure.state.trimming import carry_out
 from perdure.storage.port import Append, Backend, Shipment
 from perdure.storage.reader import LogReader
@@ -39,7 +40,8 @@ def restore(
 
     Raises:
         Conflict: of the states of that moment, retention removed some.
-        IncompleteError: agents are damaged at the source.
+        IncompleteError: agents are damaged at the source; or the target cannot take all of them,
+            and nothing was written.
         As `Follower.begin` and `Follower.step`.
     """
     source, target, until = follower.source, follower.target, follower.why.until
@@ -51,6 +53,10 @@ def restore(
             if not take_incomplete:
                 raise
             left_out.append(Aside(info.name, info.incarnation, 1, error.problem, source.now()))
+    if target.standing() is None and not take_incomplete:
+        check_able(target)
+        if unable := misfits(source, _logs(source)):
+            raise unfit(unable)
     follower.shipper.left_out = {one.agent for one in left_out}
     follower.begin()
     found = follower.drain()
