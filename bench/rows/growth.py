@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.growth.places import SqlitePlaces
+from bench.growth.postgres import SETTINGS, PostgresPlaces
 from bench.growth.table import Grown, every
 from bench.registry import row
 from bench.report import Figure, Line, Target
 from bench.workplace import Workplace
+from tests.postgres.server import Server
 
 
 @row("growth", long=True)
@@ -26,6 +28,21 @@ def growth(workplace: Workplace) -> Iterator[Line]:
         yield _line(grown)
 
 
+@row("growth-postgres", long=True)
+def growth_postgres(workplace: Workplace) -> Iterator[Line]:
+    """As `growth`, on PostgreSQL: the rows that its server reads and writes for each call.
+
+    A private server, which plans as if all tables were large.
+    """
+    server = Server(SETTINGS).start()
+    try:
+        for grown in every(workplace.sizes.growth_lengths, PostgresPlaces(server), timed=False):
+            if not grown.call.what.startswith("perdure "):
+                yield _line(grown)
+    finally:
+        server.remove()
+
+
 def _line(grown: Grown) -> Line:
     lines, steps, seconds = (
         " → ".join(str(count(work)) for work in grown.works)
@@ -37,5 +54,5 @@ def _line(grown: Grown) -> Line:
     return Line(
         f"{grown.call.what} [{grown.call.history}]",
         Figure(max(grown.factor, 0.0), "x"), None, None, Target(grown.factor_max, of="ours"),
-        f"lines {lines}; SQLite's steps {steps}; {seconds}",
+        f"lines {lines}; the database's steps {steps}; {seconds}",
     )  # fmt: skip

@@ -18,10 +18,12 @@ import perdure
 from bench.growth.calls import CALLS
 from bench.growth.counting import lines_of
 from bench.growth.places import HISTORIES, SqlitePlaces, finishing, waiting
+from bench.growth.postgres import SETTINGS, PostgresPlaces
 from bench.growth.table import LATE, grown
 from perdure.model import Message
 from perdure.storage.memory import MemoryBackend
 from perdure.testing.driving import run_until_waiting
+from tests.postgres.server import Server
 from tests.rubbish.subjects import CLASSES, found
 
 for _module in LATE:
@@ -104,6 +106,29 @@ def test_each_of_many_agents_is_copied_as_if_it_were_alone(what: str, tmp_path: 
     [one] = [one for one in CALLS if one.what == f"{what} beside as many agents"]
     line = grown(one, COPIES, SqlitePlaces(tmp_path), timed=False)
     assert line.factor <= line.factor_max, line.works
+
+
+def test_on_postgres_the_calls_that_are_made_most_grow_no_faster() -> None:
+    """A share of ``python -m bench growth-postgres``. None of them makes its history much longer:
+    each finds the store as the one before it left it."""
+    names = {
+        "Store.agent, Agent.state", "Agent.edit", "Agent.edit with a key that was used",
+        "Agent.log, the newest 20", "Store.find, Store.agent_of", "Agent.verify",
+    }  # fmt: skip
+    server = Server(SETTINGS).start()
+    try:
+        places = PostgresPlaces(server, copied=False)
+        calls = [one for one in CALLS if one.history == "log" and one.what in names]
+        lines = [grown(one, LENGTHS, places, timed=False) for one in calls]
+    finally:
+        server.remove()
+    assert len(lines) == len(names)
+    for line in lines:
+        assert line.factor <= line.factor_max, (line.call.what, line.works)
+        first, last = line.works
+        if line.call.growth == "flat":
+            assert last.statements <= first.statements + 1, line.call.what
+        assert first.steps > 0
 
 
 @pytest.mark.parametrize("look", ["inbox", "page", "named", "row", "rows", "look", "send"])
