@@ -19,11 +19,11 @@ VALUES: dict[str, Any] = {"messages": ["one"], "n": 1}
 VERSIONS: Any = {"messages": "1", "n": "1"}
 
 
-def _config(name: str) -> Any:
+def config(name: str) -> Any:
     return {"configurable": {"thread_id": f"{name}-thread", "checkpoint_ns": ""}}
 
 
-def _checkpoint(number: int = 1) -> Any:
+def checkpoint(number: int = 1) -> Any:
     from langgraph.checkpoint.base import empty_checkpoint
 
     made = {**empty_checkpoint(), "id": f"1f0-{number}", "channel_values": {**VALUES, "n": number}}
@@ -36,12 +36,12 @@ def saver_put(store: Store, name: str) -> tuple[Agent[State], Call]:
     from perdure.integrations.langgraph import PerdureSaver
 
     agent = begun(store, name)  # what is asked of the store is asked of it
-    saver, config = PerdureSaver(store), _config(name)
+    saver, at_first = PerdureSaver(store), config(name)
 
     def call() -> None:
-        at = saver.put(config, _checkpoint(), {"step": 1}, VERSIONS)
+        at = saver.put(at_first, checkpoint(), {"step": 1}, VERSIONS)
         saver.put_writes(at, [("messages", "two")], "task")
-        found = saver.get_tuple(config)
+        found = saver.get_tuple(at_first)
         assert found is not None and found.checkpoint["channel_values"] == VALUES
 
     return agent, call
@@ -54,12 +54,12 @@ def saver_next(store: Store, name: str) -> tuple[Agent[State], Call]:
 
     agent = begun(store, name)
     saver = PerdureSaver(store)
-    at = saver.put(_config(name), _checkpoint(), {"step": 1}, VERSIONS)
+    at = saver.put(config(name), checkpoint(), {"step": 1}, VERSIONS)
 
     def call() -> None:
         saver.put_writes(at, [("messages", "two"), ("n", 2)], "task")
-        saver.put(at, _checkpoint(2), {"step": 2}, {"n": "2"})
-        found = list(saver.list(_config(name)))
+        saver.put(at, checkpoint(2), {"step": 2}, {"n": "2"})
+        found = list(saver.list(config(name)))
         assert [one.checkpoint["channel_values"]["n"] for one in found] == [2, 1], found
         assert found[1].pending_writes == [("task", "messages", "two"), ("task", "n", 2)], found
 
@@ -72,11 +72,11 @@ def saver_delete(store: Store, name: str) -> tuple[Agent[State], Call]:
 
     agent = begun(store, name)
     saver = PerdureSaver(store)
-    saver.put(_config(name), _checkpoint(), {"step": 1}, VERSIONS)
+    saver.put(config(name), checkpoint(), {"step": 1}, VERSIONS)
 
     def call() -> None:
         saver.delete_thread(f"{name}-thread")
-        assert saver.get_tuple(_config(name)) is None
+        assert saver.get_tuple(config(name)) is None
 
     return agent, call
 
@@ -86,18 +86,18 @@ def async_saver(store: Store, name: str) -> tuple[Agent[State], Call]:
     from perdure.integrations.langgraph import PerdureSaver
 
     agent = begun(store, name)
-    saver, config = PerdureSaver(store), _config(name)
+    saver, at_first = PerdureSaver(store), config(name)
 
     async def main() -> None:
-        at = await saver.aput(config, _checkpoint(), {"step": 1}, VERSIONS)
+        at = await saver.aput(at_first, checkpoint(), {"step": 1}, VERSIONS)
         await asyncio.gather(
             saver.aput_writes(at, [("messages", "two")], "task"),
             saver.aput_writes(at, [("messages", "three")], "other"),
         )
-        found = [one async for one in saver.alist(config)]
+        found = [one async for one in saver.alist(at_first)]
         assert len(found) == 1, found
         assert len(found[0].pending_writes or ()) == 2, found
-        last = await saver.aget_tuple(config)
+        last = await saver.aget_tuple(at_first)
         assert last is not None and last.checkpoint["channel_values"] == VALUES
 
     return agent, lambda: asyncio.run(main())
@@ -112,9 +112,9 @@ def graph(store: Store, name: str) -> tuple[Agent[State], Call]:
     compiled = _graph(PerdureSaver(store))
 
     def call() -> None:
-        found = compiled.invoke({"n": 1}, _config(name), durability="sync")
+        found = compiled.invoke({"n": 1}, config(name), durability="sync")
         assert found["n"] == 3, found
-        assert len(list(compiled.get_state_history(_config(name)))) >= 4
+        assert len(list(compiled.get_state_history(config(name)))) >= 4
 
     return agent, call
 

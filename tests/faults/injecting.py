@@ -22,12 +22,13 @@ import time
 import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import perdure
+from perdure.core.stack import SHALLOW
 
 ROOT = str(Path(perdure.__file__).parent)
 ASYNCIO = str(Path(asyncio.__file__).parent)
@@ -223,6 +224,10 @@ def places(frame: FrameType | None) -> str:
     return " > ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in found)
 
 
+def _deep(call: Callable[[], object], frames: int) -> object:
+    return call() if frames == 0 else _deep(call, frames - 1)
+
+
 def inject(
     call: Callable[[], object], at: int, make: Callable[[], BaseException], again: int = 0,
     calls: Sequence[int] = (),
@@ -230,6 +235,8 @@ def inject(
     """Make a call, in which that is raised before its `at`-th instruction; and, where it is said,
     once more so many instructions later."""
     injector = Injector(at, make, again, calls)
+    if isinstance(make(), RecursionError):  # it comes of a deep stack, or of what is gone through
+        call = partial(_deep, call, 2 * SHALLOW)
     # In what a weak reference's end calls an exception goes nowhere: it is only shown.
     shows = sys.unraisablehook
     sys.unraisablehook = lambda _: None
@@ -274,7 +281,7 @@ def interrupt(
         armed = False
     except BaseException as error:
         armed = False
-        if not is_from(error, injector.first, injector.raised):
+        if not (is_told(error) or is_from(error, injector.first, injector.raised)):
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -286,6 +293,8 @@ def interrupt(
 def is_told(error: BaseException) -> bool:
     """Whether an error that is rebuilt from a record tells of what was raised; or one of ours does,
     in words."""
+    if isinstance(error, KeyError) and isinstance(error.args[0], threading.Thread):
+        return True  # of Python's own books, where the start of a thread was interrupted
     words = str(error)
     passed_on = ("raised StopIteration", "unhandled errors in a TaskGroup")  # by Python itself
     return "injected" in words or any(one in words for one in passed_on)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from itertools import count
 from typing import Any
 
 import pytest
 
 import perdure
 from perdure.aio import AsyncStore
+from perdure.core.pool import Job
 from perdure.engine.hold import Hold
 from perdure.engine.pacing import Pace
 from perdure.engine.standstill import Rest
 from perdure.engine.tasks import RunTasks
 from perdure.engine.writing import RunWriter
+from perdure.state.heads import Heads
 from perdure.state.ticking import Ticker
 from perdure.state.waiting import Wait, _Bell
+from perdure.storage.committer import Committer
 from tests.faults.checking import State
 from tests.faults.injecting import Helper
 from tests.faults.run_scenes import add, gathering
@@ -186,3 +190,51 @@ def test_a_tick_that_is_lost_is_not_the_last_one(
         results: list[Any] = []
         Helper().call(lambda: results.append(asyncio.run(main())), 20.0)
         assert results == [State()] and lost == ["answer", "tick"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Heads, "_take"), (Committer, "lead"), (_Bell, "ring"), (Job, "run")]
+)
+def test_i8_what_a_thread_of_ours_lacked_memory_for_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    """A MemoryError came on one of the store's own threads, which nobody waits for: before it led,
+    before it looked where branches end, before it told a coroutine that its read was done. All
+    coroutines that asked for the like waited for ever."""
+    real, calls = getattr(owner, name), count(1)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def lacking(*args: Any) -> Any:
+        if threading.current_thread().name.startswith("perdure") and next(calls) == 1:
+            raise MemoryError("injected")
+        return real(*args)
+
+    monkeypatch.setattr(owner, name, lacking)
+    ends: list[object] = []
+
+    def growing(draft: State) -> None:
+        draft.n += 1
+
+    with perdure.open("memory://") as store:
+        monkeypatch.setattr(store._context.backend, "ref_at_hand", lambda *_: None, raising=False)
+
+        async def main() -> None:
+            agent = await AsyncStore(store).agent("a", State, initial=State())
+            for _ in range(3):
+                try:
+                    await agent.update(growing)
+                except (MemoryError, perdure.PerdureError) as error:
+                    ends.append(error)
+            ends.append((await agent.refresh()).n)
+
+        def work() -> None:
+            for _ in range(2):
+                try:
+                    return asyncio.run(main())
+                except (MemoryError, RuntimeError, perdure.PerdureError) as error:
+                    ends.append(error)
+
+        Helper().call(work, 20.0)
+        assert next(calls) > 2
+        assert isinstance(ends[-1], int) and ends[-1] >= 2, ends
+        store.agent("a", State).verify()

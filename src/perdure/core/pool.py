@@ -27,18 +27,27 @@ class Job(Generic[R]):
     """One call on a thread of a pool.
 
     Attributes:
-        result, error: what it came to, once `done` was called.
+        over: it was made. Known in any case where its thread lives; see `is_lost`.
+        result, error: what it came to then.
     """
 
-    __slots__ = ("_call", "_done", "_fate", "error", "result")
+    __slots__ = ("_call", "_done", "_fate", "_thread", "error", "over", "result")
 
     def __init__(self, call: Callable[[], R], done: Callable[[Job[R]], None]) -> None:
         self._call: Callable[[], R] | None = call
         self._done = done
         self._fate: dict[None, str] = {}
         """Empty, or what became of it: `setdefault` decides that once, for whoever is first."""
+        self._thread: threading.Thread | None = None
+        self.over = False
         self.result: Any = None
         self.error: BaseException | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its thread ended without a word: a MemoryError came between two of its own
+        instructions."""
+        return self._thread is not None and not self._thread.is_alive()
 
     def cancel(self) -> bool:
         """Whether it is not begun, and never will be."""
@@ -51,18 +60,33 @@ class Job(Generic[R]):
 
     def run(self) -> None:
         """For the pool: make the call, unless it was cancelled."""
-        call, self._call = self._call, None
-        if call is None or self._fate.setdefault(None, "begun") != "begun":
+        self._thread = threading.current_thread()
+        if self._fate.setdefault(None, "begun") != "begun":
             return
+        call, self._call = self._call, None
+        assert call is not None
         try:
             self.result = call()
         except BaseException as error:  # it is the waiter's
             self.error = error
-        finally:
-            self._done(self)
+        self.over = True
+        self._done(self)
+
+    def give_up(self, error: BaseException) -> None:
+        """For the pool: that came in `run` itself."""
+        if self.cancel() or not self.over:
+            self.error = error
+        self.over = True
+        self._done(self)
 
     def outcome(self) -> R:
-        """What the call returned; raises what it raised."""
+        """What the call returned; raises what it raised.
+
+        Raises:
+            RuntimeError: nobody knows, as it `is_lost`.
+        """
+        if not self.over:
+            raise RuntimeError("its thread ended in the middle of it")
         if self.error is not None:
             try:
                 raise self.error
@@ -164,7 +188,12 @@ def _serve(jobs: _Jobs, idle: deque[None], living: set[threading.Thread]) -> Non
             if job is None:
                 jobs.put(None)  # for the others
                 return
-            job.run()
+            try:
+                job.run()
+            except BaseException as error:  # no call's: between two instructions of ours
+                job.give_up(error)
+                if not isinstance(error, Exception):
+                    raise
             del job
     finally:
         living.discard(thread)

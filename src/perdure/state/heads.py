@@ -43,6 +43,8 @@ class Heads:
         self._threads = threads
         self._lock = ReentrantLock()
         self._queue: list[_Ask] = []
+        self._asked: list[_Ask] = []
+        """Those for whom somebody looks now."""
         self._busy = False
 
     async def head(self, no: int, branch: str) -> int:
@@ -79,12 +81,25 @@ class Heads:
 
     def _take(self) -> list[_Ask]:
         with self._lock:
-            asks, self._queue = self._queue, []
+            asks = self._asked = self._queue
+            self._queue = []
             self._busy = bool(asks)
         return asks
 
     def _lead(self) -> None:
         """Look for all that ask, until nobody does."""
+        try:
+            self._lead_on()
+        except BaseException as error:  # between two instructions of ours: as good as anywhere
+            with self._lock:
+                asks, self._asked, self._queue = [*self._asked, *self._queue], [], []
+                self._busy = False
+            for ask in asks:
+                if not ask.wait.settled:
+                    ask.answer = error
+                    ask.wait.done()
+
+    def _lead_on(self) -> None:
         while asks := self._take():
             answers: Sequence[Head | BaseException]
             try:

@@ -199,11 +199,11 @@ class Threads:
         Raises:
             StoreUnavailable: they were closed before it began.
         """
-        wait = Wait(bell())
+        wait = Wait(bell(), lambda: wait.wake() if job.over or job.is_lost else None)
         context = contextvars.copy_context()
         job = self._submit(lambda: context.run(fn, *args, **kwargs), lambda _: wait.done())
         await wait.wait(job.cancel)
-        if job.cancel():
+        if not job.over and job.cancel():
             raise closed()
         return job.outcome()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +34,10 @@ ROUNDS_MAX = 1000
 
 CLOSE_MAX_S = 60
 """How long closing waits for what is queued; a disk that hangs must not hang it for ever."""
+
+
+AGAIN_S = 0.01
+"""How long our own thread rests where it could not even begin to lead."""
 
 
 class WithdrawnError(PerdureError):
@@ -232,6 +237,12 @@ class Committer:
                 self._leave(_getframe())
                 raise
 
+    def lead_again(self) -> None:
+        """For our own thread, which could not: somebody must see to those who are open."""
+        if (self._queue or self._batch) and not self._lead.held:
+            time.sleep(AGAIN_S)  # it may last
+            self._summon()
+
     def _lead_on(self) -> None:
         """Commit all that is queued, in one batch. Interrupted, see it through before."""
         try:
@@ -408,8 +419,10 @@ def _serve(
     """The committer's thread: leads when it is asked to, until None comes."""
     try:
         while (committer := summons.get()) is not None:
-            with suppress(Exception):  # a leader's own: nobody waits for it, and all are settled
+            try:
                 committer.lead()
+            except Exception:  # nobody waits for it; but it may have come before it led at all
+                committer.lead_again()
             committer = None
     except BaseException:  # it ends the thread: another one does what this was summoned for
         if (committer := owner()) is not None:

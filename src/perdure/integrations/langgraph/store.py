@@ -11,10 +11,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import ParamSpec, TypeVar
 
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
@@ -29,10 +27,8 @@ from perdure.integrations.langgraph.store_shard import Change, Remove, Shard
 from perdure.integrations.langgraph.store_sweeper import Sweeper
 from perdure.integrations.langgraph.store_vectors import NOTHING, Embedded, Embedding
 from perdure.model import AgentInfo, Durability
+from perdure.state.waiting import in_own_thread
 from perdure.store import Store
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 PREFIX = "store:"
 PAGE = 1000
@@ -166,7 +162,7 @@ class PerdureStore(BaseStore):
         embedded = NOTHING
         if self._embedding is not None:
             embedded = await self._embedding.aembed(batch.to_embed, batch.queries)
-        return await _in_thread(self._carry_out, batch, embedded)
+        return await self._store.runner.context.in_thread(self._carry_out, batch, embedded)
 
     def _carry_out(self, batch: Batch, embedded: Embedded) -> list[Result]:
         now = self._clock()
@@ -235,7 +231,7 @@ class PerdureStore(BaseStore):
 
     async def asweep_ttl(self) -> int:
         """As `sweep_ttl`."""
-        return await _in_thread(self.sweep_ttl)
+        return await self._store.runner.context.in_thread(self.sweep_ttl)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
         """Sweep in intervals, on a thread of its own.
@@ -306,28 +302,13 @@ class Opening:
 
     async def __aenter__(self) -> PerdureStore:
         try:
-            return await _in_thread(self.__enter__)
+            return await in_own_thread(self.__enter__)
         except asyncio.CancelledError:  # it may be open: nobody else would close it
-            await _in_thread(self.__exit__, None, None, None)
+            await in_own_thread(self.__exit__, None, None, None)
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        await _in_thread(self.__exit__, kind, error, trace)
-
-
-async def _in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call what blocks off the loop. Cancelled, it is awaited, so that nothing is written behind
-    the back of who was cancelled."""
-    task = asyncio.ensure_future(asyncio.to_thread(fn, *args, **kwargs))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):  # said once more
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # looked at: it is no news
-        raise
+        await in_own_thread(self.__exit__, kind, error, trace)

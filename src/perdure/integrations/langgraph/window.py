@@ -33,12 +33,16 @@ class Window:
     as long as the log only grows by checkpoints and writes: what else is there, `follow` refuses.
 
     Checkpoints are told apart by what all keys of one have in common: `names.place_of`.
+
+    What an exception left in the middle of taking something in is torn: a commit that was read and
+    not noted, writes of which some were found. Then `follow` refuses, too.
     """
 
     def __init__(self, log: ForeignLog, end: int) -> None:
         self.log = log
         self.end = end
         self.low = end + 1
+        self._torn = False
         self._top = end
         self._commits: dict[int, Commit] = {}
         self._others: dict[int, Commit] = {}
@@ -52,6 +56,8 @@ class Window:
 
     def follow(self, end: int) -> bool:
         """Read on up to the log's end; False: it says what makes a new look necessary."""
+        if self._torn:
+            return False
         if self.end == end:
             return True
         if (
@@ -63,9 +69,11 @@ class Window:
         top = self._commits[self.end]
         for commit in self.log.commits(self.end + 1, end, damaged_too=True):
             _check_follows(commit, top)
+            self._torn = True
             if not self._note(commit):
                 return False
             top, self.end, self._top = commit, commit.seq, commit.seq
+            self._torn = False
         return self.end == end
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
@@ -123,14 +131,17 @@ class Window:
 
     def _reach(self, seq: int) -> None:
         while self.low > seq:
+            self._torn = True
             commit = next(self._below, None)
             if commit is None:
+                self._torn = False
                 return
             above = self._commits.get(self.low)
             if above is not None:
                 _check_follows(above, commit)
             self._note(commit)
             self.low = commit.seq
+            self._torn = False
 
     def _note(self, commit: Commit) -> bool:
         """Whether it is a checkpoint, or writes."""
@@ -186,12 +197,14 @@ class Window:
         first = self.log.keys(list(asked))
         for key, place in asked.items():
             if key in first:
+                self._torn = True
                 self._alone.setdefault(place, {})[1] = first[key]
                 self._find_early(place, 2)
             self._complete.add(place)
 
     def _find_early(self, place: str, number: int = 1) -> None:
         """Writes may have come before their checkpoint, and be below: their numbers tell."""
+        self._torn = True
         alone = self._alone.get(place, {})
         while self.low > 1 and number not in alone:
             seq = self.log.key(names.key_of("w", place, number))
@@ -201,6 +214,7 @@ class Window:
             alone[number] = seq
             number += 1
         self._complete.add(place)
+        self._torn = False
 
 
 def _check_follows(commit: Commit, before: Commit) -> None:
