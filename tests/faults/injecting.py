@@ -22,7 +22,7 @@ import time
 import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -235,14 +235,17 @@ def inject(
     """Make a call, in which that is raised before its `at`-th instruction; and, where it is said,
     once more so many instructions later."""
     injector = Injector(at, make, again, calls)
-    if isinstance(make(), RecursionError):  # it comes of a deep stack, or of what is gone through
-        call = partial(_deep, call, 2 * SHALLOW)
+
+    def traced() -> None:
+        with injector:
+            call()
+
     # In what a weak reference's end calls an exception goes nowhere: it is only shown.
     shows = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     try:
-        with injector:
-            call()
+        # That comes of a deep stack, or of what is gone through.
+        _deep(traced, 2 * SHALLOW if isinstance(make(), RecursionError) else 0)
     except BaseException as error:
         if not is_from(error, injector.first, injector.raised):
             raise
@@ -296,7 +299,9 @@ def is_told(error: BaseException) -> bool:
     if isinstance(error, KeyError) and isinstance(error.args[0], threading.Thread):
         return True  # of Python's own books, where the start of a thread was interrupted
     words = str(error)
-    passed_on = ("raised StopIteration", "unhandled errors in a TaskGroup")  # by Python itself
+    passed_on = (  # by Python itself
+        "raised StopIteration", "unhandled errors in a TaskGroup", "release unlocked lock",
+    )  # fmt: skip
     return "injected" in words or any(one in words for one in passed_on)
 
 

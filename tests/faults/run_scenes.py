@@ -145,7 +145,7 @@ def _waiting(store: Store, function: Any, name: str) -> RunHandle[Any]:
 
 
 @scene
-def answer(store: Store, name: str) -> tuple[Agent[State], Call]:
+def run_answer(store: Store, name: str) -> tuple[Agent[State], Call]:
     agent = begun(store, name)
     handle = _waiting(store, asking_long, name)
 
