@@ -74,7 +74,10 @@ class Job(Generic[R]):
 
     def give_up(self, error: BaseException) -> None:
         """For the pool: that came in `run` itself."""
-        if self.cancel() or not self.over:
+        if not self._fate:  # it has not begun: so it can
+            self.run()
+            return
+        if not self.over:
             self.error = error
         self.over = True
         self._done(self)

@@ -208,10 +208,10 @@ class Threads:
         return job.outcome()
 
     def start(self, fn: Callable[[], None], refused: Callable[[], None]) -> None:
-        """Call a function on one of the threads, which nobody waits for; or `refused`, here or
-        there, where they are closed before it begins."""
+        """Call a function, which raises nothing, on one of the threads, and wait for nobody; or
+        `refused`, here or there, where they are closed before it begins."""
         try:
-            self._submit(fn, lambda job: refused() if job.cancel() else None)
+            self._submit(fn, lambda job: refused() if job.error or job.cancel() else None)
         except StoreUnavailable:
             refused()
 
