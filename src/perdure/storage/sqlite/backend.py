@@ -36,7 +36,7 @@ from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked, unread_page
 from perdure.storage.sqlite.feed import Feeder
 from perdure.storage.sqlite.files import exists
-from perdure.storage.sqlite.looking import info_of, look
+from perdure.storage.sqlite.looking import find_agent, info_of, look
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
@@ -162,11 +162,7 @@ class SqliteBackend:
     # -- agents and names ------------------------------------------------------------------
 
     def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
-        def find(db: apsw.Connection) -> AgentInfo | None:
-            rows = run(db, "find_agent", (name, incarnation))
-            return info_of(db, rows[0]) if rows else None
-
-        return self._look_up(find)
+        return self._look_up(lambda db: find_agent(db, name, incarnation))
 
     def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
         wanted = prefix, after, limit, behind(prefix)

@@ -25,8 +25,7 @@ def look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
 
 
 def _look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
-    agents = run(db, "find_agent", (agent, None))
-    info = info_of(db, agents[0]) if agents else None
+    info = find_agent(db, agent)
     runs = [to_run(row) for row in run(db, "list_unfinished_of_agent", (agent,))]
     ours = next((row for row in runs if row.id == run_id), None)
     if ours is None and (found := run(db, "find_run", (run_id,))):
@@ -35,6 +34,12 @@ def _look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
     branch = ours.branch if ours is not None else MAIN
     ref = find_ref(db, info.no, branch) if info is not None else None
     return Seen(info, runs, messages(db, Wanted(run_id)), branch, ref, ())
+
+
+def find_agent(db: apsw.Connection, name: str, incarnation: int | None = None) -> AgentInfo | None:
+    """An agent's latest incarnation, or a certain one."""
+    rows = run(db, "find_agent", (name, incarnation))
+    return info_of(db, rows[0]) if rows else None
 
 
 def info_of(db: apsw.Connection, row: Any) -> AgentInfo:
