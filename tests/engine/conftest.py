@@ -26,6 +26,7 @@ ON_POSTGRES = {
     "test_never_poisoned",
     "test_damaged_runs",
     "test_leavings",
+    "test_circles",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

@@ -219,6 +219,27 @@ def test_a_queue_is_named_where_nobody_picks_up(store: Store) -> None:
         assert "there is a worker for asking" in handle.why().why
 
 
+def test_a_worker_of_another_queue_is_not_its_worker(store: Store) -> None:
+    """The parent waited, and `why` said of the child that a worker goes on with it by itself: one
+    that serves its function, and never looks at its queue."""
+    handle = store.options(queue="mail").start(child, "t", 1)
+    with worker(store, child):
+        until(lambda: "(there is a worker for child in queue 'default')" in handle.why().why)
+        said = handle.why()
+        assert "no living worker serves function 'child', queue 'mail'" in said.why
+        assert said.workers == ()
+        assert commands(said)[0] == "worker MODULE:child --queue mail"
+        mail = Worker(store, [child, asking], queues=["mail", "letters"])
+        thread = threading.Thread(target=lambda: mail.run(signals=False))
+        store.options(queue="other").start(child, "u", 1)
+        thread.start()
+        assert handle.result(BOUND_S) == 1
+        said = store.handle("u/child/main").why()
+        assert "for asking in queue 'letters', asking in queue 'mail', child in queue" in said.why
+        mail.stop()
+        thread.join()
+
+
 def test_a_run_that_is_executed_says_at_which_call(store: Store) -> None:
     seen: list[Explanation] = []
 

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from perdure.aio.loops import Home
 from perdure.core.arguments import seconds
 from perdure.engine.async_run import AsyncRun
+from perdure.engine.circles import WaitingInPlace
 from perdure.engine.drives import Command
 from perdure.engine.functions import check_kind
 from perdure.engine.handle import Question, RunHandle
@@ -83,13 +84,17 @@ class AsyncRunHandle(Generic[R]):
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + seconds(timeout, "timeout=")
         wait = Wait(bell())
-        with self._runner.wakeups.watch(self.id, lambda: wait.done()):
+        wakeups = self._runner.wakeups
+        here = WaitingInPlace(self._home.context, wakeups, self.id, alone=False)
+        with wakeups.watch(self.id, lambda: wait.done()):
             while True:
                 try:
                     return await self._home.call(self._handle.result, 0.0)
                 except TimedOut:
                     if until is not None and loop.time() >= until:
                         raise
+                    if until is None:
+                        await self._home.call(here.refuse)
                 left = POLL_S if until is None else min(until - loop.time(), POLL_S)
                 await wait.rest(left)
                 wait = Wait(bell())

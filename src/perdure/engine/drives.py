@@ -35,7 +35,7 @@ from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order, refuse_others, resuming, starting
 from perdure.engine.outcomes import its_own
 from perdure.engine.playing import Fakes, Played
-from perdure.engine.stopping import stop_unread
+from perdure.engine.stopping import stop_in_circle, stop_unread
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, is_async, parameters_of, preview, results_of
 from perdure.engine.waiting import Suspended
@@ -423,13 +423,13 @@ class Drive:
                     wake_at=record["wake_at"], seen=execution.mail.seen,
                 )  # fmt: skip
                 self._commit(execution, "run-waiting", record, row, sync=True, release=True)
+                if reason.runs and not row.wake_at:  # I8
+                    stop_in_circle(self._means.context, self._means.wakeups, self.id, reason.runs)
                 return Unloaded()
             case NeedsAttention():
                 execution.writer.drop_unordered()
                 record = {"t": "run-stopped", "run": self.id, "problem": str(reason)}
-                row = replace(
-                    self._row, status="needs_attention", problem=row_text(str(reason))
-                )  # fmt: skip
+                row = replace(self._row, status="needs_attention", problem=row_text(str(reason)))
                 self._commit(execution, "run-stopped", record, row, sync=True, release=True)
                 if row.parent:
                     self._means.wakeups.tell(row.parent)

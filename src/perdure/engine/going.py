@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+
+from msgspec import Struct
 
 from perdure.core.locks import Lock
 from perdure.engine.scopes import Scope
 from perdure.engine.waiting import Suspended
+
+
+class _Waiting(Struct, frozen=True):
+    """One wait; see `Going.waiting`."""
+
+    words: str
+    until: int
+    own: bool
+    deaf: bool
+    runs: Sequence[str]
 
 
 class Going:
@@ -19,7 +31,7 @@ class Going:
         self._lock = Lock()
         self._threads = 1
         self._joined: list[Scope] = []
-        self._waits: dict[Hashable, tuple[str, int, bool, bool]] = {}
+        self._waits: dict[Hashable, _Waiting] = {}
         self.calling = Counting()
         """Around a call of a step or tool."""
         self.resting = Counting()
@@ -29,21 +41,23 @@ class Going:
 
     @contextmanager
     def waiting(
-        self, who: Hashable, words: str, until: int, *, own: bool, deaf: bool = False
-    ) -> Iterator[None]:
+        self, who: Hashable, words: str, until: int, *, own: bool, deaf: bool = False,
+        runs: Sequence[str] = (),
+    ) -> Iterator[None]:  # fmt: skip
         """Around a wait for a message, or for a time (0: none).
 
         Args:
             own: it is on a thread of the run.
             deaf: no message is news for it.
+            runs: whose ends are all that it waits for.
         """
-        self._note(who, (words, until, own, deaf))
+        self._note(who, _Waiting(words, until, own, deaf, runs))
         try:
             yield
         finally:
             self._note(who, None)
 
-    def _note(self, who: Hashable, wait: tuple[str, int, bool, bool] | None) -> None:
+    def _note(self, who: Hashable, wait: _Waiting | None) -> None:
         with self._lock:
             if wait is None:
                 self._waits.pop(who, None)
@@ -97,21 +111,22 @@ class Going:
             return not self.calls and self._threads <= waiting
 
     def _waiting_threads(self) -> int:
-        waits = sum(own for _, _, own, _ in self._waits.values())
+        waits = sum(wait.own for wait in self._waits.values())
         return waits + sum(scope.alive > 0 for scope in self._joined)
 
     @property
     def deaf(self) -> bool:
         """Whether no message is news for any of what waits."""
         with self._lock:
-            return all(deaf for _, _, _, deaf in self._waits.values())
+            return all(wait.deaf for wait in self._waits.values())
 
     def suspended(self) -> Suspended:
         """What to leave the function with."""
         with self._lock:
             waits = list(self._waits.values())
-        untils = [until for _, until, _, _ in waits if until]
-        return Suspended("; ".join(words for words, *_ in waits), min(untils, default=0))
+        until = min((wait.until for wait in waits if wait.until), default=0)
+        runs = [run for wait in waits for run in wait.runs] if all(w.runs for w in waits) else ()
+        return Suspended("; ".join(wait.words for wait in waits), until, runs)
 
 
 class Counting:

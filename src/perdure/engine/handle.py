@@ -16,6 +16,7 @@ from perdure.core.arguments import flag, seconds
 from perdure.core.arguments import function as check_function
 from perdure.core.names import check_key, check_words
 from perdure.core.values import Plain, take
+from perdure.engine.circles import WaitingInPlace
 from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Journal
 from perdure.engine.ledger import EffectInfo, effects_of
@@ -115,17 +116,21 @@ class RunHandle(Generic[R]):
 
         Raises:
             TimedOut: it is not finished yet.
+            Conflict: it is asked for by the code of a run that must end before that one can.
             NeedsAttention: it stopped, and needs a person.
             RunFailed or the function's own exception: it failed or was cancelled.
         """
         left = None if timeout is None else seconds(timeout, "timeout=")
         until = None if left is None else time.monotonic() + left
-        with self._wakeups.watch(self._id) as watch:
+        here = WaitingInPlace(self._context, self._wakeups, self._id, alone=until is None)
+        with self._wakeups.watch(self._id) as watch, here:
             while True:
                 info = self.info
                 if info.status in ("done", "failed", "cancelled", "needs_attention"):
                     return self._ended(info)
-                if until is not None and time.monotonic() >= until:
+                if until is None:
+                    here.refuse()
+                elif time.monotonic() >= until:
                     raise TimedOut(f"is {info.status} still", target=f"run {info.id}")
                 watch.wait(POLL_S if until is None else min(until - time.monotonic(), POLL_S))
 

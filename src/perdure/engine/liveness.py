@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import product
 
 from msgspec import Struct, field
 
@@ -59,8 +60,8 @@ class Liveness:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._executor = ""
-        self._serving: Counter[str] = Counter()
-        self._serves: tuple[str, ...] = ()
+        self._serving: Counter[tuple[str, str]] = Counter()
+        self._serves: Mapping[str, Sequence[str]] = {}
 
     def begin_anew(self) -> None:
         """In a forked child: its parent's leases are not its own, nor is what its parent was
@@ -99,9 +100,9 @@ class Liveness:
     def _say(self, executor: str) -> None:
         self._context.backend.heartbeat(executor, self._ttl_ms, self._serves)
 
-    def serve(self, functions: Iterable[str]) -> Callable[[], None]:
-        """Be alive, and say that this executor runs these functions for others; returns once that
-        is durable.
+    def serve(self, functions: Iterable[str], queues: Iterable[str]) -> Callable[[], None]:
+        """Be alive, and say that this executor runs these functions for others, where they are in
+        one of these queues; returns once that is durable.
 
         Returns:
             What ends it. That is said in time: it may be a little late, or fail.
@@ -109,7 +110,7 @@ class Liveness:
         Raises:
             StoreUnavailable: nothing is said.
         """
-        names = Counter(functions)
+        names = Counter(product(functions, queues))
         self._count(self._serving + names)
         try:
             self.start()
@@ -119,11 +120,14 @@ class Liveness:
             raise
         return lambda: self._end_serving(names)
 
-    def _count(self, serving: Counter[str]) -> None:
+    def _count(self, serving: Counter[tuple[str, str]]) -> None:
+        serves: dict[str, list[str]] = {}
+        for function, queue in sorted(serving):
+            serves.setdefault(function, []).append(queue)
         with self._lock:
-            self._serving, self._serves = serving, tuple(sorted(serving))
+            self._serving, self._serves = serving, serves
 
-    def _end_serving(self, names: Counter[str]) -> None:
+    def _end_serving(self, names: Counter[tuple[str, str]]) -> None:
         self._count(self._serving - names)
         with self._lock:
             if self._thread is None or self._executor != self._context.executor:

@@ -6,7 +6,7 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from perdure.engine.journal import Entry, OthersFirstError, changed
 from perdure.engine.replay import AttemptTimedOut, Call, arrival, from_there, outcome_of
 from perdure.engine.retrying import NO_LIMITS
 from perdure.engine.scopes import Scope
+from perdure.engine.waiting import only_runs
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.writing import Item
 
@@ -194,15 +195,16 @@ class Performer:
                 watch.wait(min(left_s, POLL_S))
 
     def _waiting(
-        self, words: str, until: int, *, deaf: bool = False
+        self, words: str, until: int, *, deaf: bool = False, runs: Sequence[str] = ()
     ) -> AbstractContextManager[None]:
         here = threading.get_ident()
         own = here == self._execution.scope().home
-        return self._execution.going.waiting(here, words, until, own=own, deaf=deaf)
+        return self._execution.going.waiting(here, words, until, own=own, deaf=deaf, runs=runs)
 
     def _await(self, effect: Await) -> Came:
         execution = self._execution
-        here = self._waiting(effect.words, execution.look_by(effect))
+        until, runs = execution.look_by(effect), only_runs(effect.branches)
+        here = self._waiting(effect.words, until, runs=runs)
         with execution.wakeups.watch(execution.id) as watch, here:
             for wanted in waiting(execution, effect, lambda: execution.going.threads_wait):
                 if isinstance(wanted, Came):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -36,6 +36,7 @@ from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest, Standstill
 from perdure.engine.tasks import RunTasks
 from perdure.engine.values import is_async
+from perdure.engine.waiting import only_runs
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.writing import Item
 from perdure.model import Cause
@@ -409,7 +410,8 @@ class AsyncPerformer:
         execution = self._execution
         wait = Wait(bell())
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
-        with watch, self._waiting(effect.words, execution.look_by(effect)):
+        until, runs = execution.look_by(effect), only_runs(effect.branches)
+        with watch, self._waiting(effect.words, until, runs=runs):
             for wanted in waiting(execution, effect, self._unloadable):
                 if isinstance(wanted, Came):
                     return wanted
@@ -421,10 +423,12 @@ class AsyncPerformer:
         raise AssertionError("unreachable")
 
     @contextlib.contextmanager
-    def _waiting(self, words: str, until: int, *, deaf: bool = False) -> Iterator[None]:
+    def _waiting(
+        self, words: str, until: int, *, deaf: bool = False, runs: Sequence[str] = ()
+    ) -> Iterator[None]:
         waits = self._execution.going.waiting
         task = asyncio.current_task()
-        with self._resting(), waits(task, words, until, own=False, deaf=deaf):
+        with self._resting(), waits(task, words, until, own=False, deaf=deaf, runs=runs):
             yield
 
     def _unloadable(self) -> bool:

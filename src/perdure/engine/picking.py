@@ -259,11 +259,10 @@ class Picker:
         due = [row for row, since in self._unknown.values() if since <= late]
         if not due:
             return []
-        served = {
-            name for row in self._context.backend.executors() if row.alive for name in row.serves
-        }
+        executors = self._context.backend.executors()
         for row in due:
-            if row.function in served or len(noted) == UNKNOWN_MAX:
+            served = any(one.runs(row.function, row.queue) for one in executors)
+            if served or len(noted) == UNKNOWN_MAX:
                 continue
             try:
                 if self._note(row):

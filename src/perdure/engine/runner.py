@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.core.locks import Lock
+from perdure.engine.circles import WaitingInPlace
 from perdure.engine.current import current
 from perdure.engine.drives import Command, Drive, Means
 from perdure.engine.effects import drive
@@ -94,11 +95,13 @@ class Runner:
         self._refuse_waiting_for_itself(command)
         first = self.drive(command)
         plan = self._until_finished(command, first)
-        with self.wakeups.watch(first.id) as watch:
+        here = WaitingInPlace(self._context, self.wakeups, first.id)
+        with self.wakeups.watch(first.id) as watch, here:
 
             def perform(wanted: _Wait | _Execute) -> End | None:
                 if isinstance(wanted, _Execute):
                     return self.execute(wanted.drive)
+                here.refuse()
                 watch.wait(wanted.seconds)
                 return None
 
@@ -113,11 +116,13 @@ class Runner:
         first = await in_thread(self.drive, command)
         plan = self._until_finished(command, first)
         wait = Wait(bell())
+        here = WaitingInPlace(self._context, self.wakeups, first.id, alone=False)
         with self.wakeups.watch(first.id, lambda: wait.done()):
             wanted, ended = await in_thread(_step, plan, None, None)
             while not ended:
                 outcome, error = None, None
                 if isinstance(wanted, _Wait):
+                    await in_thread(here.refuse)
                     await wait.rest(wanted.seconds)
                     wait = Wait(bell())
                 else:

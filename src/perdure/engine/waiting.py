@@ -30,12 +30,14 @@ class Suspended(PerdureError):
 
     Attributes:
         wake_at: micros by the store's clock at which it is to be woken at the latest; 0: never.
+        runs: those that it waits for, if it waits for nothing else.
     """
 
-    def __init__(self, waits: str, wake_at: int) -> None:
+    def __init__(self, waits: str, wake_at: int, runs: Sequence[str] = ()) -> None:
         super().__init__(f"waits for {waits}")
         self.waits = waits
         self.wake_at = wake_at
+        self.runs = runs
 
 
 class Signal(Struct, frozen=True):
@@ -87,6 +89,13 @@ class ChildEnd(Struct, frozen=True):
 
 
 Awaitable = Signal | Timer | Ask | ChildEnd
+
+
+def only_runs(branches: Sequence[Branch]) -> Sequence[str]:
+    """The runs of whose ends one is waited for; empty: something else may come, too."""
+    if any(branch.kind != "child" for branch in branches):
+        return ()
+    return [branch.name.removeprefix(CHILD) for branch in branches]
 
 
 class Selected(Struct, frozen=True):

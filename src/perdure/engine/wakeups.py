@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
+from weakref import WeakSet
 
 from perdure.core import process
 from perdure.core.locks import Lock
@@ -26,6 +28,9 @@ class Wakeups:
         self.in_place_s = IN_PLACE_S
         """Up to how long a run waits for a time without being unloaded; a test whose clock stands
         still sets it to 0."""
+        # Weak: what an exception between two instructions leaves in it goes with its frame.
+        self.in_place: WeakSet[Any] = WeakSet()
+        """The `WaitingInPlace` of runs whose code waits for others here."""
         self._lock = Lock()
         self._watches: dict[str | None, list[Watch]] = {}
         self._stop: Callable[[], None] | None = None

@@ -9,6 +9,7 @@ from typing import Literal, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.engine.circles import IN_CIRCLE, ahead_of, find_circle
 from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
 from perdure.engine.ways import Way, by
 from perdure.errors import Corrupt, UnsupportedFormat
@@ -36,7 +37,8 @@ class Explanation(Struct, frozen=True):
         situation: ``executing``: a living executor has it; ``abandoned``: the one that had it is
             gone, and nobody took over; ``waiting`` for what has not come; ``due``: that came, and
             nobody goes on with it; ``pending``: nobody began, or resumed, it; ``queued`` behind
-            another run; ``stopped``: it needs a person; ``finished``.
+            another run; ``stopped``: it needs a person, if only to end a circle of runs that wait
+            for each other; ``finished``.
         why: the answer in words, a sentence or more.
         since: since when; None where that is not recorded.
         executor: the living executor that has it, or of an abandoned run the one that had it.
@@ -129,7 +131,7 @@ class _Look:
         if self._needs_caller:
             return ()
         return tuple(
-            row.id for row in self._executors if row.alive and self._run.function in row.serves
+            row.id for row in self._executors if row.runs(self._run.function, self._run.queue)
         )
 
     @property
@@ -186,8 +188,10 @@ class _Look:
             )
         others = [row for row in self._executors if row.alive and row.serves]
         if others:
-            served = sorted({name for row in others for name in row.serves})
-            said += f" ({_workers(others)} for {', '.join(served)})"
+            served = {(name, q) for row in others for name in row.serves for q in row.queues[name]}
+            plain = {queue for _, queue in served} | {run.queue} == {"default"}
+            of = [name if plain else f"{name} in queue {q!r}" for name, q in sorted(served)]
+            said += f" ({_workers(others)} for {', '.join(of)})"
         return said
 
     def _get_it_run(self) -> Way:
@@ -195,10 +199,9 @@ class _Look:
         if self._needs_caller:
             return Way("run its program again: it takes the same call of store.run to go on")
         if self._workers:
-            look = "its worker goes on with it by itself; if it does not, look at the worker's log"
-            if run.queue != "default":
-                look += f", and whether it picks up queue {run.queue!r}"
-            return Way(look)
+            return Way(
+                "its worker goes on with it by itself; if it does not, look at the worker's log"
+            )
         queue = {} if run.queue == "default" else {"queue": run.queue}
         words = "run its program again, or start a worker that serves it"
         return by(words, "worker", f"MODULE:{run.function}", **queue)
@@ -290,6 +293,8 @@ class _Look:
                     why = f"{words}; {self._whom()}"
             queued = self._queued(f"{words}; ")
             return queued or self._made("due", why, since, [self._get_it_run(), self._cancel()])
+        if (circle := self._circle()) is not None:
+            return circle
         why = f"waits for {visible(run.waits)}"
         if run.wake_at:
             due = from_micros(run.wake_at)
@@ -379,17 +384,16 @@ class _Look:
         return self._made("pending", why, run.changed_at, ways)
 
     def _ahead(self) -> RunInfo | None:
-        """The unfinished run that has the branch, or is to have it before."""
-        reader, run = self._reader, self._run
-        if reader is None:
+        return ahead_of(self._backend, self._run)
+
+    def _circle(self) -> Explanation | None:
+        """Where it waits for others, and those for it, or for each other: that never ends."""
+        circle = find_circle(self._backend, self._run.id)
+        if circle is None:
             return None
-        for other in self._backend.runs(agent=run.agent, unfinished=True):
-            same = other.branch == run.branch and other.agent_no == reader.no
-            if other.id == run.id or not same:
-                continue
-            if not run.started or other.started < run.started:
-                return other
-        return None
+        ends = [by("end one, and the others go on", "cancel", run) for run in circle.waiting]
+        why = f"{IN_CIRCLE}: {circle}"
+        return self._made("stopped", why, self._run.changed_at, ends or [self._cancel()])
 
     def _queued(self, before: str = "") -> Explanation | None:
         run, ahead = self._run, self._ahead()
@@ -399,6 +403,8 @@ class _Look:
             why = f"{before}executor {self._holder} has branch {run.branch!r} of its agent"
             nothing = Way("nothing: it begins when that one is done with it")
             return self._made("queued", why, run.changed_at, [nothing, self._cancel()])
+        if (circle := self._circle()) is not None:
+            return replace(circle, behind=ahead.id)
         words = f"queued behind run {ahead.id}, which has the branch and {_status(ahead)}"
         if ahead.status == "waiting":
             words += f" for {ahead.waits}"

@@ -125,7 +125,7 @@ class Worker:
             function(on_event, "on_event=")
         self._runner = store.runner
         self._context = store.runner.context
-        self._functions = known
+        self._functions, self._queues = known, queues
         self._troubles = Troubles()
         self._picker = Picker(store.runner, known, queues, self._troubles.hold_off)
         self._limit = limit
@@ -198,7 +198,7 @@ class Worker:
         self._news.put(None)
 
     def _begin(self) -> None:
-        self._end_serving = self._runner.liveness.serve(self.functions)
+        self._end_serving = self._runner.liveness.serve(self.functions, self._queues)
         self._take_up_at = 0.0
         self._say(WorkerEvent("ready", words=", ".join(self.functions)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -16,12 +18,36 @@ class ExecutorRow(Struct, frozen=True):
         expires: when its last heartbeat ends, in microseconds since 1970 by the store's clock.
         serves: names of the agent functions that it runs for others.
         alive: whether it may still be running, as `Backend.alive` says.
+        queues: by function, of which queues it runs it.
     """
 
     id: str
     expires: int
     serves: tuple[str, ...] = ()
     alive: bool = False
+    queues: Mapping[str, Sequence[str]] = {}
+
+    @classmethod
+    def of(cls, executor: str, expires: int, served: str, *, alive: bool) -> ExecutorRow:
+        """From `serves_text`."""
+        found = json.loads(served)
+        queues = found if isinstance(found, dict) else dict.fromkeys(found, ("default",))
+        return cls(executor, expires, tuple(queues), alive, queues)
+
+    def runs(self, function: str, queue: str) -> bool:
+        """Whether it lives, and would go on with a run of this function in this queue."""
+        return self.alive and queue in self.queues.get(function, ())
+
+
+Serves = Mapping[str, Sequence[str]] | Sequence[str]
+"""Names of functions, and of which queues each is run; without: of the default one."""
+
+
+def serves_text(serves: Serves) -> str:
+    """As it is stored: JSON, the names alone where the queue is the default one."""
+    if isinstance(serves, Mapping) and any([*of] != ["default"] for of in serves.values()):
+        return json.dumps({name: [*of] for name, of in serves.items()})
+    return json.dumps([*serves])
 
 
 class Sizes(Struct):

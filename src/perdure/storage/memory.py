@@ -15,7 +15,7 @@ from perdure.core import chain
 from perdure.core.locks import ReentrantLock
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
-from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
+from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
@@ -60,7 +60,7 @@ class MemoryBackend:
         self._leaves: dict[int, bytes] = {}
         self._undo = Undo()
         self._runs = RunTable(self._undo)
-        self._executors: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._executors: dict[str, tuple[int, str]] = {}
         self._listeners = LocalListeners()
         self._closed = False
 
@@ -414,13 +414,13 @@ class MemoryBackend:
                 return Lease(no, branch, executor, epoch)
             return refs[branch]
 
-    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
+    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Serves = ()) -> None:
         with self._lock:
             self._check_open()
             if ttl_ms is None:
                 self._executors.pop(executor, None)
             else:
-                self._executors[executor] = self.now() + ttl_ms * 1000, tuple(serves)
+                self._executors[executor] = self.now() + ttl_ms * 1000, serves_text(serves)
 
     def alive(self, executor: str) -> bool:
         with self._lock:
@@ -431,7 +431,7 @@ class MemoryBackend:
         with self._lock:
             self._check_open()
             return [
-                ExecutorRow(executor, expires, serves, expires > self.now())
+                ExecutorRow.of(executor, expires, serves, alive=expires > self.now())
                 for executor, (expires, serves) in sorted(self._executors.items())
             ]
 

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, field
 
 from perdure.model import AgentInfo, Checkpoint, Lease, Message, MessageKind, RunInfo
-from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
+from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing
 
 
 class StoredCommit(Struct, frozen=True, gc=False):
@@ -397,11 +397,11 @@ class Backend(Protocol):
         """
         ...
 
-    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
+    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Serves = ()) -> None:
         """Say that an executor lives for `ttl_ms` more; None: it has ended, forget it.
 
         Args:
-            serves: names of the agent functions that it runs for others.
+            serves: names of the agent functions that it runs for others, and of which queues.
         """
         ...
 

@@ -155,6 +155,11 @@ class RunsContract(Contract):
         assert before + 60_000_000 <= one.expires <= backend.now() + 60_000_000
         assert (two.id, two.serves, two.alive) == ("two", (), True)
         assert (gone.id, gone.alive) == ("gone", False)
+        backend.heartbeat("one", 60_000, {"support": ["default", "mail"], "migrate": ["mail"]})
+        one = next(row for row in backend.executors() if row.id == "one")
+        assert sorted(one.serves) == ["migrate", "support"]
+        assert (one.runs("support", "mail"), one.runs("support", "default")) == (True, True)
+        assert (one.runs("migrate", "mail"), one.runs("migrate", "default")) == (True, False)
         backend.heartbeat("one", 60_000)
         backend.heartbeat("two", None)
         backend.heartbeat("gone", None)

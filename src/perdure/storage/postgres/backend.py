@@ -6,7 +6,6 @@ The database is the only server: what is atomic, a function in it does in one st
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import weakref
@@ -20,7 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
-from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
+from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.looks import CLAIM_S, COMMITS, Head, Seen
 from perdure.storage.port import (  # fmt: skip
@@ -339,7 +338,7 @@ class PostgresBackend:
             raise NotFound("there is no such branch", target=f"branch {branch!r}")
         return ref_of(found)
 
-    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
+    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Serves = ()) -> None:
         self._pool.check()
         if ttl_ms is None:
             self._writer.settled(
@@ -350,7 +349,7 @@ class PostgresBackend:
         begins = not self._line.holds(executor)
         proof = self._line.hold(executor)
         now = self._own_clock() if self._own_clock else None
-        values = text(executor), ttl_ms * 1000, json.dumps(list(serves)), proof, now
+        values = text(executor), ttl_ms * 1000, serves_text(serves), proof, now
         self._writer.settled(
             lambda db: self._clock.measure(
                 lambda: int((db.execute(self._sql["heartbeat"], values).fetchone() or (0,))[0])
@@ -368,9 +367,9 @@ class PostgresBackend:
                 self._ended.discard(row[0])  # it may have been away, and be back
         dead = self._dead([row[0] for row in rows if row[4]])
         return [
-            ExecutorRow(
-                from_text(executor), expires, tuple(json.loads(serves)),
-                living and executor not in dead,
+            ExecutorRow.of(
+                from_text(executor), expires, serves,
+                alive=living and executor not in dead,
             )
             for executor, expires, serves, living, _ in rows
         ]  # fmt: skip

@@ -16,7 +16,7 @@ import apsw
 
 from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
-from perdure.storage.answers import ExecutorRow, Mail, Sizes, Standing
+from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.looks import Seen
 from perdure.storage.port import (  # fmt: skip
@@ -289,7 +289,7 @@ class SqliteBackend:
             raise NotFound("there is no such branch", target=f"branch {branch!r}")
         return ref
 
-    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Sequence[str] = ()) -> None:
+    def heartbeat(self, executor: str, ttl_ms: int | None, serves: Serves = ()) -> None:
         if ttl_ms is None:
             with self._alone(), self._transaction() as db:
                 run(db, "end_executor", (executor,))
@@ -299,7 +299,7 @@ class SqliteBackend:
         begins = self._locks.hold(executor)
         with self._alone(), self._transaction() as db:
             expires = self.now() + ttl_ms * 1000
-            run(db, "put_executor", (executor, expires, json.dumps(list(serves))))
+            run(db, "put_executor", (executor, expires, serves_text(serves)))
             if begins:
                 run(db, "forget_executors", (self.now() - FORGOTTEN_AFTER_US,))
         if begins:
@@ -313,12 +313,9 @@ class SqliteBackend:
     def _executors(self, db: apsw.Connection) -> list[ExecutorRow]:
         now = self.now()
         return [
-            ExecutorRow(
-                executor, expires, tuple(json.loads(serves)),
-                expires > now and not self._locks.dead(executor),
-            )
-            for executor, expires, serves in run(db, "list_executors")
-        ]  # fmt: skip
+            ExecutorRow.of(one, ends, serves, alive=ends > now and not self._locks.dead(one))
+            for one, ends, serves in run(db, "list_executors")
+        ]
 
     def alive(self, executor: str) -> bool:
         return not self._locks.dead(executor) and self._counts_as_alive(executor)
