@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core.holders import Span, ends_block, is_over, span_of
+from perdure.core.holders import End, Span, ends_block, is_over, span_of
 from perdure.errors import Conflict
 from tests.faults.checking import State
 from tests.faults.injecting import KINDS, Helper, Injector, is_from
@@ -185,7 +185,7 @@ def test_i5_a_run_whose_edit_ended_unheard_does_not_go_on(then: str) -> None:
 
 
 class Block:
-    span: Span | None = None
+    end: End | None = None
 
     def __enter__(self) -> Span | None:
         return span_of(self, sys._getframe(1))

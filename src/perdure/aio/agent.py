@@ -16,7 +16,7 @@ from perdure.aio.loops import Home, Turn
 from perdure.core.arguments import function
 from perdure.core.chances import CHANCES_MAX, pauses
 from perdure.core.drift import Drift
-from perdure.core.holders import Span, ends_block, first_frame, is_over, span_of
+from perdure.core.holders import End, ends_block, first_frame, is_over, span_of
 from perdure.core.names import cause_of
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
@@ -308,7 +308,7 @@ class AsyncEdit(Generic[T]):
         self._agent = agent
         self._turn = agent._turn
         self._block = Block(agent._working, cause)
-        self.span: Span | None = None
+        self.end: End | None = None
 
     async def __aenter__(self) -> T:
         self._held = span = span_of(self, first_frame())

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from perdure.core.arguments import function
-from perdure.core.holders import Span, ends_block, first_frame, span_of
+from perdure.core.holders import End, Span, ends_block, first_frame, span_of
 from perdure.errors import Conflict
 from perdure.state.context import Context
 from perdure.state.edit import LOCK_MAX_S
@@ -162,7 +162,7 @@ class Hold:
     def __init__(self, turn: Turn, inside_edit: bool) -> None:
         self._turn = turn
         self._inside_edit = inside_edit
-        self.span: Span | None = None
+        self.end: End | None = None
 
     async def __aenter__(self) -> None:
         self._held = span_of(self, first_frame())

@@ -135,7 +135,7 @@ def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> P
             check_records(records)
         except (ValueError, TypeError) as error:
             raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
-    body = codec.encode([[ops.to_wire(op) for op in delta], records])
+    body = codec.encode([[ops.to_wire(op) for op in delta] if delta else [], records])
     random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])

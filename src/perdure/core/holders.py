@@ -21,6 +21,8 @@ from sys import _getframe
 from types import FrameType
 from typing import Any, overload
 
+from msgspec import Struct
+
 _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 _before_fork: set[FrameType] = set()
@@ -55,24 +57,22 @@ os.register_at_fork(
 )
 
 
-class Span:
+class Span(Struct, eq=False):
     """A `with` block as a holder. `frame`: that of the code which has it, or of its thread."""
 
-    __slots__ = ("_end", "frame")
-
-    def __init__(self, end: weakref.ref[object]) -> None:
-        self._end = end
-        self.frame: FrameType | None = None
+    end: weakref.ref[object]
+    frame: FrameType
 
     @property
     def is_over(self) -> bool:
         """True once the interpreter has left the block, however it did."""
-        return self._end() is None or self.frame in _before_fork
+        return self.end() is None or self.frame in _before_fork
 
 
 class ends_block:  # noqa: N801 - a decorator, as `property` is
-    """Decorates a context manager's `__exit__` or `__aexit__`: puts a `Span` of the block into its
-    attribute `span`, before `__enter__` is called. An `ExitStack` does without one."""
+    """Decorates a context manager's `__exit__` or `__aexit__`: puts a reference to the one of this
+    block into its attribute `end`, before `__enter__` is called; see `span_of`. An `ExitStack` does
+    without one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -85,10 +85,11 @@ class ends_block:  # noqa: N801 - a decorator, as `property` is
         if manager is None:
             return self._function
         end = partial(self._function, manager)
-        manager.span = Span(weakref.ref(end))
+        manager.end = weakref.ref(end)
         return end
 
 
+End = weakref.ref[object]
 Holder = FrameType | Span
 
 
@@ -126,12 +127,9 @@ def is_on_this_thread(holder: Holder) -> bool:
 def span_of(manager: Any, frame: FrameType) -> Span | None:
     """In a context manager's `__enter__`: the block that it was called for, with the frame that
     has it; None where it was called by hand."""
-    span: Span | None = manager.span
-    manager.span = None
-    if span is None or span.is_over:
-        return None
-    span.frame = frame
-    return span
+    end: End | None = manager.end
+    manager.end = None
+    return Span(end, frame) if end is not None and end() is not None else None
 
 
 def holder_of_block(caller: FrameType) -> FrameType:
@@ -158,4 +156,4 @@ _BEFORE_WITH = opcode.opmap.get("BEFORE_WITH", -1)
 def name_of(holder: Holder) -> str:
     """The name of the function that holds something, for people."""
     frame = holder.frame if isinstance(holder, Span) else holder
-    return frame.f_code.co_name if frame is not None else "a block"
+    return frame.f_code.co_name

@@ -296,6 +296,8 @@ class _Tries:
         self.saved: Plain = MISSING
         self.total_left_s: float | None = None
         self._until = self._first = 0
+        self.wait_first = call.limits.total_timeout is not None
+        """Whether there may be anything to `wait` for."""
         if entry is not None:
             self._go_on_from(entry)
 
@@ -306,14 +308,10 @@ class _Tries:
         self.number = max(entry.attempts, len(failures)) + 1
         if last is not None:
             self._until = int(last["again_at"])
+            self.wait_first = self.wait_first or self._until > 0
         self._first = int((last if last is not None else entry.call).get("first_at", 0))
         if entry.progress is not None:
             self.saved = entry.progress["value"]
-
-    @property
-    def wait_first(self) -> bool:
-        """Whether there may be anything to `wait` for."""
-        return self._until > 0 or self._call.limits.total_timeout is not None
 
     def wait(self) -> Effects:
         """Until it is time for the attempt.
@@ -371,7 +369,7 @@ class _Tries:
             "attempt-failed", attempt=self.number, error=failure, again_at=again_at,
             first_at=self._first,
         )  # fmt: skip
-        self._until = again_at
+        self._until, self.wait_first = again_at, True
         self.number += 1
         return record
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from perdure.core.arguments import Seconds, count, iterable
 from perdure.core.arguments import function as check_function
-from perdure.core.holders import Span, ends_block, first_frame, span_of
+from perdure.core.holders import End, Span, ends_block, first_frame, span_of
 from perdure.core.names import check_name, check_words
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, enter_scope, inside
@@ -327,7 +327,7 @@ class RunEdit(Generic[T]):
         self._execution = execution
         self._what = what
         self._open: OpenEdit
-        self.span: Span | None = None
+        self.end: End | None = None
 
     def __enter__(self) -> T:
         span = span_of(self, first_frame())

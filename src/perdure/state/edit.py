@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.core.bounds import index_key
 from perdure.core.draft import Recording
-from perdure.core.holders import Holder, Span, ends_block, holder_of_block, is_over, span_of
+from perdure.core.holders import End, Holder, ends_block, holder_of_block, is_over, span_of
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
 from perdure.state.flow import Flow, drive
@@ -107,7 +107,7 @@ class Block(Generic[T]):
 class Edit(Generic[T]):
     """The context manager that `edit` returns. `commit` is what it made, once the block ended."""
 
-    span: Span | None = None
+    end: End | None = None
 
     def __init__(
         self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()

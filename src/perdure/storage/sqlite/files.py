@@ -40,7 +40,7 @@ _AT_FDCWD = -100
 _INODE_AND_SIZE = 0x100 | 0x200
 
 
-def look_with_times(path: str) -> Look:
+def look_with_times(path: str | bytes) -> Look:
     """Where nothing else can be had.
 
     Raises:
@@ -51,13 +51,14 @@ def look_with_times(path: str) -> Look:
     return (os.major(device), os.minor(device), status.st_ino), status.st_size
 
 
-def _look_without_times() -> Callable[[str], Look]:
+def _look_without_times() -> Callable[[str | bytes], Look]:
     # PyDLL: to let other threads run meanwhile costs more than the call, which waits for no disk.
     statx: Any = ctypes.PyDLL(None, use_errno=True).statx
 
-    def look(path: str) -> Look:
+    def look(path: str | bytes) -> Look:
         found = _Statx()
-        if statx(_AT_FDCWD, os.fsencode(path), 0, _INODE_AND_SIZE, ctypes.byref(found)):
+        name = path if type(path) is bytes else os.fsencode(path)
+        if statx(_AT_FDCWD, name, 0, _INODE_AND_SIZE, ctypes.byref(found)):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
         return (found.major, found.minor, found.inode), found.size
@@ -65,7 +66,7 @@ def _look_without_times() -> Callable[[str], Look]:
     return look
 
 
-def choose_look() -> Callable[[str], Look]:
+def choose_look() -> Callable[[str | bytes], Look]:
     """What looks at a file. The C library or a container's filter may not have `statx`."""
     with suppress(AttributeError, OSError):
         look = _look_without_times()
@@ -126,11 +127,12 @@ def writable(path: str) -> bool:
 class Files(Struct):
     """The identity of the files that an open connection works on.
 
+    path, wal_path: as the system calls take them.
     wal_size: the WAL's length in bytes when it was checked last; 0: it was not yet.
     """
 
-    path: str
-    wal_path: str
+    path: bytes
+    wal_path: bytes
     database: Identity
     wal: Identity | None
     wal_size: int = 0
@@ -138,12 +140,13 @@ class Files(Struct):
     @classmethod
     def of(cls, path: str) -> Files:
         """Of a file that is open now; one that may only be looked at has no WAL."""
-        wal = path + "-wal"
-        database = look(path)[0]
+        own = os.fsencode(path)
+        wal = own + b"-wal"
+        database = look(own)[0]
         try:
-            return cls(path, wal, database, look(wal)[0])
+            return cls(own, wal, database, look(wal)[0])
         except NOT_THERE:
-            return cls(path, wal, database, None)
+            return cls(own, wal, database, None)
 
     def check(self) -> None:
         """I1: what was written to a file that is no longer at its path is not durable.
@@ -156,9 +159,13 @@ class Files(Struct):
             if self.wal is not None:
                 found, self.wal_size = look(path)
                 if found != self.wal:
-                    raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+                    raise _replaced(path, "was replaced by another file")
             path = self.path
             if look(path)[0] != self.database:
-                raise ReplacedError(f"{os.path.basename(path)} was replaced by another file")
+                raise _replaced(path, "was replaced by another file")
         except FileNotFoundError:
-            raise ReplacedError(f"{os.path.basename(path)} was deleted") from None
+            raise _replaced(path, "was deleted") from None
+
+
+def _replaced(path: bytes, what: str) -> ReplacedError:
+    return ReplacedError(f"{os.path.basename(os.fsdecode(path))} {what}")
