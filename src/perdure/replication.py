@@ -30,12 +30,12 @@ from perdure.state.divergence import DivergedError as DivergedError
 from perdure.state.divergence import Divergence as Divergence
 from perdure.state.migration import Migration as Migration
 from perdure.state.migration import Moved as Moved
+from perdure.state.promotion import Promoted as Promoted
+from perdure.state.promotion import promote as _promote
 from perdure.state.replication import Follower as Follower
 from perdure.state.replication import IncompleteError as IncompleteError
 from perdure.state.replication import Lag as Lag
-from perdure.state.replication import Promoted as Promoted
 from perdure.state.replication import Step as Step
-from perdure.state.replication import promote as _promote
 from perdure.state.restoring import restore as _restore
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend

@@ -62,7 +62,7 @@ def test_a_commit_does_not_ask_for_the_times_of_its_files(
     stat = os.stat
 
     def spy(name: Any, *args: Any, **more: Any) -> os.stat_result:
-        asked.append(str(name))
+        asked.append(os.fsdecode(name))
         return stat(name, *args, **more)
 
     backend = SqliteBackend(path)

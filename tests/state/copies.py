@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import perdure
 from perdure import Store
 from perdure.model import AgentInfo
-from perdure.state.replication import living
+from perdure.state.tokens import living
 from perdure.state.verify import verify_log
 from perdure.storage.port import Backend
 from perdure.storage.reader import LogReader

@@ -28,8 +28,8 @@ from perdure.replication import (
     promote,
     restore,
 )
+from perdure.state.promotion import promote as promote_backends
 from perdure.state.replication import Follower
-from perdure.state.replication import promote as promote_backends
 from perdure.storage.locate import _named_memories
 from perdure.storage.port import Feed, Shipment, StoredCommit
 from perdure.storage.standing import Why, read_why

@@ -20,7 +20,8 @@ from perdure.core import remains
 from perdure.core.records import check_records
 from perdure.model import to_micros
 from perdure.state import trimming
-from perdure.state.replication import Follower, promote
+from perdure.state.promotion import promote
+from perdure.state.replication import Follower
 from perdure.state.restoring import restore
 from perdure.storage.port import Append
 from perdure.storage.reader import LogReader

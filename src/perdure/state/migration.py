@@ -16,17 +16,8 @@ from msgspec.structs import replace
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
 from perdure.state.fits import check_able, misfits
-from perdure.state.replication import (
-    NUMBERS_APART,
-    PART,
-    Follower,
-    epochs_of,
-    forward,
-    last_number,
-    living,
-    raise_tokens,
-    unfit,
-)  # fmt: skip
+from perdure.state.replication import PART, Follower, forward, unfit
+from perdure.state.tokens import NUMBERS_APART, epochs_of, last_number, living, raise_tokens
 from perdure.storage.port import Backend, Shipment
 from perdure.storage.standing import Why, read_why
 

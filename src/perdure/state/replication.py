@@ -1,4 +1,4 @@
-"""A store that follows another: kept up to date from its feed, and made a store of its own.
+"""A store that follows another: kept up to date from its feed.
 
 What a follower is, where it is, and that nobody else writes to it, is said in the follower itself,
 in the same transaction as what came (`Standing`): so it may be killed and started anew anywhere.
@@ -7,7 +7,7 @@ in the same transaction as what came (`Standing`): so it may be killed and start
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -21,17 +21,13 @@ from perdure.model import MISSING, AgentInfo, Message
 from perdure.state.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
 from perdure.state.fits import SHOWN_MAX, check_able, misfits
 from perdure.state.shipping import FEED, Shipper
+from perdure.state.tokens import living
 from perdure.storage.answers import Standing
-from perdure.storage.port import Backend, Ref, Sent, Shipment
+from perdure.storage.port import Backend, Sent
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 
 PART = 1000
 """Commits that are read from the source at a time."""
-
-NUMBERS_APART = 1 << 40
-EPOCHS_APART = 1 << 20
-"""How far numbers of messages, and fencing tokens, begin above those that are known to have been
-given: the other store may have given more, of which nobody here heard."""
 
 TRIES = 20
 """Times that a look is repeated because somebody else shipped meanwhile."""
@@ -163,7 +159,7 @@ class Follower:
             self._refuse_promoted()
         if before is not None and not resync:
             raise Conflict(
-                _standing_words(before), target=f"store {self.target.url}",
+                standing_words(before), target=f"store {self.target.url}",
                 hint="resync=True (--resync) makes it a follower of this source instead, if its "
                 "logs are all beginnings of the source's",
             )  # fmt: skip
@@ -347,7 +343,7 @@ class Follower:
         return Lag(commits, seconds)
 
 
-def _standing_words(why: Why) -> str:
+def standing_words(why: Why) -> str:
     match why.kind:
         case "follows":
             return f"follows {why.url}, and nobody else"
@@ -358,145 +354,10 @@ def _standing_words(why: Why) -> str:
     return f"is not free: {why.kind} {why.url}".rstrip()
 
 
-def living(backend: Backend) -> Iterator[AgentInfo]:
-    """All agents that are not deleted."""
-    after = ""
-    while page := backend.agents(after=after, limit=PAGE):
-        yield from page
-        after = page[-1].name
-
-
 def first_time(backend: Backend, info: AgentInfo, seq: int) -> int:
     """Of a commit, in microseconds since 1970; of what was retained away, now."""
     rows = backend.read(info.no, seq, seq)
     return chain.tail_of(rows[0].header, f"agent {info.name!r}").at if rows else backend.now()
-
-
-# -- the end of following ------------------------------------------------------------------------
-
-
-class Promoted(Struct, frozen=True):
-    """How a follower became a store of its own.
-
-    Attributes:
-        lossless: its source was closed first, and all of it shipped. Else what the source
-            acknowledged after `latest` is not here.
-        commits, messages: what was shipped at the end.
-        latest: time of the latest commit that came from the source, in microseconds since 1970.
-        incomplete: agents of which it lacks what could not be taken.
-    """
-
-    source: str
-    lossless: bool
-    commits: int
-    messages: int
-    latest: int
-    incomplete: tuple[Aside, ...] = ()
-
-
-def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = False) -> Promoted:
-    """Make a follower a store of its own, whose fencing tokens are above all that the source gave.
-
-    Args:
-        source: it is closed first: its writers are told where it went. Then the rest is shipped,
-            so nothing acknowledged is lost. None: it is lost; what did not come yet is, too.
-        take_incomplete: go on although some agents are set aside: each goes on from the last commit
-            of it that is here.
-
-    Raises:
-        Conflict: it follows nobody; or another store than `source`.
-        IncompleteError: agents are set aside. The source is as open as it was, unless what was
-            shipped last is the reason.
-        DivergedError: the source has other commits than it.
-        StoreUnavailable: it may be done half; make the call again.
-    """
-    why = read_why(target.standing())
-    if why is None or why.kind != "follows":
-        words = _standing_words(why) if why is not None else "follows nobody"
-        raise Conflict(
-            words, target=f"store {target.url}",
-            hint="only a follower, made by `perdure replicate`, is promoted",
-        )  # fmt: skip
-    commits = messages = 0
-    aside = why.aside
-    if source is not None:
-        follower = Follower(source, target)
-        if follower.why.url != why.url:
-            raise Conflict(
-                f"follows {why.url}, not {source.url}", target=f"store {target.url}",
-                hint="name the store that it follows",
-            )  # fmt: skip
-        follower.begin()
-        if not take_incomplete:
-            commits, messages = follower.catch_up()
-            follower.check_complete("the source is open still, and nothing was promoted")
-        _close_for_good(source, target.url)
-        more = follower.complete()
-        commits, messages, why = commits + more[0], messages + more[1], follower.why
-        aside = follower.aside
-        if not take_incomplete:
-            follower.check_complete("the source is closed, and nothing was promoted")
-    elif aside and not take_incomplete:
-        raise incomplete(aside, "nothing was promoted")
-    raise_tokens(target, source)
-    own = replace(why, kind="promoted", feed="", mail="", aside=(), untidy=())
-    target.ship(Shipment(standing=own.standing()))
-    return Promoted(why.url, source is not None, commits, messages, why.at, aside)
-
-
-def _close_for_good(source: Backend, to: str) -> None:
-    before = read_why(source.standing())
-    if before is not None and before.closed and (before.kind, before.url) != ("moved", to):
-        raise Conflict(
-            _standing_words(before), target=f"store {source.url}",
-            hint="a source that is not a primary cannot hand over; promote without it, as if it "
-            "were lost, or promote it first",
-        )  # fmt: skip
-    source.stand(Why("moved", to).standing())
-
-
-def raise_tokens(target: Backend, source: Backend | None) -> None:
-    """Let fencing tokens and the numbers of messages go on above those of the source (I4).
-
-    Args:
-        source: it is closed, so what it gave is known; None: a good deal above what is known.
-    """
-    numbers = [last_number(target), *(run.seen for run in target.runs(unfinished=True))]
-    if source is not None:
-        numbers.append(last_number(source))
-    target.ship(Shipment(number_min=max(numbers) + NUMBERS_APART))
-    epochs: list[tuple[str, int, str, int]] = []
-    for info in living(target):
-        epochs += epochs_of(target, info, source)
-        if len(epochs) >= PAGE:
-            target.ship(Shipment(epochs=epochs))
-            epochs = []
-    target.ship(Shipment(epochs=epochs))
-
-
-def last_number(backend: Backend) -> int:
-    """No message of a store has a greater number, as far as is known. It may have been raised
-    before: a store that was promoted, or moved to, gives numbers far above those that came."""
-    last, cursor = 0, ""
-    while True:
-        part = backend.mail(cursor, limit=PAGE)
-        last = max([last, part.last, *(message.no for message in part.messages)])
-        if not part.messages:
-            return last
-        cursor = part.cursor
-
-
-def epochs_of(
-    target: Backend, info: AgentInfo, source: Backend | None
-) -> list[tuple[str, int, str, int]]:
-    """What the epochs of an agent of the target are to be at least."""
-    there = source.agent(info.name, info.incarnation) if source is not None else None
-    refs: list[Ref] = source.refs(there.no) if source and there else target.refs(info.no)
-    more = 0 if there is not None else EPOCHS_APART
-    return [
-        (info.name, info.incarnation, ref.name, ref.epoch + more)
-        for ref in refs if ref.kind == "branch" and not ref.deleted
-    ]  # fmt: skip
 
 
 def forward(target: Backend, message: Message) -> bool:

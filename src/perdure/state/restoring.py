@@ -14,7 +14,8 @@ from perdure.errors import Conflict, Corrupt
 from perdure.model import UNFINISHED, AgentInfo, Cause, from_micros
 from perdure.state.fits import check_able, misfits
 from perdure.state.projections import RunRows
-from perdure.state.replication import Follower, living, raise_tokens, unfit
+from perdure.state.replication import Follower, unfit
+from perdure.state.tokens import living, raise_tokens
 from perdure.state.trimming import carry_out
 from perdure.storage.port import Append, Backend, Shipment
 from perdure.storage.reader import LogReader

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from sys import _getframe
 from typing import Literal, TypeVar
@@ -36,6 +35,7 @@ from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked, unread_page
 from perdure.storage.sqlite.feed import Feeder
 from perdure.storage.sqlite.files import exists
+from perdure.storage.sqlite.forks import quiet_at_forks
 from perdure.storage.sqlite.looking import find_agent, info_of, look
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
@@ -88,7 +88,7 @@ class SqliteBackend:
         self._readers = Readers(self._writer.connect)
         self._writer.lend(self._readers)
         self._feeder = Feeder(self.url)
-        _quiet_at_forks(self)
+        quiet_at_forks(self)
 
     def _alone(self) -> Alone:
         return Alone(self._writer)
@@ -464,33 +464,3 @@ def _is_there(path: str) -> bool:
         return exists(path)
     except OSError as error:
         raise translate(error, path) from error
-
-
-_open: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
-_stopped: list[SqliteBackend] = []
-
-
-def _quiet_at_forks(backend: SqliteBackend) -> None:
-    if not _hooks:
-        _hooks.append(True)
-        os.register_at_fork(before=_stop_all, after_in_parent=_go_on, after_in_child=_renew)
-    _open.add(backend)
-
-
-_hooks: list[bool] = []
-
-
-def _stop_all() -> None:
-    _stopped.extend(_open)
-    for backend in _stopped:
-        backend.stop()
-
-
-def _go_on() -> None:
-    while _stopped:
-        _stopped.pop().go_on()
-
-
-def _renew() -> None:
-    while _stopped:
-        _stopped.pop().renew()

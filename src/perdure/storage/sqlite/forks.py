@@ -1,0 +1,47 @@
+"""Open stores are quiet while the process forks, and what the child has of them begins anew."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class Store(Protocol):
+    """What is open. `stop` comes before a fork, `go_on` behind it in the parent, `renew` in the
+    child."""
+
+    def stop(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def renew(self) -> None: ...
+
+
+_open: weakref.WeakSet[Store] = weakref.WeakSet()
+_stopped: list[Store] = []
+_hooks: list[bool] = []
+
+
+def quiet_at_forks(store: Store) -> None:
+    """From now on, for as long as it lives."""
+    if not _hooks:
+        _hooks.append(True)
+        os.register_at_fork(before=_stop_all, after_in_parent=_go_on, after_in_child=_renew)
+    _open.add(store)
+
+
+def _stop_all() -> None:
+    _stopped.extend(_open)
+    for store in _stopped:
+        store.stop()
+
+
+def _go_on() -> None:
+    while _stopped:
+        _stopped.pop().go_on()
+
+
+def _renew() -> None:
+    while _stopped:
+        _stopped.pop().renew()
