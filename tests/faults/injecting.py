@@ -211,7 +211,8 @@ class Watchdog:
         while True:
             time.sleep(1.0)
             if self._until and time.monotonic() > self._until:
-                self._until = 0.0
+                # Once more, if what then ends hangs, too: an event loop awaits its tasks.
+                self._until += self._seconds
                 os.kill(os.getpid(), signal.SIGVTALRM)
 
     def _bark(self, number: int, frame: FrameType | None) -> None:
@@ -259,19 +260,18 @@ def interrupt(
 ) -> Injector:
     """Make a call, in which a real signal's handler raises after that time; on the main thread.
 
-    An event loop logs what comes in it, and goes on: where that was asyncio's own code, it may be
-    asyncio that waits for ever. So there it comes a moment later.
+    Where that was in asyncio's own code, it may be asyncio that waits for ever: it takes a task's
+    wake-up out, and does not carry it out. So there it comes a moment later.
     """
     injector, armed = Injector(0, make), True
 
     def handler(number: int, frame: FrameType | None) -> None:
         if armed:
             code = frame.f_code if frame is not None else handler.__code__
-            raised = make()
-            if isinstance(raised, Exception) and code.co_filename.startswith(ASYNCIO):
+            if code.co_filename.startswith(ASYNCIO):
                 signal.setitimer(signal.ITIMER_REAL, 2e-5)
                 return
-            injector.raised = raised
+            raised = injector.raised = make()
             injector.where = f"{Path(code.co_filename).name} {code.co_qualname}"
             raise raised
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from itertools import count
 from typing import Any
@@ -238,3 +239,22 @@ def test_i8_what_a_thread_of_ours_lacked_memory_for_is_not_waited_for(
         assert next(calls) > 2
         assert isinstance(ends[-1], int) and ends[-1] >= 2, ends
         store.agent("a", State).verify()
+
+
+def test_i8_a_commit_of_a_coroutine_is_not_left_to_a_leader_who_is_gone() -> None:
+    """A thread that led was interrupted, and again before it passed that on. Threads that waited
+    took over; coroutines waited for their commits for ever."""
+
+    def leading(committer: Committer) -> None:
+        assert committer._lead.try_take(sys._getframe())
+
+    with perdure.open("memory://") as store:
+        store.agent("a", State, initial=State()).update(lambda draft: setattr(draft, "n", 1))
+        leading(store._context.committer)
+
+        async def main() -> None:
+            agent = await AsyncStore(store).agent("a", State)
+            await agent.update(lambda draft: setattr(draft, "n", 2))
+
+        Helper().call(lambda: asyncio.run(main()), 20.0)
+        assert store.agent("a", State).state.n == 2

@@ -165,7 +165,7 @@ def has_ended(task: asyncio.Task[Any] | None) -> bool:
 
 async def commit(committer: Committer, proposal: Proposal) -> Committed:
     """As `Committer.submit`; `proposal.committed` says whether one that was cancelled landed."""
-    wait = Wait(bell())
+    wait = Wait(bell(), committer.look_after)
     committer.submit_soon(proposal, wait.done)
     await wait.wait(lambda: committer.withdraw(proposal))
     return proposal.outcome()

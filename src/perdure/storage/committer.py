@@ -157,6 +157,12 @@ class Committer:
             self.withdraw(proposal)
             raise
 
+    def look_after(self) -> None:
+        """For who waits in an event loop, every now and then: see to it that somebody leads. Who
+        was at it may have been interrupted before he passed that on."""
+        if (self._queue or self._batch) and (not self._lead.held or self._lead.is_left):
+            self._summon()
+
     def has(self, proposal: Proposal) -> bool:
         """Whether it is queued or under way: whoever handed it over will hear of it."""
         # A leader names its batch before it empties the queue: so it is seen in one of them.
