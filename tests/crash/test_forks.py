@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import perdure
 from perdure.core import schema
 from perdure.core.locks import Lock, ReentrantLock
 from perdure.core.schema import Schema
@@ -90,3 +94,47 @@ def test_no_cached_property_of_pythons_own_is_used() -> None:
     paths = (SOURCE / "perdure").rglob("*.py")
     assert not [path for path in paths if "@functools.cached_property" in path.read_text()]
     assert not [path for path in paths if "@cached_property" in path.read_text()]
+
+
+ANOTHER = """
+import perdure, sys
+with perdure.open(sys.argv[1]) as store:
+    store.agent("other").save({"n": 1})
+"""
+
+
+@pytest.mark.parametrize("where", ["a step", "the program"])
+def test_i1_a_fork_leaves_its_parent_a_store_that_works(tmp_path: Path, where: str) -> None:
+    """SQLite's connections are closed before a fork, and with them their locks. Another process
+    that closed the store was the last one then, and tidied the WAL away. The parent took that for
+    a file deleted under it: its run was thrown out, and all of its store was `Corrupt`."""
+    path = str(tmp_path / "agents.db")
+    store = perdure.open(path)
+
+    @perdure.step
+    def fork() -> int:
+        code = _child(lambda: None)
+        subprocess.run([sys.executable, "-c", ANOTHER, path], check=True)
+        assert not os.path.exists(path + "-wal"), "this test must see it go"
+        return code
+
+    @perdure.agent(dict)
+    def forking(run: perdure.Run[dict[str, Any]]) -> int:
+        with run.edit("before") as draft:
+            draft["before"] = 1
+        code = fork()
+        with run.edit("behind") as draft:
+            draft["behind"] = 1
+        return code
+
+    if where == "a step":
+        assert store.run(forking, "forks") == 7
+    else:
+        store.agent("forks").save({"before": 1})
+        assert fork() == 7
+        store.agent("forks").save({"before": 1, "behind": 1})
+    store.close()
+    with perdure.open(path) as again:
+        assert again.agent("forks").state == {"before": 1, "behind": 1}
+        assert again.agent("other").state == {"n": 1}
+        again.agent("forks").verify()

@@ -420,6 +420,9 @@ class Writer:
         if self._connection is not None:
             self._connection.close(True)
             self._connection = None
+        # From here on nobody of this process has the file open, and its readers have closed theirs,
+        # too. So another process may be the last one to close it, and tidy the WAL away.
+        self._files.wal = None
 
     def go_on(self) -> None:
         self.lock.give_back(first_frame())
