@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import stat
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -234,6 +236,24 @@ def test_a_file_is_whole_or_not_there(operator: Operator, tmp_path: Path) -> Non
     operator.see("export", "ticket-42", "--force", "-o", str(path))
     assert operator.refused("export", "ticket-42", "-o", str(tmp_path / "no" / "out"))[0] == 2
     assert not [name for name in tmp_path.iterdir() if name.suffix == ".part"]
+
+
+def test_an_export_leaves_a_device_a_device(operator: Operator, tmp_path: Path) -> None:
+    """`export -o /dev/null --force`, typed by root, put a plain file in the place of the machine's
+    /dev/null. A link was replaced, too, and not what it led to."""
+    pipe, link, kept = tmp_path / "pipe", tmp_path / "link", tmp_path / "kept.jsonl"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for force in ((), ("--force",)):
+        operator.see("export", "ticket-42", "-o", str(pipe), *force)
+        assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+        assert os.read(reader, 1 << 20).startswith(b"{")
+    os.close(reader)
+    kept.write_bytes(b"before")
+    link.symlink_to(kept)
+    operator.see("export", "ticket-42", "-o", str(link), "--force")
+    assert link.is_symlink()
+    assert kept.read_bytes().startswith(b"{")
 
 
 def test_a_deleted_incarnation_and_the_next(operator: Operator, destination: Operator) -> None:

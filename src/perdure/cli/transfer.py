@@ -99,14 +99,23 @@ export.__doc__ = f"{export.__doc__}\n\n    {plain.TAGS_HELP}\n    "
 
 @contextmanager
 def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
-    """Where an export goes: a file is there whole, or not at all."""
+    """Where an export goes: a file is there whole, or not at all. A device or a pipe is written to,
+    and stays what it is."""
     if path is None:
         out = bytes_out()
         yield out
         out.flush()
         return
+    if os.path.exists(path) and not (path.is_file() or path.is_dir()):
+        try:
+            with open(path, "wb") as stream:
+                yield stream
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error}") from error
+        return
     if os.path.exists(path) and not force:  # of a name that cannot be, too
         raise Conflict("is there already", target=f"file {path}", hint="--force replaces it")
+    path = Path(os.path.realpath(path))  # what a link leads to is replaced, and not the link
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(part, "xb", opener=new_file) as stream:
