@@ -327,3 +327,43 @@ def test_asynchronous_runs_have_children_too(place: Place) -> None:
             return await asyncio.wait_for(running, 60)
 
     assert asyncio.run(main()) == [10, 20, 30]
+
+
+ordered: list[str] = []
+
+
+@perdure.agent(dict)
+def shipping(run: perdure.Run[dict]) -> str:
+    return "shipped"
+
+
+@perdure.agent(dict)
+def ship_all(run: perdure.Run[dict]) -> dict[str, str]:
+    started = {one: run.options(key=one).start(shipping, "warehouse") for one in ordered}
+    run.wait_for("go")
+    return {one: child.id for one, child in started.items()}
+
+
+def test_a_child_is_told_from_another_by_its_key(store: Store) -> None:
+    """Two runs were started under a key each, of a set whose order is another one in each process.
+    On replay agent, function and arguments were compared, the key was not: o-2 was given the run of
+    o-1, and what it did."""
+    ordered[:] = ["o-1", "o-2"]
+    handle = store.start(ship_all, "all")
+    go(store, ship_all, "all")
+    ordered.reverse()
+    handle.signal("go", 1)
+    assert store.run(ship_all, "all") == {
+        "o-2": "warehouse/shipping/o-2",
+        "o-1": "warehouse/shipping/o-1",
+    }
+
+
+def test_a_child_under_another_key_is_another_one(store: Store) -> None:
+    ordered[:] = ["o-1"]
+    handle = store.start(ship_all, "all")
+    go(store, ship_all, "all")
+    ordered[:] = ["o-3"]
+    handle.signal("go", 1)
+    with pytest.raises(perdure.NeedsAttention, match=r"other arguments \(\(key\)\)"):
+        store.run(ship_all, "all")

@@ -16,7 +16,7 @@ from perdure.engine.effects import Arrive, Arrived, Carried, Effect, Effects, Re
 from perdure.engine.execution import Execution
 from perdure.engine.failures import error_record, rebuild_error
 from perdure.engine.functions import spec_of
-from perdure.engine.identity import digests, digests_before
+from perdure.engine.identity import KEY, digests, digests_before
 from perdure.engine.lookup import find_run
 from perdure.engine.orders import Order
 from perdure.engine.values import binding_of, preview, results_of
@@ -128,7 +128,10 @@ def started_child(
         function, agent, options.key or "main", args, kwargs, queue=options.queue,
         parent=execution.id,
     )  # fmt: skip
-    return _start(execution, spec.name, order, {"(agent)": agent, **arguments}, options)
+    described = {"(agent)": agent, **arguments}
+    if options.key is not None:  # half of the name of what is started
+        described[KEY] = options.key
+    return _start(execution, spec.name, order, described, options)
 
 
 def _start(

@@ -41,7 +41,10 @@ BOUND = "(bound)"
 DECLARED = "(identity)"
 """What stands for all arguments where the decorator's `identity=` says what tells calls apart."""
 
-ADDED = (SELF, BOUND, DECLARED)
+KEY = "(key)"
+"""What stands for the key of a run that another one starts."""
+
+ADDED = (SELF, BOUND, DECLARED, KEY)
 """Names in a call's digests that older versions did not write."""
 
 FORM = 2
