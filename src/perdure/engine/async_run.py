@@ -166,14 +166,19 @@ class AsyncRun(Generic[T]):
 
     async def _map(self, function: Callable[[I], Any], items: Sequence[I], limit: int) -> list[Any]:
         gate = asyncio.Semaphore(limit)
+        performer = self._execution.async_performer
 
         async def one(item: I) -> Any:
-            async with gate:
+            with performer.resting():  # only others of this map let it go on
+                await gate.acquire()
+            try:
                 if is_async(function):
                     return await function(item)
-                result = await self._execution.async_performer.in_thread(function, item)
+                result = await performer.in_thread(function, item)
                 # A plain function that gives something to await, e.g. `lambda x: run.call(f, x)`.
                 return await result if isinstance(result, Awaits) else result
+            finally:
+                gate.release()
 
         def named(item: I) -> Coroutine[Any, Any, Any]:
             call: Any = one(item)
@@ -186,7 +191,8 @@ class AsyncRun(Generic[T]):
             tasks = [asyncio.ensure_future(named(item)) for item in items]
         try:
             if tasks:
-                await asyncio.wait(tasks)
+                with performer.resting():
+                    await asyncio.wait(tasks)
             return [task.result() for task in tasks]
         finally:
             scope.ended()
@@ -339,7 +345,8 @@ class AsyncRunEdit(Generic[T]):
         entry = execution.find_edit(name, scope)
         try:
             await performer.wait_for_turn(entry, scope, name)
-            await performer.edit_lock.acquire()
+            with performer.resting():  # only who has it, a task of the run, lets it go on
+                await performer.edit_lock.acquire()
         except BaseException:
             if entry is not None:
                 execution.turns.release(entry)

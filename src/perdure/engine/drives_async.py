@@ -62,7 +62,7 @@ class AsyncDrive(Drive):
         execution.runs_in_loop()
         context = contextvars.copy_context()
         root = loop.create_task(self._body(execution), context=context)
-        execution.tasks.scopes[root] = execution.root
+        execution.tasks.begin(root, execution.root)
 
         rung = heard = 0
 
@@ -90,7 +90,7 @@ class AsyncDrive(Drive):
                     cancelled = error
                     execution.interrupt(Drained("the task that ran it was cancelled"))
                     root.cancel()
-        del execution.tasks.scopes[root]
+        execution.tasks.end(root)
         left = None if root.cancelled() else root.exception()
         if left is not None and not isinstance(left, Exception):
             execution.leaving.left(left, "the function")  # its other tasks are not cancelled by it

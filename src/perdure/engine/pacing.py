@@ -50,6 +50,11 @@ class Pace:
             self._hand_over(turn.get_loop(), scope)
             turn.set_result(None)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether outcomes are still to be handed over."""
+        return bool(self._waiting)
+
     def _is_busy(self, scope: str) -> bool:
         return self._left > 0 and (bool(self._waiting) or scope != self._last)
 

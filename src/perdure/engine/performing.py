@@ -192,7 +192,8 @@ class Performer:
         here = self._waiting(effect.why, effect.until, deaf=True)
         with execution.wakeups.watch(execution.id) as watch, here:
             for left_s in pausing(execution, effect, lambda: execution.going.threads_wait):
-                watch.wait(min(left_s, POLL_S))
+                if left_s is not None:
+                    watch.wait(min(left_s, POLL_S))
 
     def _waiting(
         self, words: str, until: int, *, deaf: bool = False, runs: Sequence[str] = ()
@@ -211,31 +212,34 @@ class Performer:
                     return wanted
                 if isinstance(wanted, Item):
                     execution.writer.write(wanted)
-                else:
+                elif wanted is not None:
                     watch.wait(min(wanted, POLL_S))
         raise AssertionError("unreachable")
 
 
 def pausing(
     execution: Execution[Any], effect: Pause, unloadable: Callable[[], bool]
-) -> Iterator[float]:
-    """The way of a pause, for both performers: seconds that are left, until none are.
+) -> Iterator[float | None]:
+    """The way of a pause, for both performers: seconds that are left, until none are; None before
+    it asks whether all of the run waits, for what is due to be done first.
 
     Args:
         unloadable: whether all of the run provably waits.
     """
     while (left_s := (effect.until - execution.now()) / 1e6) > 0:
         execution.check_stop()
-        if left_s > execution.wakeups.in_place_s and unloadable():
-            raise execution.interrupt(suspended(execution))
+        if left_s > execution.wakeups.in_place_s:
+            yield None
+            if unloadable():
+                raise execution.interrupt(suspended(execution))
         yield left_s
 
 
 def waiting(
     execution: Execution[Any], effect: Await, unloadable: Callable[[], bool]
-) -> Iterator[float | Item | Came]:
+) -> Iterator[float | Item | Came | None]:
     """The way of a wait, for both performers: seconds to wait for news, something to commit before
-    that, and in the end what came."""
+    that, and in the end what came; None as in `pausing`."""
     begun = False
     timer = first_timer(effect.branches)
     while True:
@@ -249,8 +253,10 @@ def waiting(
             left_s = (timer.until - execution.now()) / 1e6
         in_place_s = execution.wakeups.in_place_s
         soon = timer is not None and len(effect.branches) == 1 and left_s <= in_place_s
-        if not soon and unloadable():
-            raise execution.interrupt(suspended(execution))
+        if not soon:
+            yield None
+            if unloadable():
+                raise execution.interrupt(suspended(execution))
         if soon or begun:
             yield left_s
             continue

@@ -275,7 +275,7 @@ class AsyncPerformer:
         return len(self._tasks.scopes) > 1
 
     @contextlib.contextmanager
-    def _resting(self) -> Iterator[None]:
+    def resting(self) -> Iterator[None]:
         """Around what goes on only when others of the run do."""
         task = asyncio.current_task()
         assert task is not None
@@ -287,7 +287,8 @@ class AsyncPerformer:
 
     def _all_rest(self) -> bool:
         going = self._execution.going
-        return self._tasks.numbered and not going.calls and self._tasks.all_wait()
+        idle = not going.calls and not self.pace.has_waiting
+        return self._tasks.numbered and idle and self._tasks.all_wait()
 
     async def cancelled_again(self, entry: Entry) -> None:
         """Its task was cancelled here: wait for whatever did that, to do it again.
@@ -403,6 +404,9 @@ class AsyncPerformer:
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
         with watch, self._waiting(effect.why, effect.until, deaf=True):
             for left_s in pausing(execution, effect, self._unloadable):
+                if left_s is None:
+                    await self._tasks.settle()
+                    continue
                 await wait.rest(min(left_s, POLL_S))  # not for ever: news may get lost
                 wait = Wait(bell())
 
@@ -417,6 +421,8 @@ class AsyncPerformer:
                     return wanted
                 if isinstance(wanted, Item):
                     await execution.writer.write_async(wanted)
+                elif wanted is None:
+                    await self._tasks.settle()
                 else:
                     await wait.rest(min(wanted, POLL_S))
                     wait = Wait(bell())
@@ -428,7 +434,7 @@ class AsyncPerformer:
     ) -> Iterator[None]:
         waits = self._execution.going.waiting
         task = asyncio.current_task()
-        with self._resting(), waits(task, words, until, own=False, deaf=deaf, runs=runs):
+        with self.resting(), waits(task, words, until, own=False, deaf=deaf, runs=runs):
             yield
 
     def _unloadable(self) -> bool:

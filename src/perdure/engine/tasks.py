@@ -9,14 +9,19 @@ import asyncio
 import contextvars
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure.engine.current import current, current_in, enter_scope
+from perdure.engine.joins import joined, parts_of
+from perdure.engine.pacing import ROUNDS
 from perdure.engine.scopes import Scope
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
+
+ROUNDS_MAX = 1000
+"""Of the loop, for what is due: something may be for ever, and who waits must look for messages."""
 
 _numbered: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
 
@@ -32,7 +37,17 @@ class RunTasks:
         self.scopes: dict[asyncio.Task[Any], Scope] = {}
         self.waiting: set[asyncio.Task[Any]] = set()
         """Those that wait for a signal, an answer or a time."""
+        self._function: asyncio.Task[Any] | None = None
         self._nowhere = contextvars.copy_context()
+        self._settler: asyncio.Task[Any] | None = None
+
+    def begin(self, function: asyncio.Task[Any], scope: Scope) -> None:
+        """The run's function is a task, from here to `end`."""
+        self._function = function
+        self.scopes[function] = scope
+
+    def end(self, function: asyncio.Task[Any]) -> None:
+        del self.scopes[function]
 
     def add(self, task: asyncio.Task[Any], scope: Scope) -> None:
         self.scopes[task] = scope
@@ -55,23 +70,65 @@ class RunTasks:
     def tell_lost(self) -> None:
         """From the loop: tell of ends whose callback did not come to its own end."""
         for task in [task for task in self.scopes if task.done()]:
-            self._ended(task)
+            if task is not self._function:  # which has no callback, and is seen to by its drive
+                self._ended(task)
 
-    def all_wait(self) -> bool:
-        """Whether provably nothing goes on: each waits for a message or a time, or for tasks of
-        this run to end. In doubt it is False, and the run stays in memory."""
+    def seem_to_wait(self) -> bool:
+        """Whether each waits for a message or a time, or for tasks of this run to end. In doubt it
+        is False, and the run stays in memory."""
         return all(
-            task in self.waiting or self._joins(task) for task in self.scopes if not task.done()
+            task in self.waiting or task.done() or self._joins(task)
+            for task in reversed(self.scopes)  # the last made is the last to come to its wait
         )
 
+    def all_wait(self) -> bool:
+        """Whether provably nothing goes on. In doubt it is False."""
+        ended = any(task.done() for task in self.scopes)  # of which nobody was told
+        return not ended and self.seem_to_wait() and not self.due()
+
     def _joins(self, task: asyncio.Task[Any]) -> bool:
-        waiter = getattr(task, "_fut_waiter", None)
-        if isinstance(waiter, asyncio.Task):
-            return waiter in self.scopes
-        gathered = getattr(waiter, "_children", None)
-        if gathered is not None:
-            return all(child.done() or child in self.scopes for child in gathered)
-        return _innermost(task.get_coro()) == "TaskGroup.__aexit__"
+        futures = joined(task)
+        return futures is not None and all(self._is_of_run(future) for future in futures)
+
+    def _is_of_run(self, future: asyncio.Future[Any]) -> bool:
+        if future.done() or future in self.scopes:
+            return True
+        parts = parts_of(future)
+        return parts is not None and all(self._is_of_run(part) for part in parts)
+
+    def due(self) -> bool:
+        """Whether the event loop is about to go on with something of the run. A task that has just
+        ended is still to be told of: to its group, to who gathers it, and from there on."""
+        ready = _ready_in(asyncio.get_running_loop())
+        if ready is None:  # then who goes on next shows, if not who is told by a callback
+            here = asyncio.current_task()
+            return any(task.done() or (task is not here and _goes_on(task)) for task in self.scopes)
+        return any(
+            not handle.cancelled() and self._is_ours(getattr(handle, "_context", None))
+            for handle in ready
+        )
+
+    def _is_ours(self, context: contextvars.Context | None) -> bool:
+        """Whether a callback is of the run, by its context; that of `_ended` is `_nowhere`."""
+        return context is self._nowhere or frame_in(context) is self._execution
+
+    async def settle(self) -> None:
+        """From a task of the run that is in `waiting`: where all of it seem to wait, see through
+        what is due before that is believed. One at a time: others find it due meanwhile."""
+        settler, here = self._settler, asyncio.current_task()
+        if (settler is not None and not settler.done()) or not self.seem_to_wait():
+            return
+        shown = _ready_in(asyncio.get_running_loop()) is not None
+        quiet, rounds = 0 if shown else ROUNDS, 0
+        self._settler = here
+        try:
+            while rounds < ROUNDS_MAX and (quiet > 0 or self.due()):
+                quiet = quiet - 1 if not self.due() else (0 if shown else ROUNDS)
+                rounds += 1
+                await asyncio.sleep(0)
+            self.tell_lost()
+        finally:
+            self._settler = None
 
     def timers(self) -> bool:
         """Whether something of the run is to happen at some time, as a timeout that it set."""
@@ -107,13 +164,16 @@ def frame_in(context: contextvars.Context | None) -> Any:
     return frame.run if frame is not None else None
 
 
-def _innermost(coroutine: Any) -> str:
-    """Name of the coroutine function in which a task is suspended."""
-    name = ""
-    while coroutine is not None and hasattr(coroutine, "cr_code"):
-        name = coroutine.cr_code.co_qualname
-        coroutine = coroutine.cr_await
-    return name
+def _ready_in(loop: asyncio.AbstractEventLoop) -> Sequence[asyncio.Handle] | None:
+    """What a loop is to call next; None: it does not show that, as uvloop."""
+    ready = getattr(loop, "_ready", None)
+    return None if ready is None else ready.copy()  # other threads add to it
+
+
+def _goes_on(task: asyncio.Task[Any]) -> bool:
+    """Whether a task that has not ended is about to be gone on with."""
+    waiter = getattr(task, "_fut_waiter", None)
+    return waiter is None or waiter.done()
 
 
 def number_tasks(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,0 +1,161 @@
+"""When all of an asynchronous run waits, and when it only seems to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.engine import tasks
+from tests.engine.conftest import Async, CrashError, Crashes, Place
+from tests.engine.waits import until
+
+Run = perdure.AsyncRun[Any]
+First = Callable[[], Coroutine[Any, Any, str]]
+"""Something that fails, beside which a run waits for what nobody sends."""
+
+
+async def _group(run: Run, first: First) -> str:
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(first())
+            group.create_task(run.wait_for("never"))
+    except* ValueError:
+        pass
+    return "went on"
+
+
+async def _gather(run: Run, first: First) -> str:
+    with suppress(ValueError):
+        await asyncio.gather(first(), run.wait_for("never"))
+    return "went on"
+
+
+async def _returns(run: Run, first: First) -> str:
+    """The function itself has ended, when the wait begins."""
+    try:
+        await asyncio.gather(first(), run.wait_for("never"))
+    except ValueError:
+        return "went on"
+    return "unreachable"
+
+
+async def _chain(run: Run, first: First) -> str:
+    """It takes many rounds of the loop until the function hears of it."""
+
+    async def deep(number: int) -> str:
+        return await (asyncio.create_task(deep(number - 1)) if number else first())
+
+    chain = asyncio.create_task(deep(20))
+    wait = asyncio.create_task(run.wait_for("never"))
+    try:
+        await chain
+    except ValueError:
+        wait.cancel()
+    return "went on"
+
+
+SHAPES = [_group, _gather, _returns, _chain]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_is_due_comes_before_a_run_is_unloaded(
+    runs: Async, crash: Crashes, fetch: Any, shape: Any, shown: bool, recorded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """One task of a gather failed, and another began to wait for a signal, in the same round of
+    the loop. All that had not ended waited, so the run was unloaded, before the function heard of
+    the failure: it waited for a signal that nobody was to send. Whoever resumed it did the same.
+    Live, a step takes time and hid that; after a crash it answers at once."""
+    if not shown:  # as on loops that do not show what they are to call next
+        monkeypatch.setattr(tasks, "_ready_in", lambda _: None)
+
+    async def first() -> str:
+        if recorded:
+            await fetch("first")
+        crash("here")
+        raise ValueError("no such order")
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> str:
+        said = await shape(run, first)
+        return f"{said} after {await fetch('more')}"
+
+    if recorded:
+        crash.arm("here")
+        with pytest.raises((CrashError, BaseExceptionGroup)):
+            runs.run(act)
+    assert runs.run(act) == "went on after MORE"
+
+
+async def _map(run: Run) -> Any:
+    return await run.map(lambda name: run.wait_for(name), ["one", "two", "three"])
+
+
+async def _narrow_map(run: Run) -> Any:
+    async def one(name: str) -> Any:
+        return await run.wait_for(name)
+
+    return await run.map(one, ["one", "two", "three"], limit=2)
+
+
+async def _wait(run: Run) -> Any:
+    waits = [asyncio.create_task(run.wait_for(name)) for name in ("one", "two", "three")]
+    await asyncio.wait(waits)
+    return [wait.result() for wait in waits]
+
+
+async def _nested(run: Run) -> Any:
+    both = asyncio.gather(run.wait_for("one"), asyncio.gather(run.wait_for("two")))
+    (one, (two,)), three = await asyncio.gather(both, asyncio.shield(run.wait_for("three")))
+    return [one, two, three]
+
+
+async def _edits(run: Run) -> Any:
+    """One task has the edit open, and waits for a second; a third waits for the edit."""
+    signal = asyncio.create_task(run.wait_for("one"))
+
+    async def edit(what: str) -> Any:
+        async with run.edit(what) as draft:
+            draft[what] = await signal
+        return what
+
+    two, three, one = await asyncio.gather(edit("two"), edit("three"), signal)
+    return [one, two, three]
+
+
+@pytest.mark.parametrize("shape", [_map, _narrow_map, _wait, _nested, _edits])
+def test_tasks_that_wait_for_waiting_tasks_let_the_run_be_unloaded(
+    place: Place, shape: Any
+) -> None:
+    """`run.map` of questions stayed in memory for as long as nobody answered, and had a place in
+    its worker's limit: as many of them as the limit, and the worker did nothing else any more. So
+    did `asyncio.wait`, a gather of gathers, what was shielded, and who waited for an edit."""
+    other = place.open()
+    calls: list[int] = []
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        calls.append(1)
+        return await shape(run)
+
+    async def main() -> Any:
+        async with perdure.open_async(place.url, durability="os") as store:
+            task = asyncio.create_task(store.run(act, "a"))
+            for name in ("one",) if shape is _edits else ("three", "two", "one"):
+                await asyncio.to_thread(until, lambda: _is_waiting(other), "the run's unloading")
+                other.handle("a/act/main").signal(name, name)
+            return await asyncio.wait_for(task, 60)
+
+    assert asyncio.run(main()) == ["one", "two", "three"]
+    assert len(calls) > 1  # it was not in memory while it waited
+
+
+def _is_waiting(store: perdure.Store) -> bool:
+    return any(info.status == "waiting" for info in store.runs(agent="a"))
