@@ -19,6 +19,7 @@ from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
 from perdure.engine.leaving import Cancelled, Drained, LeftError
 from perdure.engine.tasks import RunTasks, number_tasks
+from perdure.engine.wayout import WayOut
 from perdure.errors import PerdureError, RunInterrupted
 from perdure.state.waiting import has_ended
 
@@ -64,13 +65,15 @@ class AsyncDrive(Drive):
         root = loop.create_task(self._body(execution), context=context)
         execution.tasks.begin(root, execution.root)
 
+        way_out = WayOut(execution, execution.tasks, root)
         rung = heard = 0
 
         def look() -> None:
             nonlocal heard
             if heard != (now := rung):
-                self._look(execution, root)
+                self._look(execution, root, way_out)
                 heard = now  # behind it: what was lost is looked for again
+            way_out.look()
 
         def interrupted() -> None:
             nonlocal rung
@@ -89,7 +92,7 @@ class AsyncDrive(Drive):
                 except asyncio.CancelledError as error:
                     cancelled = error
                     execution.interrupt(Drained("the task that ran it was cancelled"))
-                    root.cancel()
+                    way_out.cancel()
         execution.tasks.end(root)
         left = None if root.cancelled() else root.exception()
         if left is not None and not isinstance(left, Exception):
@@ -132,7 +135,9 @@ class AsyncDrive(Drive):
         await execution.tasks.cancel()
         await execution.async_performer.close()
 
-    def _look(self, execution: Execution[Any], root: asyncio.Task[Any]) -> None:
+    def _look(
+        self, execution: Execution[Any], root: asyncio.Task[Any], way_out: WayOut
+    ) -> None:  # fmt: skip
         """There is news of the run: if it is to end, what it awaits is not awaited any more."""
         if root.done():
             return
@@ -143,7 +148,7 @@ class AsyncDrive(Drive):
         reason = execution.asked_to_stop
         if isinstance(reason, Cancelled) and execution.interrupted is None:
             execution.interrupt(reason)
-            root.cancel()
+            way_out.cancel()
 
     async def _body(self, execution: Execution[Any]) -> Any:
         with counted(), inside(Frame(execution, "function", execution.root)):

@@ -421,6 +421,8 @@ class Execution(Generic[T]):
             PerdureError: in a forked child.
         """
         if self._interrupted is not None:
+            if self.tasks is not None:
+                self.tasks.interrupts()
             raise self._interrupted
         if process.pid != self._pid:
             self.check_process()  # raises
@@ -477,6 +479,8 @@ class Execution(Generic[T]):
             if self._interrupted is None:
                 self._interrupted = RunInterrupted(reason)
             interrupted = self._interrupted
+        if self.tasks is not None:
+            self.tasks.interrupts()
         if first:
             self.turns.wake_all()
             self.wakeups.ring(self.id)

@@ -10,6 +10,7 @@ import contextvars
 import threading
 import weakref
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure.engine.current import current, current_in, enter_scope
@@ -19,6 +20,9 @@ from perdure.engine.scopes import Scope
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
+
+LEAVE_S = 20.0
+"""How long tasks of a run that is left may await one thing, before they are cancelled once more."""
 
 ROUNDS_MAX = 1000
 """Of the loop, for what is due: something may be for ever, and who waits must look for messages."""
@@ -37,6 +41,10 @@ class RunTasks:
         self.scopes: dict[asyncio.Task[Any], Scope] = {}
         self.waiting: set[asyncio.Task[Any]] = set()
         """Those that wait for a signal, an answer or a time."""
+        self.told = False
+        """Whether the function itself has come to what interrupted the run."""
+        self._left: list[asyncio.Task[Any]] = []
+        """Those that ended with something that ends the run."""
         self._function: asyncio.Task[Any] | None = None
         self._nowhere = contextvars.copy_context()
         self._settler: asyncio.Task[Any] | None = None
@@ -61,6 +69,7 @@ class RunTasks:
             return
         error = None if task.cancelled() else exception_of(task)
         if error is not None and not isinstance(error, Exception):
+            self._left.append(task)
             # Before its siblings are cancelled for it: that would be recorded as the function's.
             self._execution.leaving.left(error, "a task")
         self._execution.scope_ended(scope, orderly=not task.cancelled() and error is None)
@@ -72,6 +81,17 @@ class RunTasks:
         for task in [task for task in self.scopes if task.done()]:
             if task is not self._function:  # which has no callback, and is seen to by its drive
                 self._ended(task)
+
+    def interrupts(self) -> None:
+        """What ends the run is about to be raised in the code that calls."""
+        with suppress(RuntimeError):  # it is no task
+            if self._function is not None and asyncio.current_task() is self._function:
+                self.told = True
+
+    def somebody_was_told(self) -> bool:
+        """Whether the function, or a task that awaits another one, has heard of what interrupted
+        the run. In doubt it is True."""
+        return self.told or any(not getattr(one, "_log_traceback", False) for one in self._left)
 
     def seem_to_wait(self) -> bool:
         """Whether each waits for a message or a time, or for tasks of this run to end. In doubt it
@@ -144,18 +164,17 @@ class RunTasks:
         while left := [task for task in self.scopes if task is not here and not task.done()]:
             for task in left:
                 task.cancel()
-            await asyncio.wait(left)
-            for task in left:
-                if not task.cancelled():
-                    task.exception()  # it has been seen
+            await asyncio.wait(left, timeout=LEAVE_S)  # one that caught it is cancelled again
+            self._left += [task for task in left if task.done()]
+        for task in self._left:  # what ends the run counts as seen, whoever waited
+            if not task.cancelled():
+                task.exception()
+        self._left.clear()
 
 
 def exception_of(task: asyncio.Task[Any]) -> BaseException | None:
-    """What a task that is done raised. What ends the run counts as seen, whoever waits."""
-    error: BaseException | None = getattr(task, "_exception", None)
-    if error is not None and not isinstance(error, Exception):
-        task.exception()
-    return error
+    """What a task that is done raised; whether anybody has seen that, stays as it is."""
+    return getattr(task, "_exception", None)
 
 
 def frame_in(context: contextvars.Context | None) -> Any:
