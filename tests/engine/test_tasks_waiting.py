@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine import timers
 from tests.engine.conftest import Async, Crashes, Place
 
 # -- waiting ---------------------------------------------------------------------------------------
@@ -99,18 +100,44 @@ def test_a_run_stays_while_a_task_does_something_that_is_not_recorded(place: Pla
     assert calls == ["called", "worked"]
 
 
-def test_a_timeout_of_the_frameworks_keeps_a_waiting_run_in_memory(runs: Async) -> None:
-    """Unloaded, it forgot the timeout, and waited for ever."""
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_timeout_of_the_frameworks_keeps_a_waiting_run_in_memory(
+    runs: Async, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unloaded, it forgot the timeout, and waited for ever. On loops that do not show their timers,
+    as uvloop, it still did."""
+    if not shown:
+        monkeypatch.setattr(timers, "scheduled_in", lambda _: None)
 
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> str:
         try:
+            await asyncio.wait_for(asyncio.sleep(0), 60)  # one that is over is none any more
             async with asyncio.timeout(0.3):
                 return str(await run.wait_for("never"))
         except TimeoutError:
             return "late"
 
     assert runs.run(act) == "late"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_timeout_that_is_over_lets_the_run_be_unloaded(
+    runs: Async, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shown:
+        monkeypatch.setattr(timers, "scheduled_in", lambda _: None)
+    calls: list[int] = []
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        calls.append(1)
+        await asyncio.wait_for(asyncio.sleep(0.01), 60)  # one is cancelled, and one fires
+        await run.sleep(1.2)
+        return "slept"
+
+    assert runs.run(act) == "slept"
+    assert len(calls) == 2
 
 
 def test_threads_that_all_wait_let_the_run_be_unloaded(place: Place) -> None:

@@ -17,6 +17,7 @@ from perdure.engine.current import current, current_in, enter_scope
 from perdure.engine.joins import joined, parts_of
 from perdure.engine.pacing import ROUNDS
 from perdure.engine.scopes import Scope
+from perdure.engine.timers import has_timer, note_timers
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
@@ -152,11 +153,7 @@ class RunTasks:
 
     def timers(self) -> bool:
         """Whether something of the run is to happen at some time, as a timeout that it set."""
-        scheduled = getattr(asyncio.get_running_loop(), "_scheduled", ())
-        return any(
-            not timer.cancelled() and frame_in(timer._context) is self._execution
-            for timer in scheduled
-        )
+        return has_timer(asyncio.get_running_loop(), self._execution)
 
     async def cancel(self) -> None:
         """End those that are left, and wait until they have ended."""
@@ -197,6 +194,7 @@ def _goes_on(task: asyncio.Task[Any]) -> bool:
 
 def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """See the module; once for each loop. Tasks that are of no run are made as ever."""
+    note_timers(loop)
     if loop.get_task_factory() is not None and _numbered.get(loop) is loop.get_task_factory():
         return
     make = loop.get_task_factory() or _plain
