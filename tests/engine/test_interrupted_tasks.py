@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -143,6 +144,60 @@ def test_a_worker_drains_a_run_whose_function_awaits_something_else(
         handle.signal(f"{number}", number)
     with working(store, act):
         assert handle.result(timeout=30) == [0, 1, 2]
+
+
+async def _gathered(run: Any, pay: Any, fetch: Any) -> None:
+    await asyncio.gather(pay(), _steps(fetch))
+
+
+async def _grouped(run: Any, pay: Any, fetch: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pay())
+        group.create_task(_steps(fetch))
+
+
+async def _edits(run: Any, pay: Any, fetch: Any) -> None:
+    async def edits() -> None:
+        for number in range(1000):
+            async with run.edit("count") as draft:
+                draft["n"] = number
+
+    await asyncio.gather(pay(), edits())
+
+
+async def _waits(run: Any, pay: Any, fetch: Any) -> None:
+    await asyncio.gather(pay(), run.wait_for("never"))
+
+
+async def _steps(fetch: Any) -> None:
+    for _ in range(1000):
+        await fetch("one")
+
+
+@pytest.mark.parametrize("shape", [_gathered, _grouped, _edits, _waits])
+def test_a_worker_that_ends_lets_a_tool_beside_others_come_to_its_end(
+    place: Place, fetch: Any, shape: Any
+) -> None:
+    """A tool that was under way was cancelled, when a sibling came to its next step and left the
+    run for the worker's end: each deploy left it in doubt, for a person to settle."""
+    began = threading.Event()
+
+    @perdure.tool
+    async def pay() -> str:
+        began.set()
+        await asyncio.sleep(0.3)
+        return "paid"
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> None:
+        await shape(run, pay, fetch)
+
+    store = place.open()
+    handle = store.start(act, "a")
+    with working(store, act):
+        until(began.is_set, "the tool")
+    assert handle.status == "running"
+    assert [effect.state for effect in handle.effects()] == ["done"]
 
 
 def test_what_is_under_way_ends_before_the_function_is_cancelled(

@@ -345,6 +345,8 @@ class AsyncRunEdit(Generic[T]):
         entry = execution.find_edit(name, scope)
         try:
             await performer.wait_for_turn(entry, scope, name)
+            if entry is None:
+                await performer.let_calls_end()
             with performer.resting():  # only who has it, a task of the run, lets it go on
                 await performer.edit_lock.acquire()
         except BaseException:

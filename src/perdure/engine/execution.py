@@ -442,7 +442,7 @@ class Execution(Generic[T]):
         if self._stop is None and time.monotonic() > self._look_at:
             with self.asking:
                 self.look_for_cancel()
-        if self._stop is not None:
+        if self._stop is not None and not (self.tasks and self.tasks.defers(self._stop)):
             raise self.interrupt(self._stop)
         if self._deadline and self.now() >= self._deadline:
             raise self.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))

@@ -55,6 +55,10 @@ GRACE_S = 5.0
 itself."""
 
 
+DEFERRED_S = 0.02
+"""How often a task that begins nothing any more looks whether the calls of others have ended."""
+
+
 SETTLING = ("step", "outcome", "wait-ended")
 """Records after which a call gives what it gave."""
 
@@ -206,6 +210,8 @@ class AsyncPerformer:
         calling.arrive, calling.since = effect, time.monotonic()
         try:
             await self.wait_for_turn(entry, scope, effect.name)
+            if entry is None or entry.outcome is None:
+                await self.let_calls_end()
         except asyncio.CancelledError:
             if entry is not None:
                 execution.turns.release(entry)
@@ -268,6 +274,13 @@ class AsyncPerformer:
                 return
         if pace is not None:
             await pace.turn(scope.path, self.several)
+
+    async def let_calls_end(self) -> None:
+        """At a boundary: where the run is to be left once the calls under way have ended, begin
+        nothing before that."""
+        execution = self._execution
+        while execution.interrupted is None and self._tasks.defers(execution.asked_to_stop):
+            await asyncio.sleep(DEFERRED_S)
 
     @property
     def several(self) -> bool:

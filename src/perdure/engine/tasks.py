@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from perdure.engine.current import current, current_in, enter_scope
 from perdure.engine.joins import joined, parts_of
+from perdure.engine.leaving import Drained
 from perdure.engine.pacing import ROUNDS
 from perdure.engine.scopes import Scope
 from perdure.engine.timers import has_timer, note_timers
+from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
@@ -82,6 +84,11 @@ class RunTasks:
         for task in [task for task in self.scopes if task.done()]:
             if task is not self._function:  # which has no callback, and is seen to by its drive
                 self._ended(task)
+
+    def defers(self, reason: PerdureError | None) -> bool:
+        """Whether calls that tasks make come to their end before the run is left for this reason:
+        cancelled with the function, they would be in doubt."""
+        return self.numbered and isinstance(reason, Drained) and self._execution.going.calls > 0
 
     def interrupts(self) -> None:
         """What ends the run is about to be raised in the code that calls."""
