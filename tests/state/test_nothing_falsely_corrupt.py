@@ -553,3 +553,54 @@ def test_a_member_that_vanished_from_an_enum(place, kind):
         draft["colour"] = "red"
     mended = place.open().agent("a", _things(now)[kind])
     assert mended.state is not None and mended.diff(1, "main")
+
+
+@pytest.mark.parametrize("invariants", [False, True])
+def test_a_state_whose_time_is_up_is_saved_over(place, invariants):
+    """A field that must lie in the future was valid when it was stored, and no more when it was
+    read. A whole new value was refused, too, for the old one: nothing through this type put the
+    agent right."""
+    limit = [0]
+
+    class Offer(BaseModel):
+        text: str = ""
+        expires: int
+
+        @field_validator("expires")
+        @classmethod
+        def lies_ahead(cls, value: int) -> int:
+            if value <= limit[0]:
+                raise ValueError("lies in the past")
+            return value
+
+    met: list[object] = []
+
+    def it_says_something(before: Offer | None, after: Offer) -> None:
+        met.append(before)
+        if after.text == "nothing":
+            raise ValueError("it says nothing")
+
+    given = perdure.Schema(Offer, id="Offer", invariants=[it_says_something] if invariants else [])
+    agent = place.open().agent("offer", given, initial=Offer(text="10 %", expires=5))
+    agent.save(Offer(text="20 %", expires=5))
+    limit[0] = 5
+    for one in (agent, place.open().agent("offer", given)):
+        with pytest.raises(perdure.SchemaError, match="the past"):
+            one.save(Offer.model_construct(text="x", expires=4))
+    late = place.open().agent("offer", given)
+    with pytest.raises(perdure.SchemaError, match=r"commit 2, state\.expires: ") as raised:
+        _ = late.state
+    assert "or `save` a whole value" in raised.value.hint
+    if invariants:
+        met.clear()
+        with pytest.raises(perdure.SchemaError, match="it says nothing"):
+            late.save(Offer(text="nothing", expires=9))
+        assert met == [None], "there is no state before that could be shown"
+    late.save(Offer(text="30 %", expires=9))
+    assert late.state == Offer(text="30 %", expires=9)
+    with late.edit("more") as draft:
+        draft.text += " off"
+    assert late.state.text == "30 % off"
+    agent.refresh()
+    assert agent.state == late.state
+    assert agent.verify().commits == 4

@@ -179,8 +179,8 @@ class Schema(Generic[T]):
             raise SchemaError(
                 error.problem, target=f"agent {agent!r}, commit {seq}, {error.target or 'state'}",
                 hint=error.hint or (
-                    f"it was stored so under an earlier {self.id!r}: let the type take it, or "
-                    "migrate it by the next major version of its schema; "
+                    f"it was stored so under an earlier {self.id!r}: let the type take it, "
+                    "migrate it by the next major version of its schema, or `save` a whole value; "
                     f"`{shell.perdure('state', agent, at=seq)}`, or a handle with "
                     f"perdure.Schema(dict, id={self.id!r}), gives it as plain data"
                 ),

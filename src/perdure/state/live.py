@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from perdure.core.ephemeral import carry_over
@@ -40,6 +41,17 @@ class Live(Generic[T]):
             carry_over(self._schema.root, self._left, built)
             self.value, self._left = built, MISSING
         return self.value  # type: ignore[no-any-return]
+
+    @property
+    def there(self) -> T | None:
+        """The object, if it is built."""
+        return None if self.value is MISSING else self.value
+
+    def if_it_fits(self, plain: Plain, seq: int) -> T | None:
+        """As `of`; None where it does not fit."""
+        with suppress(SchemaError):
+            return self.of(plain, seq)
+        return None
 
     def drop(self) -> None:
         """It no longer fits its plain state: the next look builds another, with its Ephemerals."""

@@ -44,7 +44,7 @@ def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | Non
     used, delta, extras = yield prepare
     if used is not None or (not delta and working.seq and extras.key is None):
         return used  # type: ignore[no-any-return]
-    made = yield from working.committing_delta(delta, cause, extras)
+    made = yield from working.committing_delta(delta, cause, extras, whole=True)
     return made.read()
 
 

@@ -315,9 +315,7 @@ class WorkingCopy(Generic[T]):
 
     def throwaway(self) -> Recording:
         """A draft of which nothing will remain."""
-        self._mend()
-        typed = self.typed
-        return Recording(self.schema, copy(self._plain), typed=typed)
+        return Recording(self.schema, copy(self.plain), typed=self.typed)
 
     def restore(self, recording: Recording) -> None:
         """Undo in memory what an abandoned draft did."""
@@ -334,20 +332,22 @@ class WorkingCopy(Generic[T]):
         return drive(self.context, self.committing_delta(delta, cause, extras))
 
     def committing_delta(
-        self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
+        self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING, *, whole: bool = False
     ) -> Flow[Committed]:
-        """The operation behind `commit_delta`."""
+        """As `commit_delta`. `whole`: what they make is checked; the state before need not fit."""
         if self.editing:
             self.refuse_inside_edit()
         if not delta and self.in_memory and self._seq and not self.migration_due:
             check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
             return self._submitting([], cause, extras)
-        return self._committing_ops(delta, cause, extras)
+        return self._committing_ops(delta, cause, extras, whole)
 
-    def _committing_ops(self, delta: Sequence[Op], cause: Cause, extras: Extras) -> Flow[Committed]:
+    def _committing_ops(
+        self, delta: Sequence[Op], cause: Cause, extras: Extras, whole: bool
+    ) -> Flow[Committed]:
         self._mend()
         if not self.in_memory:
-            yield lambda: self.typed
+            yield lambda: self._live.if_it_fits(self.plain, self._seq) if whole else self.typed
         self._keep_base()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last, and the order of keys counts.
@@ -358,14 +358,13 @@ class WorkingCopy(Generic[T]):
             for op in delta:
                 inverses.append(ops.invert(root, op))
                 root = ops.apply(root, ops.own(op))
-            return (yield from self._committing(root, list(delta), inverses, cause, extras))
+            return (yield from self._committing(root, list(delta), inverses, cause, extras, whole))
         except BaseException as error:
 
             def restore() -> Plain:
                 return spare if spare is not MISSING else ops.fold(root, reversed(inverses))
 
-            whole = isinstance(error, PerdureError)
-            self._put_back(token, restore if whole else None, seq)
+            self._put_back(token, restore if isinstance(error, PerdureError) else None, seq)
             raise
 
     def _put_back(self, token: object, restore: Callable[[], Plain] | None, seq: int) -> None:
@@ -381,14 +380,15 @@ class WorkingCopy(Generic[T]):
             self.forget()
 
     def _committing(
-        self, root: Plain, delta: list[Op], inverses: list[Op], cause: Cause, extras: Extras
-    ) -> Flow[Committed]:
+        self, root: Plain, delta: list[Op], inverses: list[Op], cause: Cause, extras: Extras,
+        whole: bool = False,
+    ) -> Flow[Committed]:  # fmt: skip
         check_cause(cause)
-        typed = self.typed
-        touched = [op.path for op in delta] if self.schema.invariants else []
-        plan = self.schema.plan(typed, root, delta, inverses) if delta else None
+        typed, plan = self._live.there if whole else self.typed, None
+        if delta and typed is not None:
+            plan = self.schema.plan(typed, root, delta, inverses)
         if delta and self.schema.invariants:
-            self.schema.check_invariants(typed, view(self.schema, root), touched)
+            self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in delta])
         self._plain = root
         if self._seq == 0 or self.migration_due:
             yield from self._committing_base()
