@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -123,6 +124,23 @@ def test_what_would_end_a_process_ends_no_worker_and_in_the_end_a_person_is_aske
         more = store.start(gathering, "c", 1)
         more.signal("more", 1)
         assert more.result(BOUND_S) == [0, 1]
+
+
+def test_a_function_that_stops_its_event_loop_stops_no_other_run(store: Store) -> None:
+    """The loop's thread ended with it: all asynchronous runs of the worker stayed "executing" for
+    ever, new ones never began, and the worker could not be drained."""
+
+    @perdure.agent(dict)
+    async def stopping(run: perdure.AsyncRun[dict]) -> int:
+        asyncio.get_running_loop().stop()
+        return await run.call(double, 2)
+
+    with working(store, stopping, gathering) as events:
+        other = store.start(gathering, "b", 1)
+        events.wait_for("waiting", other.id)
+        assert store.start(stopping, "a").result(BOUND_S) == 4
+        other.signal("more", 1)
+        assert other.result(BOUND_S) == [0, 1]
 
 
 def test_a_run_of_a_function_that_nobody_serves_is_seen_and_goes_on_when_somebody_does(

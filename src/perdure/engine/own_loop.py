@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 JOIN_S = 1.0
@@ -15,6 +16,7 @@ class OwnLoop:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._ending = False
         # A daemon: what runs there must not hold up the end of the process.
         self._thread = threading.Thread(target=self._go_round, name=name, daemon=True)
         self._thread.start()
@@ -25,17 +27,19 @@ class OwnLoop:
 
     def stop(self) -> None:
         """Once everything that was started has ended."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._end)
         self._thread.join(JOIN_S)
+
+    def _end(self) -> None:
+        self._ending = True
+        self._loop.stop()
 
     def _go_round(self) -> None:
         loop = self._loop
         asyncio.set_event_loop(loop)
-        while True:
-            try:
+        while not self._ending:
+            # What one task raises, or that it stops the loop, is its own affair: others go on.
+            with suppress(SystemExit, KeyboardInterrupt):
                 loop.run_forever()
-            except (SystemExit, KeyboardInterrupt):
-                continue  # raised in one task, and that task's own affair: the others go on
-            break
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
