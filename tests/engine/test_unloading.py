@@ -11,8 +11,11 @@ import pytest
 
 import perdure
 from perdure.engine import tasks
+from perdure.engine.going import Going
+from perdure.engine.scopes import Scope
 from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.waits import until
+from tests.engine.working import working
 
 Run = perdure.AsyncRun[Any]
 First = Callable[[], Coroutine[Any, Any, str]]
@@ -159,3 +162,59 @@ def test_tasks_that_wait_for_waiting_tasks_let_the_run_be_unloaded(
 
 def _is_waiting(store: perdure.Store) -> bool:
     return any(info.status == "waiting" for info in store.runs(agent="a"))
+
+
+def _awaits_each(run: perdure.Run[Any]) -> Any:
+    with run.executor() as threads:
+        futures = [threads.submit(run.wait_for, name) for name in ("one", "two", "three")]
+        return [future.result() for future in futures]
+
+
+def _leaves_the_block(run: perdure.Run[Any]) -> Any:
+    with run.executor(2) as threads:
+        futures = [threads.submit(run.wait_for, name) for name in ("one", "two", "three")]
+    return [future.result() for future in futures]
+
+
+@pytest.mark.parametrize("shape", [_awaits_each, _leaves_the_block])
+def test_threads_that_wait_for_waiting_threads_let_the_run_be_unloaded(
+    place: Place, shape: Any
+) -> None:
+    """A run whose calls on its own threads all waited for people stayed in memory for as long as
+    nobody answered, as only `run.map` was known to wait for them."""
+    store, calls = place.open(), []
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[Any]) -> Any:
+        calls.append(1)
+        return shape(run)
+
+    with working(store, act):
+        handle = store.start(act, "a")
+        for name in ("three", "two", "one"):
+            until(lambda: handle.status == "waiting", "the run's unloading")
+            handle.signal(name, name)
+        assert handle.result(timeout=30) == ["one", "two", "three"]
+    assert len(calls) > 1
+
+
+def test_a_call_that_a_free_thread_is_about_to_begin_keeps_the_run() -> None:
+    """A thread begins some time after a call was given to it. Where the others waited by then, the
+    run was unloaded before that call was made."""
+    going = Going()
+    with going.crew(2) as threads:
+        going.submitted(threads)
+        with going.joining(lambda: threads.submitted > 0):
+            assert not going.threads_wait  # it is about to begin
+            going.thread_began(threads, scope := Scope("one#1/", Scope()))
+            assert not going.threads_wait
+            with going.waiting("one", "signal 'one'", 0, own=True):
+                assert going.threads_wait
+                going.submitted(threads)
+                assert not going.threads_wait  # a second thread is free
+                going.thread_began(threads, Scope("two#1/", Scope()))
+                with going.waiting("two", "signal 'two'", 0, own=True):
+                    going.submitted(threads)
+                    assert going.threads_wait  # and none is for the third
+            going.thread_ended(threads, scope, begun=True)
+            assert not going.threads_wait

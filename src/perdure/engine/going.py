@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -23,6 +23,26 @@ class _Waiting(Struct, frozen=True):
     runs: Sequence[str]
 
 
+class Crew:
+    """The threads of one executor of a run.
+
+    Attributes:
+        submitted: calls that have not ended.
+        begun: those of them that a thread makes.
+    """
+
+    __slots__ = ("begun", "limit", "submitted")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.submitted = self.begun = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a thread that is free is about to begin a call."""
+        return self.begun < min(self.limit, self.submitted)
+
+
 class Going:
     """See the module. One per execution; counts the threads that the run has of its own, the first
     being its function's. Safe between threads."""
@@ -30,7 +50,8 @@ class Going:
     def __init__(self) -> None:
         self._lock = Lock()
         self._threads = 1
-        self._joined: list[Scope] = []
+        self._joined: list[Callable[[], bool]] = []
+        self._crews: list[Crew] = []
         self._waits: dict[Hashable, _Waiting] = {}
         self.calling = Counting()
         """Around a call of a step or tool."""
@@ -65,31 +86,50 @@ class Going:
                 self._waits[who] = wait
 
     @contextmanager
-    def joining(self, scope: Scope) -> Iterator[None]:
-        """Around waiting, on a thread of the run, for the children of a scope to end."""
-        self._join(scope)
+    def joining(self, lasts: Callable[[], bool]) -> Iterator[None]:
+        """Around waiting, on a thread of the run, for others of it, for as long as this is true."""
+        with self._lock:
+            self._joined.append(lasts)
         try:
             yield
         finally:
-            self._join_no_more(scope)
+            self._join_no_more(lasts)
 
-    def _join(self, scope: Scope) -> None:
+    def _join_no_more(self, lasts: Callable[[], bool]) -> None:
         with self._lock:
-            self._joined.append(scope)
+            self._joined.remove(lasts)
 
-    def _join_no_more(self, scope: Scope) -> None:
+    @contextmanager
+    def crew(self, limit: int) -> Iterator[Crew]:
+        """Around the use of an executor."""
+        crew = Crew(limit)
         with self._lock:
-            self._joined.remove(scope)
+            self._crews.append(crew)
+        try:
+            yield crew
+        finally:
+            self._dismiss(crew)
 
-    def thread_began(self, scope: Scope) -> None:
+    def _dismiss(self, crew: Crew) -> None:
+        with self._lock:
+            self._crews.remove(crew)
+
+    def submitted(self, crew: Crew) -> None:
+        with self._lock:
+            crew.submitted += 1
+
+    def thread_began(self, crew: Crew, scope: Scope) -> None:
         scope.home = threading.get_ident()
         with self._lock:
             self._threads += 1
+            crew.begun += 1
 
-    def thread_ended(self, scope: Scope, *, begun: bool) -> None:
+    def thread_ended(self, crew: Crew, scope: Scope, *, begun: bool) -> None:
         """Ends the scope, too, at the same moment: who waits for it goes on from here."""
         with self._lock:
             self._threads -= begun
+            crew.begun -= begun
+            crew.submitted -= 1
             scope.ended()
 
     @property
@@ -101,18 +141,21 @@ class Going:
     def threads_wait(self) -> bool:
         """Whether each thread of the run waits, and no step or tool is being made."""
         with self._lock:
-            return not self.calls and self._threads <= self._waiting_threads()
+            return self._all(self._waiting_threads())
 
     @property
     def all_rest(self) -> bool:
         """Whether each thread of the run waits, if only for another one, and nothing is made."""
         with self._lock:
-            waiting = self._waiting_threads() + self.resting.number
-            return not self.calls and self._threads <= waiting
+            return self._all(self._waiting_threads() + self.resting.number)
+
+    def _all(self, waiting: int) -> bool:
+        idle = not self.calls and not any(crew.is_due for crew in self._crews)
+        return idle and self._threads <= waiting
 
     def _waiting_threads(self) -> int:
         waits = sum(wait.own for wait in self._waits.values())
-        return waits + sum(scope.alive > 0 for scope in self._joined)
+        return waits + sum(lasts() for lasts in self._joined)
 
     @property
     def deaf(self) -> bool:

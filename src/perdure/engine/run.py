@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID, uuid4
@@ -19,6 +20,7 @@ from perdure.engine.current import Frame, enter_scope, inside
 from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.functions import recorded_as, with_self
+from perdure.engine.going import Crew
 from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again, note
 from perdure.engine.values import is_async, label
@@ -124,7 +126,7 @@ class Run(Generic[T]):
         try:
             with self.executor(limit, scope) as threads:
                 futures = [threads.submit(function, item) for item in items]
-                with execution.going.joining(scope):
+                with execution.going.joining(lambda: scope.alive > 0):
                     wait_for_all(futures, return_when=FIRST_EXCEPTION)
                     while not all(future.done() for future in futures):
                         if execution.interrupted is not None:
@@ -145,9 +147,14 @@ class Run(Generic[T]):
         from concurrent.futures import ThreadPoolExecutor
 
         limit = check_limit(limit)
-        scope = _scope or self._execution.scope()
-        with ThreadPoolExecutor(limit, "perdure-run") as pool:
-            yield RunThreads(self._execution, pool, scope)
+        scope, going = _scope or self._execution.scope(), self._execution.going
+        with going.crew(limit) as crew, ThreadPoolExecutor(limit, "perdure-run") as pool:
+            try:
+                yield RunThreads(self._execution, pool, scope, crew)
+            finally:
+                own = get_ident() == self._execution.scope().home  # of no other is it known
+                with going.joining(lambda: crew.submitted > 0) if own else nullcontext():
+                    pool.shutdown()
 
     # -- waiting ---------------------------------------------------------------------------
 
@@ -267,10 +274,13 @@ def check_limit(limit: int) -> int:
 class RunThreads:
     """Threads that belong to a run; see `Run.executor`."""
 
-    def __init__(self, execution: Execution[Any], pool: ThreadPoolExecutor, scope: Scope) -> None:
+    def __init__(
+        self, execution: Execution[Any], pool: ThreadPoolExecutor, scope: Scope, crew: Crew
+    ) -> None:  # fmt: skip
         self._execution = execution
         self._pool = pool
         self._scope = scope
+        self._crew = crew
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call a function on one of the threads, as a task of the run."""
@@ -279,25 +289,28 @@ class RunThreads:
         context = contextvars.copy_context()
         context.run(enter_scope, scope)
 
-        execution, begun = self._execution, False
+        from perdure.engine.futures import RunFuture
+
+        execution, crew, begun = self._execution, self._crew, False
 
         def call() -> R:
             nonlocal begun
             begun = True
-            execution.going.thread_began(scope)
+            execution.going.thread_began(crew, scope)
             return context.run(function, *args, **kwargs)
 
         def ended(future: Future[R]) -> None:
-            execution.going.thread_ended(scope, begun=begun)
+            execution.going.thread_ended(crew, scope, begun=begun)
             orderly = not future.cancelled() and future.exception() is None
             execution.scope_ended(scope, orderly=orderly)
 
         execution.going.living.add(scope.path)
+        execution.going.submitted(crew)
         try:
-            future = self._pool.submit(call)
+            future = RunFuture.of(self._pool.submit(call), execution, scope)
         except BaseException:
             execution.going.living.discard(scope.path)
-            scope.ended()
+            execution.going.thread_ended(crew, scope, begun=False)
             raise
         future.add_done_callback(ended)
         return future

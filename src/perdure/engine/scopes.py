@@ -20,11 +20,12 @@ class Scope:
     """One task of a run. `path`: empty for the function itself, then ``fetch#2/``,
     ``fetch#2/page#1/`` …"""
 
-    __slots__ = ("_counts", "_lock", "alive", "home", "parent", "path")
+    __slots__ = ("_counts", "_lock", "alive", "home", "over", "parent", "path")
 
     def __init__(self, path: str = "", parent: Scope | None = None) -> None:
         self.path = path
         self.parent = parent
+        self.over = False
         self.alive = 0
         """Children that have not ended."""
         self.home = 0
@@ -42,6 +43,7 @@ class Scope:
 
     def ended(self) -> None:
         """This one has ended; once."""
+        self.over = True
         if self.parent is not None:
             with self.parent._lock:
                 self.parent.alive -= 1
