@@ -69,10 +69,11 @@ if TYPE_CHECKING:
         Message,
         RunInfo,
     )
+    from perdure.repairing import repair
     from perdure.state.moves import Moved
     from perdure.state.policy import SnapshotPolicy
     from perdure.state.trimming import Trimmed
-    from perdure.store import Store, open, repair
+    from perdure.store import Store, open
 
 __version__ = "0.1.0"
 
@@ -177,7 +178,8 @@ _ROOMS = {
     "perdure.state.moves": "Moved",
     "perdure.state.trimming": "Trimmed",
     "perdure.state.policy": "SnapshotPolicy",
-    "perdure.store": "Store open repair",
+    "perdure.store": "Store open",
+    "perdure.repairing": "repair",
 }
 
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

@@ -78,6 +78,8 @@ class Corrupt(PerdureError):
         before: the last commit before it whose state can be read: `rollback` goes back to it,
             `fork` works from it. 0: there is none, or it is not about one commit.
         damages: of `verify`, all that does not hold, one by one.
+        beside: those of them that are about names, keys and runs, which stand beside the log, and
+            which the log says otherwise.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Corrupt(PerdureError):
         self.seq = seq
         self.before = before
         self.damages: tuple[str, ...] = ()
+        self.beside: tuple[str, ...] = ()
 
 
 class NotAStore(PerdureError):

@@ -281,6 +281,8 @@ class Verified(Struct, frozen=True):
         trimmed: commits whose payloads retention removed, as the log itself says. They are in the
             chain; what they changed cannot be looked at any more.
         healed: damaged snapshots that were removed: they are a cache of what the log has.
+        damages: of `repair` with take_incomplete, all of this agent that could not be proved, one
+            by one; `before` is the last commit before it whose state can be read, 0 if none.
     """
 
     agent: str
@@ -290,6 +292,8 @@ class Verified(Struct, frozen=True):
     purged: bool = False
     trimmed: int = 0
     healed: int = 0
+    damages: tuple[str, ...] = ()
+    before: int = 0
 
     @property
     def root(self) -> str:

@@ -40,7 +40,6 @@ from perdure.model import (
 )
 from perdure.state.context import Context
 from perdure.state.family import to_children, to_parents
-from perdure.state.healing import drop_snapshots
 from perdure.state.notes import note
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
@@ -49,11 +48,10 @@ from perdure.state.projections import DELETED
 from perdure.state.purging import Purged, purge_name, sweep
 from perdure.state.transfer import LogEntry as LogEntry
 from perdure.state.transfer import Progress, export_log, import_log
-from perdure.state.verify import verify_log
 from perdure.state.working import WorkingCopy
 from perdure.storage.answers import Sizes
 from perdure.storage.committer import Committer
-from perdure.storage.locate import locate, rebuild_checksums
+from perdure.storage.locate import locate
 from perdure.storage.port import Backend
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
@@ -100,36 +98,6 @@ def check_settings(snapshots: object, lease_ttl: object) -> timedelta:
     if duration(lease_ttl, "lease_ttl=") <= 0:
         raise ValueError(f"lease_ttl= is longer than nothing, not {shown(lease_ttl)}")
     return exact.span(lease_ttl)
-
-
-def repair(url: str | os.PathLike[str]) -> list[Verified]:
-    """Give a SQLite store its page checksums back, after another SQLite moved pages without them.
-
-    Every log is verified first; if one does not, nothing is changed. Damaged snapshots, which are a
-    cache of the log, are removed. Nobody else may have the store open.
-
-    Returns:
-        What was verified, agent by agent.
-
-    Raises:
-        Corrupt: the data itself is damaged: restore the store from a copy.
-        StoreUnavailable: another process has it open.
-        NotFound: it is not there.
-    """
-    proved: list[Verified] = []
-    broken: list[tuple[LogReader, list[int]]] = []
-
-    def prove(backend: Backend, info: AgentInfo) -> None:
-        reader, damaged = LogReader(backend, info), list[int]()
-        proved.append(verify_log(backend, reader, damaged=damaged))
-        broken.append((reader, damaged))
-
-    def heal(backend: Backend) -> None:
-        for reader, damaged in broken:
-            drop_snapshots(backend, reader, damaged)
-
-    rebuild_checksums(url, prove, heal)
-    return proved
 
 
 def _known(info: AgentInfo) -> AgentInfo:

@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+import perdure
 from perdure.errors import Corrupt, PerdureError
 from perdure.model import Message
 from perdure.state.verify import verify_log
@@ -135,6 +136,20 @@ def test_i11_a_damaged_wal_is_found_before_anything_is_written(path: str) -> Non
         SqliteBackend(path)
     assert format_of(path) == 1
     assert Path(path + "-wal").read_bytes() == kept[1]
+
+
+def test_a_repair_of_an_old_store_that_keeps_a_copy(path: str) -> None:
+    """Rows as the first format had them are proved, too, behind the copy as before it."""
+    data = bytearray(Path(path).read_bytes())
+    data[-3] ^= 1  # a checksum, not what it is of
+    data[4090] ^= 1  # that of the schema
+    Path(path).write_bytes(data)
+    assert all(one.head for one in perdure.repair(path, take_incomplete=True))
+    assert format_of(path) == format_of(f"{path}-damaged") == 1
+    backend = SqliteBackend(path)
+    backend.maintain("check")
+    verify_all(backend)
+    backend.close()
 
 
 def test_a_repair_of_an_old_store(path: str) -> None:

@@ -74,7 +74,7 @@ EXCUSED = {
     "Retry.worth_it": "of the library's own faces", "Retry.pause_s": "of the library's own faces",
     "fencing_token": "no arguments", "idempotency_key": "no arguments",
     "replication.follow": "takes a follower; see `following`",
-    "repair": "rewrites a file in place; its only argument is that of `open`",
+    "repair": "rewrites a file in place; it has a flag, and the argument that `open` has",
 }  # fmt: skip
 
 

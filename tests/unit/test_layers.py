@@ -18,7 +18,7 @@ LAYERS = (
     ("state",),
     ("engine",),
     ("agents",),  # with store.py the public sync API; the store hands out agents
-    ("store", "replication"),
+    ("store", "replication", "repairing"),
     ("adapters",),  # what integrations stand on
     ("aio",),
     ("",),  # perdure/__init__.py, the public names

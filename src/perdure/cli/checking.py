@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-import perdure
 from perdure import AgentInfo, Corrupt, PerdureError, UnsupportedFormat
 from perdure.cli import plain
 from perdure.cli.failures import UsageError, code_of, report
@@ -15,7 +14,9 @@ from perdure.cli.progress import Bar, bar
 from perdure.cli.session import JsonOption, Session, Settings, StoreOption, opened, store_url
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
+from perdure.core import shell
 from perdure.model import Verified
+from perdure.repairing import repair_store
 
 Outcome = Verified | Corrupt | UnsupportedFormat
 
@@ -63,25 +64,63 @@ def verify(
             raise typer.Exit(report(first, as_json=True, say=lambda words: _say(session, words)))
 
 
-def repair(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def repair(
+    ctx: typer.Context,
+    take_incomplete: Annotated[
+        bool,
+        typer.Option(
+            "--take-incomplete",
+            help="Go on although commits are damaged: they are named, and all else is usable "
+            "again. The file as it was is kept beside it.",
+        ),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Give the store its page checksums back, after another SQLite moved pages without them.
 
     Every log is proved first, those of deleted agents too; if one does not hold, nothing is
-    changed. Damaged snapshots are removed: the log has what they held. Nobody else may have the
-    store open.
+    changed, unless --take-incomplete says to go on. Damaged snapshots are removed: the log has what
+    they held. Nobody else may have the store open.
     """
     with bar() as progress:
         progress.begin("proving every log, then writing every page")
-        proved = perdure.repair(store_url(ctx))
-    if ctx.ensure_object(Settings).json:
-        agents = [{"agent": one.agent, "commits": one.commits, "root": one.root} for one in proved]
-        plain.put({"ok": True, "agents": agents})
-        return
-    logs = count(len(proved), "log")
-    healed = sum(one.healed for one in proved)
+        found, copy = repair_store(store_url(ctx), take_incomplete=take_incomplete)
+    damaged = [one for one in found if one.damages]
+    settings = ctx.ensure_object(Settings)
+    if settings.json:
+        agents = [_repaired(one) for one in found]
+        plain.put({"ok": True, "complete": not damaged, "agents": agents, "copy": copy})
+    else:
+        _print_repaired(found, damaged, copy, settings)
+
+
+def _repaired(one: Verified) -> dict[str, Any]:
+    said: dict[str, Any] = {"agent": one.agent, "commits": one.commits, "root": one.root}
+    if one.damages:
+        said |= {"proved": bool(one.head), "damages": list(one.damages), "before": one.before}
+    return said
+
+
+def _print_repaired(
+    found: list[Verified], damaged: list[Verified], copy: str, settings: Settings
+) -> None:
+    console = stdout_console()
+    logs = count(sum(bool(one.head) for one in found), "log")
+    healed = sum(one.healed for one in found)
     logs += f" proved, {count(healed, 'damaged snapshot')} removed" if healed else " proved"
     words = f"{logs}, every page written anew with its checksum"
-    stdout_console().print(text(("✓ ", "bold green"), words))
+    console.print(text(("✓ ", "bold green"), words))
+    for one in damaged:
+        sign = ("? ", "bold yellow") if one.head else ("✗ ", "bold red")
+        console.print(text(sign, (one.agent, "bold")))
+        for told in one.damages:
+            console.print(text(("  " + told, sign[1].removeprefix("bold "))))
+        if not one.head:  # its log is damaged, not only what waits for it
+            command = settings.say(f"`{shell.perdure('verify', one.agent)}`")
+            console.print(text(("→ ", "cyan"), f"{command} says how to go back from that"))
+    if copy:
+        console.print(text(("→ ", "cyan"), f"the file as it was is kept as {shell.quote(copy)}"))
 
 
 def _check_pages(session: Session, progress: Bar) -> Corrupt | None:

@@ -112,7 +112,7 @@ def report(error: Exception, *, as_json: bool, say: Callable[[str], str]) -> int
     for line in more:
         console.print(text("  ", line))
     for line in hint.split("\n") if hint else ():
-        console.print(text(("  → ", "cyan"), line))
+        console.print(text(("  → ", "cyan"), line.removeprefix("  → ")))
     return code
 
 

@@ -20,19 +20,21 @@ class Findings:
         self._reader = reader
         self.lost: set[int] = set()
         self._first: Corrupt | None = None
-        self._told: dict[str, None] = {}
+        self._told: dict[str, bool] = {}
 
-    def note(self, error: Corrupt) -> None:
+    def note(self, error: Corrupt, *, beside: bool = False) -> None:
+        """Args: beside: it is about what stands beside the log; see `Corrupt.beside`."""
         self._first = self._first or error
-        self._told[f"{error.target}: {error.problem}" if error.target else error.problem] = None
+        told = f"{error.target}: {error.problem}" if error.target else error.problem
+        self._told[told] = self._told.get(told, False) or beside
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
+    def noting(self, *, beside: bool = False) -> Iterator[None]:
         """What the block finds is noted, and the next thing looked at."""
         try:
             yield
         except Corrupt as error:
-            self.note(error)
+            self.note(error, beside=beside)
 
     def conclude(self) -> None:
         """Raises Corrupt: there is something; it says all, and the way back."""
@@ -53,6 +55,7 @@ class Findings:
             seq=first.seq, before=told.before,
         )  # fmt: skip
         error.damages = damages
+        error.beside = tuple(told for told, beside in self._told.items() if beside)
         raise error from first
 
 

@@ -161,7 +161,7 @@ def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Ver
     """
     seq = reader.last_seq()
     last = reader.commit(seq)
-    if last.cause.kind != "delete" or not any(_deletes(record) for record in last.records):
+    if last.cause.kind != "delete" or not any(deletes(record) for record in last.records):
         raise Corrupt(
             "its log was purged, and does not end with its deletion", target=reader.target(seq),
             hint=chain.HINT,
@@ -174,5 +174,5 @@ def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Ver
     return Verified(reader.name, last.seq, 0, last.id, True)
 
 
-def _deletes(record: Any) -> bool:
+def deletes(record: Any) -> bool:
     return bool(record.get("t") == "agent-deleted")

@@ -76,7 +76,7 @@ def verify_log(
         for commit in reader.commits(1, total, damaged_too=True, newer_too=False):
             _check_place(reader, commit, before, findings)
             walk.step(commit, check_snapshot=commit.seq in snapshotted)
-            with findings.noting():
+            with findings.noting(beside=True):
                 _check_key(backend, reader, commit)
             anchored = anchored or id_text(commit.id) == anchor
             before = commit
@@ -91,7 +91,8 @@ def verify_log(
                 target=reader.target(),
                 hint="compare with a copy from the time of the anchor",
             )
-        if not walk.blind:
+    if not walk.blind:
+        with findings.noting(beside=True):
             _compare_refs(reader, walk, refs)
             _compare_runs(reader, walk, runs)
     findings.conclude()

@@ -18,6 +18,7 @@ from perdure.storage.port import Backend
 
 if TYPE_CHECKING:
     from perdure.storage.memory import MemoryBackend
+    from perdure.storage.sqlite.proofs import Doubtful
 
 _named_memories: dict[str, MemoryBackend] = {}
 _naming = Lock()
@@ -88,8 +89,8 @@ def url_text(url: str | os.PathLike[str]) -> str:
 
 def rebuild_checksums(
     url: str | os.PathLike[str], prove: Callable[[Backend, AgentInfo], None],
-    heal: Callable[[Backend], None],
-) -> None:  # fmt: skip
+    heal: Callable[[Backend], None], doubt: Callable[[Backend, Doubtful], None] | None,
+) -> str:  # fmt: skip
     """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
     from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
 
@@ -97,7 +98,7 @@ def rebuild_checksums(
     scheme, _ = _split(text)
     if scheme not in (None, "sqlite"):
         raise ValueError(f"{scheme}://: only SQLite stores have page checksums to repair")
-    rebuild(_path_of(text) if scheme else text, prove, heal)
+    return rebuild(_path_of(text) if scheme else text, prove, heal, doubt)
 
 
 def _split(text: str) -> tuple[str | None, str]:

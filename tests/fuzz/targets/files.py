@@ -58,6 +58,8 @@ def _open(path: Path, looks: Looks) -> None:
             draft["x"] = 1
     with looks.look():
         perdure.repair(path)
+    with looks.look():
+        perdure.repair(path, take_incomplete=True)
 
 
 def _pages(parts: Parts, looks: Looks) -> None:

@@ -373,10 +373,25 @@ class SqliteBackend:
         with self._reading() as db:
             return [info_of(db, row) for row in run(db, "list_incarnations")]
 
+    def examine(self, look: Callable[[apsw.Connection, str], T]) -> T:
+        """What a look at the file itself says; for `perdure.repair`."""
+        with self._reading() as db:
+            return look(db, self.path)
+
+    def rebuild_indexes(self) -> None:
+        """Make every index anew, from its table; for `perdure.repair`."""
+        with self._alone(), self._transaction() as db:
+            db.execute("REINDEX")
+
+    def keep_copy(self) -> str:
+        """A copy of the file as it is, beside it: its path; for `perdure.repair`."""
+        with self._writer.lock:
+            self._readers.close()
+            return self._writer.keep_copy()
+
     def rewrite_pages(self) -> None:
         """Write every page anew, with its checksum; for `perdure.repair`."""
         with self._writer.lock:
-            self._readers.close()
             self._readers.close()
             self._writer.rewrite()
 

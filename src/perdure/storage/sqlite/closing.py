@@ -46,6 +46,12 @@ def put(db: apsw.Connection, standing: Standing | None, no: int) -> None:
         run(db, "reopen")
 
 
+def make_standings(db: apsw.Connection) -> None:
+    """All of the schema that this file adds to a store's."""
+    for name in ("make_standings", *_CLOSING):
+        run(db, name)
+
+
 @contextmanager
 def shipping(db: apsw.Connection) -> Iterator[None]:
     """Around what may be written although the store is closed."""

@@ -17,8 +17,10 @@ IOERR_DATA = 8202
 RESTORE = "run `perdure verify`, and restore the store from a copy; do not write to it"
 
 RESTORE_OR_REPAIR = (
-    "do not write to it. If another SQLite had it open after a crash, `perdure repair` proves the "
-    "data and rebuilds the checksums; if that refuses, restore the store from a copy"
+    "do not write to it. `perdure repair` proves the data and rebuilds the checksums, if another "
+    "SQLite had it open after a crash. If it names damage: restore the store from a copy; or, "
+    "where there is none, `perdure repair --take-incomplete` keeps the file as it is beside it, "
+    "and makes all usable that is whole"
 )
 
 

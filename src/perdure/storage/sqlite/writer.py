@@ -6,7 +6,7 @@ row in place (I1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import apsw
@@ -23,9 +23,10 @@ from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import FAILED, ReplacedError, translate, unmasked
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
+from perdure.storage.sqlite.keeping import copy_beside
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import do
-from perdure.storage.sqlite.upgrade import see_as_it_is, upgrade
+from perdure.storage.sqlite.upgrade import see_as_it_is, see_as_new, upgrade
 from perdure.storage.sqlite.wal import make_room, room_needed, sync_wal, write_wal_again
 
 GROUP_COMMITS = 64
@@ -369,14 +370,38 @@ class Writer:
 
         Leaving WAL mode is what SQLite does only for the last one that has a file open.
         """
+        self._without_wal(lambda connection: connection.execute("VACUUM"))
+        self.tidy()
+
+    def keep_copy(self) -> str:
+        """A copy of the file as it is, beside it: its path. Nobody else may have the file open.
+
+        Raises:
+            StoreUnavailable: somebody has; or there is no room for it.
+        """
+        made: list[str] = []
+
+        def copy(connection: apsw.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")  # who opens it meanwhile waits before it writes
+            try:
+                made.append(copy_beside(self._path, "-damaged"))
+            finally:
+                roll_back(connection)
+
+        self._without_wal(copy)
+        return made[0]
+
+    def _without_wal(self, work: Callable[[apsw.Connection], object]) -> None:
         connection = self.ready()
         try:
             see_as_it_is(connection)
             connection.pragma("journal_mode", "delete")
-            connection.execute("VACUUM")
+            work(connection)
             connection.pragma("journal_mode", "wal")
             connection.execute("SELECT count(*) FROM executors").fetchall()
             self._files = Files.of(self._path)
+            if not self._checked:
+                see_as_new(connection)
         except apsw.BusyError as error:
             raise StoreUnavailable(
                 "another process has it open", target=f"store {self._path}",
@@ -384,7 +409,6 @@ class Writer:
             ) from error  # fmt: skip
         except FAILED as error:
             raise self.translate(error) from error
-        self.tidy()
 
     def flush(self) -> None:
         """Make what was acknowledged durable.

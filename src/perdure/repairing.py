@@ -1,0 +1,44 @@
+"""`perdure.repair`: a store's page checksums, made anew."""
+
+from __future__ import annotations
+
+import os
+
+from perdure.core.arguments import flag
+from perdure.model import Verified
+from perdure.state.repairing import Proof
+from perdure.storage.locate import rebuild_checksums
+
+
+def repair(url: str | os.PathLike[str], *, take_incomplete: bool = False) -> list[Verified]:
+    """Give a SQLite store its page checksums back, after another SQLite moved pages without them.
+
+    Every log is verified first; if one does not, nothing is changed. Damaged snapshots, which are a
+    cache of the log, are removed. Nobody else may have the store open.
+
+    Args:
+        take_incomplete: rebuild them also where commits are damaged, as by a flipped bit: each is
+            named in `Verified.damages` of its agent, which works up to `Verified.before`, and all
+            others are whole. The file as it was is kept beside it, as ``-damaged``. What no log
+            proves, or says otherwise, is refused still, but for messages in the inbox: those are
+            named, too.
+
+    Returns:
+        What was verified, agent by agent.
+
+    Raises:
+        Corrupt: the data itself is damaged: restore the store from a copy.
+        StoreUnavailable: another process has it open.
+        NotFound: it is not there.
+    """
+    return repair_store(url, take_incomplete=take_incomplete)[0]
+
+
+def repair_store(
+    url: str | os.PathLike[str], *, take_incomplete: bool
+) -> tuple[list[Verified], str]:
+    """As `repair`; and the path of the copy that was kept, empty where none was."""
+    proof = Proof(take_incomplete=flag(take_incomplete, "take_incomplete="))
+    doubt = proof.doubt if take_incomplete else None
+    copy = rebuild_checksums(url, proof.prove, proof.conclude, doubt)
+    return proof.agents, copy

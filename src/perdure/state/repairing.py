@@ -1,0 +1,162 @@
+"""What `repair` asks of each agent before its pages get their checksums back.
+
+A log proves its commits, and what stands beside it: names, keys, runs. What it says otherwise than
+the tables do is refused, never hidden: an agent would be at another commit than it was, or make a
+call twice. What a damaged commit said is lost, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from perdure.core import chain
+from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.model import AgentInfo, Verified
+from perdure.state.healing import drop_snapshots
+from perdure.state.purging import deletes
+from perdure.state.verify import verify_log
+from perdure.storage.port import Backend
+from perdure.storage.reader import LogReader
+
+BESIDE = frozenset({"refs", "keys", "runs"})
+"""Tables of what a log says, too."""
+
+WAY_OUT = (
+    "restore it from a copy; or, where there is none, `perdure repair --take-incomplete`: it keeps "
+    "the file as it is beside it, and makes all usable that is whole. Until then no command can "
+    "read what is on the damaged pages; after it, these work:"
+)
+
+
+LEFT = f"the checksums stay as they are; {chain.HINT}"
+
+
+class Doubtful(Protocol):
+    """What is on pages that fail their checksums; see `perdure.storage.sqlite.proofs.Doubtful`."""
+
+    @property
+    def tables(self) -> frozenset[str]: ...
+    @property
+    def commits(self) -> tuple[bytes, ...] | None: ...
+    def may_hold(self, header: bytes) -> bool: ...
+
+
+class Proof:
+    """All agents of a store, one by one; see the module.
+
+    Attributes:
+        agents: what was proved of each; with `take_incomplete`, and what was not.
+    """
+
+    def __init__(self, *, take_incomplete: bool) -> None:
+        self.agents: list[Verified] = []
+        self._take_incomplete = take_incomplete
+        self._doubtful: frozenset[str] = frozenset()
+        self._may_hold: Callable[[bytes], bool] = lambda _: False
+        self._mail: dict[str, list[str]] = {}
+        self._broken: list[tuple[LogReader, list[int]]] = []
+
+    def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
+        """Take note of what is on pages that fail their checksums."""
+        self._doubtful = doubtful.tables
+        if doubtful.commits != ():
+            self._may_hold = doubtful.may_hold
+        if "inbox" in doubtful.tables:
+            for one in backend.inbox():
+                told = f"agent {one.agent!r}: the {one.kind} {one.name!r} for run {one.run}"
+                self._mail.setdefault(one.agent, []).append(f"{told}: nothing proves what it says")
+
+    def prove(self, backend: Backend, info: AgentInfo) -> None:
+        """Raises: Corrupt, UnsupportedFormat: the file is to stay as it is."""
+        reader, damaged = LogReader(backend, info), list[int]()
+        try:
+            found = verify_log(backend, reader, damaged=damaged)
+        except Corrupt as error:
+            if not error.damages or error.beside:
+                raise self._refusal(error) from error
+            if not self._take_incomplete:
+                raise _with_way_out(error) from error
+            found = self._incomplete(reader, info, error)
+        except UnsupportedFormat as error:
+            if not self._take_incomplete:
+                raise
+            found = self._incomplete(reader, info, error)
+        if "agents" in self._doubtful:
+            _check_listed(reader, info)
+        if found.head and self._may_hold(_last_header(backend, info)):
+            told = (
+                f"{reader.target(found.commits)}: it is the last one, so no commit behind it proves"
+            )
+            told += " who made it, when and why; its payload is proved"
+            found = replace(found, damages=(*found.damages, told))
+        latest = backend.agent(info.name)
+        if latest is not None and latest.no == info.no:
+            found = replace(found, damages=(*found.damages, *self._mail.pop(info.name, ())))
+        self.agents.append(found)
+        self._broken.append((reader, damaged))
+
+    def conclude(self, backend: Backend) -> None:
+        """Once all are proved: damaged snapshots go."""
+        for name, damages in self._mail.items():  # of agents that have not begun
+            self.agents.append(Verified(name, 0, 0, b"", damages=tuple(damages)))
+        for reader, damaged in self._broken:
+            drop_snapshots(backend, reader, damaged)
+
+    def _refusal(self, error: Corrupt) -> Corrupt:
+        if not self._take_incomplete:
+            return error
+        refused = Corrupt(
+            "; ".join(error.beside) or error.problem, target="" if error.beside else error.target,
+            hint=LEFT, seq=error.seq, before=error.before,
+        )  # fmt: skip
+        refused.damages, refused.beside = error.damages, error.beside
+        return refused
+
+    def _incomplete(
+        self, reader: LogReader, info: AgentInfo, error: Corrupt | UnsupportedFormat
+    ) -> Verified:
+        damages = getattr(error, "damages", ()) or (f"{error.target}: {error.problem}",)
+        if self._doubtful & BESIDE:
+            damages = (
+                *damages,
+                f"{reader.target()}: its branches, checkpoints, keys and runs may be others: their "
+                "pages fail their checksums, and a damaged log does not prove them",
+            )
+        return Verified(info.name, info.seq, 0, b"", damages=damages, before=error.before)
+
+
+def _last_header(backend: Backend, info: AgentInfo) -> bytes:
+    (last,) = backend.read(info.no, 0, info.seq, newest_first=True, limit=1)
+    return last.header
+
+
+def _check_listed(reader: LogReader, info: AgentInfo) -> None:
+    """Where the list of agents may be damaged: whether this one is that of its log.
+
+    Raises:
+        Corrupt: it is not, or nobody knows.
+    """
+    last = next(reader.commits(newest_first=True, damaged_too=True), None)
+    if last is None or last.damaged:
+        good = any(not commit.damaged for commit in reader.commits(damaged_too=True))
+        says = info.deleted if good else None
+    else:
+        says = any(map(deletes, last.records))
+    if says is not info.deleted:
+        raise Corrupt(
+            "the list of agents may have it under another name, or as deleted or not: its log does "
+            "not say so", target=reader.target(), hint=LEFT,
+        )  # fmt: skip
+
+
+def _with_way_out(error: Corrupt) -> Corrupt:
+    """The error with what makes its ways back work."""
+    made = Corrupt(
+        error.problem, target=error.target, hint=f"{WAY_OUT}\n  → {error.hint}", seq=error.seq,
+        before=error.before,
+    )  # fmt: skip
+    made.damages = error.damages
+    return made
