@@ -273,3 +273,18 @@ def test_killed_at_any_moment_it_leaves_what_was_there(original: Path, tmp_path:
         found = perdure.repair(path, take_incomplete=True)
         assert [one.agent for one in found if not one.head] == ["order-7"]
         assert look(path) == known
+
+
+def test_i11_a_start_that_says_something_else_is_corrupt(original: Path, tmp_path: Path) -> None:
+    """One flipped bit in a field's name ended `store.runs` with a KeyError."""
+    path = copied(original, tmp_path)
+    with perdure.open(path) as store:
+        store.start(counting, "order-5", 7)
+        store.shrink()
+    (page,) = pages_of(path)["inbox"]
+    flip(path, place_in(path, page, b"function"))
+    assert "order-5" in {one.agent for one in perdure.repair(path, take_incomplete=True)}
+    with perdure.open(path) as store:
+        assert store.agent("order-5").state["text"].startswith("MARKER05")
+        with pytest.raises(Corrupt, match="agent 'order-5': what asks for a run of it"):
+            store.runs("order-5")

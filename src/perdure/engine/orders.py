@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core import chain
 from perdure.core.arguments import Seconds, seconds
 from perdure.core.bounds import RUN_ID_BYTES_MAX
 from perdure.core.names import check_name, shown
@@ -16,7 +17,7 @@ from perdure.core.values import Plain
 from perdure.engine.functions import spec_of
 from perdure.engine.identity import FORM, digests, digests_before, same_as_before
 from perdure.engine.values import binding_of, fitting, parameters_of, preview
-from perdure.errors import Conflict, PerdureError
+from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.model import Message, RunInfo
 from perdure.storage.looks import Look, Reads
 from perdure.storage.port import Backend
@@ -156,15 +157,25 @@ class Order(Struct, frozen=True):
 
     @classmethod
     def from_plain(cls, agent: str, plain: Mapping[str, Any]) -> Order:
-        """From a message, or from the record of its begin."""
-        given = plain.get("input")
-        return cls(
-            agent, str(plain["function"]), str(plain["key"]), dict(plain["args"]),
-            str(plain.get("preview", "")), None if given is None else (given[0], given[1]),
-            str(plain.get("version", "")), str(plain.get("queue", "default")),
-            str(plain.get("parent", "")), int(plain.get("deadline", 0)),
-            form=int(plain.get("digests", 1)),
-        )  # fmt: skip
+        """From a message, or from the record of its begin.
+
+        Raises:
+            Corrupt: it is none. No hash is made of a message that waits.
+        """
+        try:
+            given = plain.get("input")
+            return cls(
+                agent, str(plain["function"]), str(plain["key"]), dict(plain["args"]),
+                str(plain.get("preview", "")), None if given is None else (given[0], given[1]),
+                str(plain.get("version", "")), str(plain.get("queue", "default")),
+                str(plain.get("parent", "")), int(plain.get("deadline", 0)),
+                form=int(plain.get("digests", 1)),
+            )  # fmt: skip
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise Corrupt(
+                f"what asks for a run of it says something else ({shown(plain)})",
+                target=f"agent {agent!r}", hint=chain.HINT,
+            ) from error  # fmt: skip
 
 
 def args_digest(by_name: Mapping[str, str]) -> str:
