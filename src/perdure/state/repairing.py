@@ -27,7 +27,7 @@ BESIDE = frozenset({"refs", "keys", "runs"})
 WAY_OUT = (
     "restore it from a copy; or, where there is none, `perdure repair --take-incomplete`: it keeps "
     "the file as it is beside it, and makes all usable that is whole. Until then no command can "
-    "read what is on the damaged pages; after it, these work:"
+    "read what is on the damaged pages; after it, the ways back below work"
 )
 
 
