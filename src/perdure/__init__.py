@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from perdure.core.schema import Ephemeral, Schema, invariant, transitions
     from perdure.engine.async_run import AsyncRun
     from perdure.engine.functions import agent, step, tool, unrecorded
-    from perdure.engine.handle import Question, RunHandle
+    from perdure.engine.handle import RunHandle
     from perdure.engine.inside_calls import (
         fencing_token,
         heartbeat,
@@ -163,7 +163,8 @@ _ROOMS = {
     "perdure.core.schema": "Ephemeral Schema invariant transitions",
     "perdure.engine.async_run": "AsyncRun",
     "perdure.engine.functions": "agent step tool unrecorded",
-    "perdure.engine.handle": "Question RunHandle",
+    "perdure.engine.handle": "RunHandle",
+    "perdure.engine.questions": "Question",
     "perdure.engine.inside_calls": "fencing_token heartbeat idempotency_key saved",
     "perdure.engine.ledger": "EffectInfo",
     "perdure.engine.replay": "NOT_DONE",

@@ -244,7 +244,7 @@ class Message(Struct, frozen=True):
 
     Attributes:
         run, agent: for which run, of which agent; for a "start", of a run that is not there yet.
-        name: the signal's name, the place of the question, or the name of the agent function.
+        name: the signal's name, the name of the question, or the name of the agent function.
         key: the same run, kind, name and key is put in once only; empty for "start" and "cancel".
         value: what it brings; MISSING once it was taken out.
         who: the person or program that it comes from.

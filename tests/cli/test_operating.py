@@ -76,7 +76,14 @@ def test_a_question_is_answered_and_a_signal_sent_to_the_end(waiting: Operator) 
     ):
         assert words in shown
     assert "Refund 42 EUR?  wants yes or no" in waiting.see("answer", "t")
-    assert waiting.json("answer", "t")[0]["place"] == "ask#1"
+    (asked,) = waiting.json("answer", "t")
+    assert asked["place"] == "ask#1"
+    command = f"answer t/asking/main VALUE --question '{asked['name']}'"
+    for line in ("answer t", "run show t", "why t", "runs"):
+        assert command in waiting.see(*line.split())
+    code, stderr = waiting.refused("answer", "t", "yes", "--question", "ask#1 000000000000")
+    assert code == 4
+    assert "asks nothing at ask#1 000000000000" in stderr
     said = waiting.see("answer", "t", "yes", "--by", "ann")
     assert "was answered: True" in said
     assert "nobody went on with it" in said
@@ -84,7 +91,13 @@ def test_a_question_is_answered_and_a_signal_sent_to_the_end(waiting: Operator) 
     code, stderr = waiting.refused("answer", "t", "no")
     assert code == 4
     assert "asks nothing" in stderr
+    code, stderr = waiting.refused("answer", "t", "no", "--question", asked["name"])
+    assert code == 4
+    assert "was answered already" in stderr
     work(waiting, "t/asking/main", "signal 'paid'")
+    code, stderr = waiting.refused("answer", "t", "no", "--question", asked["name"])
+    assert code == 4
+    assert "the question is over" in stderr
     answer = waiting.json("signal", "t", "paid", "by bank", "--key", "k")
     assert (answer["fresh"], answer["why"]["situation"]) == (True, "due")
     assert "before" in waiting.see("signal", "t", "paid", "again", "--key", "k")

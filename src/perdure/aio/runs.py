@@ -13,9 +13,10 @@ from perdure.engine.async_run import AsyncRun
 from perdure.engine.circles import WaitingInPlace
 from perdure.engine.drives import Command
 from perdure.engine.functions import check_kind
-from perdure.engine.handle import Question, RunHandle
+from perdure.engine.handle import RunHandle
 from perdure.engine.ledger import EffectInfo
 from perdure.engine.made import Again
+from perdure.engine.questions import Question
 from perdure.engine.report import RunReport
 from perdure.engine.runner import Runner
 from perdure.engine.wakeups import POLL_S
@@ -109,7 +110,9 @@ class AsyncRunHandle(Generic[R]):
         """As `RunHandle.questions`."""
         return await self._home.call(self._handle.questions)
 
-    async def answer(self, value: Any, *, question: str | None = None, by: str = "") -> None:
+    async def answer(
+        self, value: Any, *, question: Question | str | None = None, by: str = ""
+    ) -> None:
         """As `RunHandle.answer`."""
         await self._home.call(self._handle.answer, value, question=question, by=by)
 

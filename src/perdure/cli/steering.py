@@ -32,7 +32,7 @@ from perdure.cli.naming import (
 )  # fmt: skip
 from perdure.cli.session import JsonOption, Session, StoreOption, at_the_head, opened
 from perdure.cli.terminal import Screen, stderr_console, stdout_console, text
-from perdure.cli.timeline import wanted, which, why_json
+from perdure.cli.timeline import wanted, why_json
 from perdure.cli.words import full
 from perdure.model import FINISHED
 
@@ -58,7 +58,8 @@ def answer(
     ] = None,
     question: Annotated[
         str | None,
-        typer.Option("--question", metavar="PLACE", help="Which, if it asks several."),
+        typer.Option("--question", metavar="NAME", help="Which one is meant, by the name that is "
+                     "shown with it; an answer to one that is over is refused."),
     ] = None,
     by: ByOption = None,
     store: StoreOption = None,
@@ -72,14 +73,18 @@ def answer(
             _tell_questions(session, handle.questions())
             return
         asked = _asked(session, handle, question)
-        given = answer_of(asked, value)
-        handle.answer(given, question=asked.place, by=by if by is not None else login())
+        # What nobody asks, `answer` refuses, and says whether it is over.
+        given = answer_of(asked, value) if asked is not None else value_of("VALUE", value)
+        meant = question if question is not None else asked
+        handle.answer(given, question=meant, by=by if by is not None else login())
         if session.json:
-            said: dict[str, Any] = {"run": info.id, "question": asked.place}
+            place = asked.place if asked is not None else question
+            said: dict[str, Any] = {"run": info.id, "question": place}
             plain.put({**said, "answer": plain.to_json(given), "why": why_json(handle.why())})
             return
         console = stdout_console()
-        console.print(text((asked.question, "bold"), f" was answered: {full(given)}"))
+        words = asked.question if asked is not None else str(question)
+        console.print(text((words, "bold"), f" was answered: {full(given)}"))
         _tell_what_is_next(console, session, handle)
 
 
@@ -92,31 +97,27 @@ def _tell_questions(session: Session, questions: Sequence[Question]) -> None:
         console.print("it asks nothing")
     for one in questions:
         console.print(text((one.question, "bold"), f"  wants {wanted(one)}"))
-        command = session.command("answer", one.run, "VALUE", **which(one, questions))
+        command = session.command("answer", one.run, "VALUE", question=one.name)
         console.print(text(("  → ", "cyan"), (command, "bold")))
 
 
-def _asked(session: Session, handle: RunHandle[Any], place: str | None) -> Question:
-    """The question that is meant.
+def _asked(session: Session, handle: RunHandle[Any], name: str | None) -> Question | None:
+    """The question that is meant; None: it asks nothing of this name.
 
     Raises:
-        Conflict: there is none; or several, and `place` does not choose.
+        Conflict: it asks nothing at all; or several things, and `name` does not choose.
     """
     asked = handle.questions()
-    found = [one for one in asked if place is None or one.place == place]
-    if len(found) == 1:
-        return found[0]
+    if name is not None:
+        return next((one for one in asked if name in (one.name, one.place)), None)
+    if len(asked) == 1:
+        return asked[0]
     target = f"run {handle.id}"
-    if found:
-        hint = " or ".join(
-            session.command("answer", handle.id, "VALUE", question=one.place) for one in found
-        )
-        raise Conflict(f"asks {len(found)} things", target=target, hint=hint)
     if asked:
-        raise Conflict(
-            f"asks nothing at {place!r}", target=target,
-            hint="it asks at " + ", ".join(one.place for one in asked),
-        )  # fmt: skip
+        hint = " or ".join(
+            session.command("answer", handle.id, "VALUE", question=one.name) for one in asked
+        )
+        raise Conflict(f"asks {len(asked)} things", target=target, hint=hint)
     raise Conflict(
         f"is {handle.status.replace('_', ' ')}, and asks nothing",
         target=target,

@@ -248,13 +248,8 @@ def _print_questions(console: Screen, session: Session, questions: Sequence[Ques
                 f"  wants {wanted(question)}, since {moment(question.since)}",
             )
         )  # fmt: skip
-        command = session.command("answer", question.run, "VALUE", **which(question, questions))
+        command = session.command("answer", question.run, "VALUE", question=question.name)
         console.print(text(("  → ", "cyan"), (command, "bold")))
-
-
-def which(question: Question, questions: Sequence[Question]) -> dict[str, str]:
-    """The options that say which of several questions is meant."""
-    return {"question": question.place} if len(questions) > 1 else {}
 
 
 def wanted(question: Question) -> str:

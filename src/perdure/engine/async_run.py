@@ -227,14 +227,14 @@ class AsyncRun(Generic[T]):
 
     def ask(
         self, question: str, *, schema: Any = bool, timeout: Seconds | None = None,
-        default: Any = MISSING,
+        default: Any = MISSING, key: str | None = None,
     ) -> Pending[Any]:  # fmt: skip
         """As `Run.ask`."""
 
         question = check_words(question, "a question")
 
         async def wait() -> Any:
-            came = await self._wait("ask", with_timeout(Ask(question, schema), timeout))
+            came = await self._wait("ask", with_timeout(Ask(question, schema, key), timeout))
             return only(came, f"an answer to {question!r}", default)
 
         return Pending("run.ask(…)", wait)

@@ -113,7 +113,7 @@ class Branch(Struct, frozen=True):
     """One of the things that a wait waits for.
 
     Attributes:
-        kind, name: a ``signal`` and its name; an ``ask`` and the place of its question; a
+        kind, name: a ``signal`` and its name; an ``ask`` and the name of its question; a
             ``child`` and the id of its run; a ``timer`` and nothing.
         until: of a timer: when it is due, in microseconds since 1970 by the store's clock.
     """

@@ -6,10 +6,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.arguments import flag, seconds
@@ -21,7 +20,8 @@ from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Journal
 from perdure.engine.ledger import EffectInfo, effects_of
 from perdure.engine.lookup import check_answer, find_run, take_any
-from perdure.engine.made import Again, Origins, path_of
+from perdure.engine.made import Again
+from perdure.engine.questions import Asked, Question
 from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
 from perdure.engine.values import results_of
 from perdure.engine.waiting import check_signal
@@ -45,7 +45,6 @@ from perdure.storage.port import Refused
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import SEQ_END, LogReader
 from perdure.storage.refusals import UnreadError
-from perdure.visible import visible
 
 if TYPE_CHECKING:
     from perdure.engine.report import RunReport
@@ -53,29 +52,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 ANEW = ("run-turn", "run-retried")
-
-
-class Question(Struct, frozen=True):
-    """One that a run waits with for a person.
-
-    Attributes:
-        schema: the JSON schema of its answer.
-        name: under which an answer is sent: another for each turn. `refused`: how many answers
-            were, because they did not fit.
-    """
-
-    run: str
-    place: str
-    question: str
-    schema: Mapping[str, Any]
-    since: datetime
-    name: str = ""
-    refused: int = 0
-
-    @property
-    def key(self) -> str:
-        """The first answer counts, and after one that was refused, the first again."""
-        return str(self.refused or "")
 
 
 class RunHandle(Generic[R]):
@@ -175,54 +151,35 @@ class RunHandle(Generic[R]):
 
     def questions(self) -> list[Question]:
         """What the run asks, and nobody has answered yet."""
+        return list(self._asked().open.values())
+
+    def _asked(self) -> Asked:
         info = self.info
         if not info.started or info.status in FINISHED:
-            return []
+            return Asked(info, self._reader)
         # Read before the log: an answer that the run takes out in between is in the log then.
         answers = self._context.backend.inbox(self._id, kind="answer")
-        answered = {(message.name, message.key) for message in answers}
-        found: dict[str, Question] = {}
-        reader = self._reader()
-        path = path_of(reader, reader.ref(info.branch).seq, info.turn_at)
-        runs = Origins.of(info, path).runs
-        for commit in reversed(path):
-            for record in commit.records:
-                if record.get("run") in runs:
-                    _note_question(found, record, commit)
-            if any("again" in record for record in commit.records):
-                found.clear()  # they are asked anew
-        return [one for one in found.values() if (one.name, one.key) not in answered]
+        return Asked.read(info, self._reader, {(one.name, one.key) for one in answers})
 
-    def answer(self, value: Any, *, question: str | None = None, by: str = "") -> None:
+    def answer(self, value: Any, *, question: Question | str | None = None, by: str = "") -> None:
         """Answer what the run asks; who did so is recorded. The first answer counts.
 
         Args:
-            question: the place of the question, where the run asks several.
+            question: which one is meant: one that `questions` gave, or its `name`. Without, the
+                one that the run asks now, whatever that is. A place alone is taken only as long as
+                the run can have asked one thing there: in its first turn, not set back or forked.
 
         Raises:
-            Conflict: it asks nothing, or several things, or that was answered already.
+            Conflict: it asks nothing, or several things, or that question was answered already, or
+                is over.
             SchemaError: the answer is not of the type that was asked for.
         """
         by = check_words(by, "by=")
-        question = None if question is None else check_words(question, "question=")
-        info = self.info
-        asked = self.questions()
-        target = f"run {self._id}"
-        if question is not None:
-            asked = [one for one in asked if one.place == question]
-        if not asked:
-            where = f" at {visible(question)}" if question else ""
-            raise Conflict(
-                f"is {info.status}, and asks nothing{where}",
-                target=target, hint="it may have been answered already, or not have come so far",
-            )  # fmt: skip
-        if len(asked) > 1:
-            places = ", ".join(one.place for one in asked)
-            raise Conflict(f"asks several things: {places}", target=target, hint="say question=…")
+        meant = self._asked().meant(question)
         plain = take_any(value, "answer")
-        check_answer(asked[0], plain)
-        if not self._send("answer", asked[0].name, asked[0].key, plain, by):
-            raise Conflict("was answered already", target=f"{target}, {asked[0].place}")
+        check_answer(meant, plain)
+        if not self._send("answer", meant.name, meant.key, plain, by):
+            raise Conflict("was answered already", target=f"run {self._id}, {meant.place}")
 
     def _send(self, kind: Any, name: str, key: str, value: Plain, by: str) -> bool:
         agent = self._agent = self._agent or self.info.agent
@@ -471,19 +428,3 @@ class RunHandle(Generic[R]):
             else:
                 turns[-1].append(commit)
         return [Journal.read(self._id, commits) for commits in turns]
-
-
-def _note_question(found: dict[str, Question], record: Mapping[str, Any], commit: Commit) -> None:
-    """What a record says of the questions of a run, by their places."""
-    place = str(record.get("place", ""))
-    match record["t"]:
-        case "wait-began" if "question" in record:
-            name = next(str(one["name"]) for one in record["branches"] if one["kind"] == "ask")
-            found[place] = Question(
-                str(record["run"]), place, str(record["question"]), record["schema"], commit.at,
-                name,
-            )  # fmt: skip
-        case "wait-ended":
-            found.pop(place, None)
-        case "message-refused" if place in found and record["kind"] == "ask":
-            found[place] = replace(found[place], refused=found[place].refused + 1)

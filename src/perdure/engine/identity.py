@@ -44,7 +44,12 @@ DECLARED = "(identity)"
 KEY = "(key)"
 """What stands for the key of a run that another one starts."""
 
-ADDED = (SELF, BOUND, DECLARED, KEY)
+QUESTION = "(question)"
+SCHEMA = "(schema)"
+"""What stands for the words of a question, or for its declared key, and for the type of its
+answer."""
+
+ADDED = (SELF, BOUND, DECLARED, KEY, QUESTION, SCHEMA)
 """Names in a call's digests that older versions did not write."""
 
 FORM = 2

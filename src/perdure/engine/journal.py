@@ -8,8 +8,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from perdure.engine.asking import with_digests
 from perdure.engine.failures import words
-from perdure.engine.identity import differing
+from perdure.engine.identity import QUESTION, SCHEMA, differing
 from perdure.engine.leftover import Leftover, first_left
 from perdure.engine.scopes import scope_of
 from perdure.errors import NeedsAttention
@@ -171,6 +172,7 @@ class Journal(Struct):
                 entry.cancelled_after_s = _cancelled_after_s(record)
                 self._settle(entry, seq)
             case "wait-began":
+                record = with_digests(record)
                 entry = entry or self._open(Entry(place, "wait", seq, record))
                 entry.seq, entry.call, entry.outcome, entry.cut = seq, record, None, False
                 self._unsettle(entry)
@@ -340,7 +342,14 @@ class Journal(Struct):
             )
         if recorded == args:
             return
-        names = differing(recorded, args, before if self.older else None)
+        # A question may have been recorded before it was given a key, or in an older version.
+        names = differing(recorded, args, before if self.older or kind == "wait" else None)
+        if QUESTION in names or SCHEMA in names:
+            raise NeedsAttention(
+                f"{visible(entry.place)} asks something else now: recorded "
+                f"{entry.call.get('preview', '')!r}, now {preview()!r}",
+                target=f"run {self.run}", hint=ASKS_HINT + (TASKS_HINT if entry.scope else ""),
+            )  # fmt: skip
         if names:
             raise NeedsAttention(
                 f"{visible(entry.place)} is called with other arguments ({', '.join(names)}): "
@@ -359,6 +368,12 @@ def _cancelled_after_s(record: Mapping[str, Any]) -> float | None:
 TASKS_HINT = (
     "; and make tasks in the same order each time: asyncio.as_completed makes those of coroutines "
     "in any order, so give it tasks that asyncio.create_task has made"
+)
+
+ASKS_HINT = (
+    "an answer counts for what was asked, and nothing else; put that back and run it again, or let "
+    "runs that asked it do so still, with run.patched(…). What must not stop a run that asks later "
+    "is named by its key: run.ask(…, key=…)"
 )
 
 CHANGED_HINT = (

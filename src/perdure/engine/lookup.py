@@ -19,7 +19,7 @@ from perdure.state.projections import DELETED
 from perdure.storage.port import Backend
 
 if TYPE_CHECKING:
-    from perdure.engine.handle import Question
+    from perdure.engine.questions import Question
 
 
 def find_run(backend: Backend, run: str) -> RunInfo:

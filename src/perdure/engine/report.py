@@ -16,7 +16,7 @@ from perdure.model import Message, RunInfo
 from perdure.storage.port import Backend
 
 if TYPE_CHECKING:
-    from perdure.engine.handle import Question
+    from perdure.engine.questions import Question
 
 
 class RunReport(Struct, frozen=True):

@@ -181,18 +181,21 @@ class Run(Generic[T]):
 
     def ask(
         self, question: str, *, schema: Any = bool, timeout: Seconds | None = None,
-        default: Any = MISSING,
+        default: Any = MISSING, key: str | None = None,
     ) -> Any:  # fmt: skip
         """Ask a person, and wait for the answer; who gave it is recorded.
 
         Args:
             schema: the type of the answer; one that does not fit is refused, and the run waits on.
+            key: what is asked, where the words, or the type, may change under a run: on replay the
+                recorded answer counts for the question with this key. Without, for the same words
+                and type only; others stop the run.
 
         Raises:
             TimedOut: nobody answered in time, and there is no `default`.
         """
         question = check_words(question, "a question")
-        waits = with_timeout(Ask(question, schema), timeout)
+        waits = with_timeout(Ask(question, schema, key), timeout)
         return only(self._wait("ask", waits), f"an answer to {question!r}", default)
 
     def select(self, **waits: Awaitable | Child[Any]) -> Selected:

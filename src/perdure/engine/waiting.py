@@ -14,11 +14,14 @@ from msgspec import Struct
 
 from perdure.core.arguments import Seconds, seconds
 from perdure.core.bounds import index_key
-from perdure.core.names import check_name, check_words, shown
+from perdure.core.identity import shorten
+from perdure.core.names import check_key, check_name, check_words, shown
 from perdure.core.schema import Schema
-from perdure.core.values import Plain, take
+from perdure.core.values import Plain
+from perdure.engine.asking import digests_of, in_full, in_short, json_schema
 from perdure.engine.effects import Arrive, Await, Branch, Came, Carried, Effects, Now, Record
 from perdure.engine.failures import rebuild_error
+from perdure.engine.identity import QUESTION, SCHEMA
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.model import MISSING, UNTIL, from_micros
 from perdure.state.family import CHILD
@@ -75,10 +78,12 @@ class Ask(Struct, frozen=True):
 
     Attributes:
         schema: the type of the answer; one that does not fit is refused, and the wait goes on.
+        key: see `Run.ask`.
     """
 
     question: str
     schema: Any = bool
+    key: str | None = None
 
 
 class ChildEnd(Struct, frozen=True):
@@ -141,11 +146,14 @@ class Wait:
                     self._specs[label] = Signal(check_signal(spec.name), spec.schema)
                 case Ask():
                     question = check_words(spec.question, "a question")
-                    self._specs[label] = Ask(question, spec.schema)
+                    key = None if spec.key is None else check_key(spec.key, "a question's key")
+                    self._specs[label] = Ask(question, spec.schema, key)
 
     def effects(self) -> Effects:
         """From where the function comes to it to what came; gives a `Selected`."""
-        arrived = yield Arrive(self._name, "wait", self._args(), self._preview)
+        arrived = yield Arrive(
+            self._name, "wait", self._args(), self._preview, before=self._args_without_key
+        )
         entry = arrived.entry
         if entry is not None and entry.outcome is not None:
             return self._result(entry.outcome)
@@ -178,8 +186,17 @@ class Wait:
             return self._result(ended)
 
     def _args(self) -> dict[str, str]:
-        """What of it must be the same on replay: not the words of a question, nor for how long it
-        waits at most."""
+        """What of it must be the same on replay: not for how long it waits at most, nor the words
+        of a question that has a key."""
+        args = self._args_without_key()
+        for spec in self._specs.values():
+            if isinstance(spec, Ask) and spec.key is not None:
+                args = {name: one for name, one in args.items() if name != SCHEMA}
+                args[QUESTION] = f"key {shorten(spec.key)}"
+        return args
+
+    def _args_without_key(self) -> dict[str, str]:
+        """The same, as it was recorded before the question was given a key."""
         several = self._name == "select"
         args: dict[str, str] = {}
         for label, spec in self._specs.items():
@@ -188,6 +205,7 @@ class Wait:
                     args[label] = f"signal {spec.name}"
                 case Ask():
                     args[label] = "ask"
+                    args |= digests_of(spec.question, json_schema(spec.schema))
                 case ChildEnd():
                     args[label] = f"child {spec.run}"
                 case Timer() if several:
@@ -222,7 +240,10 @@ class Wait:
         }  # fmt: skip
 
     def _preview(self) -> str:
-        return ", ".join(_short(spec) for spec in self._specs.values())
+        return ", ".join(
+            in_full(spec.question, json_schema(spec.schema)) if isinstance(spec, Ask)
+            else _short(spec) for spec in self._specs.values()
+        )  # fmt: skip
 
     def _words(self, branches: Sequence[Mapping[str, Any]]) -> str:
         """What it waits for, as people read it in ``perdure runs``."""
@@ -280,21 +301,11 @@ def _short(spec: Awaitable) -> str:
         case Signal():
             return f"signal {spec.name!r}"
         case Ask():
-            return f"an answer to {spec.question!r}"
+            return in_short(spec.question)
         case ChildEnd():
             return f"run {spec.run}"
         case Timer():
             return f"{timedelta(seconds=seconds(spec.after))}"
-
-
-def json_schema(kind: Any) -> Plain:
-    """The JSON schema of a type, for those who have to answer; {} where it has none."""
-    from pydantic import TypeAdapter
-
-    try:
-        return take(TypeAdapter(kind).json_schema())
-    except Exception:  # also what its own code raises
-        return {}
 
 
 def with_timeout(spec: Awaitable, timeout: Seconds | None) -> dict[str, Awaitable]:

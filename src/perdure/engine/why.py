@@ -343,15 +343,13 @@ class _Look:
         """What brings each thing that it waits for."""
         ways: list[Way] = []
         run = self._run.id
-        asked = [event for event in self._recorded.open if event.question]
         for event in self._recorded.open:
             for branch in event.branches:
                 if branch.kind == "signal":
                     ways.append(by("send the signal", "signal", run, branch.name, "VALUE"))
                 elif branch.kind == "ask":
-                    which = {"question": event.place} if len(asked) > 1 else {}
                     words = f"answer {event.question!r}"
-                    ways.append(by(words, "answer", run, "VALUE", **which))
+                    ways.append(by(words, "answer", run, "VALUE", question=branch.name))
                 elif branch.kind == "child":
                     child = branch.name.removeprefix(CHILD)
                     ways.append(by("ask the same of the run that it waits for", "why", child))

@@ -167,7 +167,7 @@ class Trial(Struct):
         """
         handle = self._handle(store)
         for place, branch in _waited_for(store, info):
-            if branch["kind"] == "ask" and self._answer(handle, place, info.turn):
+            if branch["kind"] == "ask" and self._answer(handle, place, branch, info.turn):
                 return
             if branch["kind"] == "signal" and self._signal(handle, str(branch["name"])):
                 return
@@ -179,13 +179,16 @@ class Trial(Struct):
         _write(folder / "clock", str(info.wake_at).encode())  # whoever is next lives later
         clock.advance_to(info.wake_at)
 
-    def _answer(self, handle: RunHandle[Any], place: str, turn: int) -> bool:
+    def _answer(
+        self, handle: RunHandle[Any], place: str, branch: Mapping[str, Any], turn: int
+    ) -> bool:
         which = f"{place} in turn {turn}"
         if which not in self.asked:
             if len(self.asked) >= len(self.answers):
                 return False
             self.asked.append(which)
-        handle.answer(self.answers[self.asked.index(which)], question=place, by="the test")
+        given = self.answers[self.asked.index(which)]
+        handle.answer(given, question=str(branch["name"]), by="the test")
         return True
 
     def _signal(self, handle: RunHandle[Any], name: str) -> bool:
