@@ -288,3 +288,12 @@ def test_i11_a_start_that_says_something_else_is_corrupt(original: Path, tmp_pat
         assert store.agent("order-5").state["text"].startswith("MARKER05")
         with pytest.raises(Corrupt, match="agent 'order-5': what asks for a run of it"):
             store.runs("order-5")
+
+
+def test_i11_a_message_that_is_no_value_is_corrupt(original: Path, tmp_path: Path) -> None:
+    """The decoder's own error came out of the repair, and of all that reads an inbox."""
+    path = copied(original, tmp_path)
+    (page,) = pages_of(path)["inbox"]
+    flip(path, place_in(path, page, b"AMOUNT 100"), 7)  # no UTF-8
+    with pytest.raises(Corrupt, match="agent 'order-4': a value of a run or a message"):
+        perdure.repair(path, take_incomplete=True)

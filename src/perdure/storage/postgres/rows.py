@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from psycopg.pq.abc import PGresult
 
-from perdure.core import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
+from perdure.storage.cells import value_of
 from perdure.storage.port import Ref, Refused
 from perdure.storage.postgres.wire import TRUE, to_number, to_text
 
@@ -81,7 +81,7 @@ def from_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 def to_run(row: Any) -> RunInfo:
     values: list[Any] = [from_text(value) if type(value) is str else value for value in row]
-    values[10] = codec.decode(values[10])
+    values[10] = value_of(values[10], values[1])
     return RunInfo(*values)
 
 
@@ -97,5 +97,5 @@ def from_run(row: RunInfo) -> dict[str, Any]:
 def to_message(row: Any) -> Message:
     """Its value is MISSING if it was taken out."""
     values: list[Any] = [from_text(value) if type(value) is str else value for value in row]
-    values[5] = MISSING if values[5] is None else codec.decode(values[5])
+    values[5] = MISSING if values[5] is None else value_of(values[5], values[1])
     return Message(*values)

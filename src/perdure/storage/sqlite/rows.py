@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.core import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
+from perdure.storage.cells import value_of
 from perdure.storage.port import Ref
 from perdure.storage.sqlite.statements import statements
 
@@ -91,7 +92,7 @@ def from_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 def to_run(row: Any) -> RunInfo:
     values = list(row)
-    values[10] = codec.decode(values[10])
+    values[10] = value_of(values[10], values[1])
     return RunInfo(*values)
 
 
@@ -107,5 +108,5 @@ def from_run(row: RunInfo, no: int) -> tuple[Any, ...]:
 def to_message(row: Any) -> Message:
     """Its value is MISSING if it was taken out."""
     values = list(row)
-    values[5] = MISSING if values[5] is None else codec.decode(values[5])
+    values[5] = MISSING if values[5] is None else value_of(values[5], values[1])
     return Message(*values)
