@@ -185,7 +185,7 @@ def test_i5_a_run_whose_edit_ended_unheard_does_not_go_on(then: str) -> None:
 
 
 class Block:
-    end: End | None = None
+    _end: End | None = None
 
     def __enter__(self) -> Span | None:
         return span_of(self, sys._getframe(1))

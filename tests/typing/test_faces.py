@@ -98,7 +98,8 @@ AT_ONCE = ("now", "random", "uuid", "again", "patched", "progress", "options")
 def waits(function: Any) -> bool:
     """Whether it is awaited, or what it returns is, so that the loop goes on meanwhile."""
     returned = str(inspect.signature(function).return_annotation)
-    awaited = inspect.iscoroutinefunction(function) or function.__name__ in AT_ONCE
+    called = inspect.unwrap(function)  # the ends of blocks are handed out by a descriptor
+    awaited = inspect.iscoroutinefunction(called) or function.__name__ in AT_ONCE
     return awaited or returned.startswith(("Async", "Pending"))
 
 

@@ -308,7 +308,7 @@ class AsyncEdit(Generic[T]):
         self._agent = agent
         self._turn = agent._turn
         self._block = Block(agent._working, cause)
-        self.end: End | None = None
+        self._end: End | None = None
 
     async def __aenter__(self) -> T:
         self._held = span = span_of(self, first_frame())

@@ -162,7 +162,7 @@ class Hold:
     def __init__(self, turn: Turn, inside_edit: bool) -> None:
         self._turn = turn
         self._inside_edit = inside_edit
-        self.end: End | None = None
+        self._end: End | None = None
 
     async def __aenter__(self) -> None:
         self._held = span_of(self, first_frame())

@@ -108,7 +108,7 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
         return
     if os.path.exists(path) and not (path.is_file() or path.is_dir()):
         try:
-            with open(path, "wb") as stream:
+            with os.fdopen(os.open(path, os.O_WRONLY), "wb") as stream:
                 yield stream
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error}") from error

@@ -16,7 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from functools import partial
+from functools import partial, update_wrapper
 from sys import _getframe
 from types import FrameType
 from typing import Any, overload
@@ -71,11 +71,16 @@ class Span(Struct, eq=False):
 
 class ends_block:  # noqa: N801 - a decorator, as `property` is
     """Decorates a context manager's `__exit__` or `__aexit__`: puts a reference to the one of this
-    block into its attribute `end`, before `__enter__` is called; see `span_of`. An `ExitStack` does
-    without one."""
+    block into its attribute `_end`, before `__enter__` is called; see `span_of`. An `ExitStack`
+    does without one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
         self._function = function
+
+    def __call__(self, manager: object, *error: object) -> Any:
+        """As the function, which it is to those who find it on the class."""
+        return self._function(manager, *error)
 
     @overload
     def __get__(self, manager: None, owner: type) -> Callable[..., Any]: ...
@@ -85,7 +90,7 @@ class ends_block:  # noqa: N801 - a decorator, as `property` is
         if manager is None:
             return self._function
         end = partial(self._function, manager)
-        manager.end = weakref.ref(end)
+        manager._end = weakref.ref(end)
         return end
 
 
@@ -127,8 +132,8 @@ def is_on_this_thread(holder: Holder) -> bool:
 def span_of(manager: Any, frame: FrameType) -> Span | None:
     """In a context manager's `__enter__`: the block that it was called for, with the frame that
     has it; None where it was called by hand."""
-    end: End | None = manager.end
-    manager.end = None
+    end: End | None = manager._end
+    manager._end = None
     return Span(end, frame) if end is not None and end() is not None else None
 
 

@@ -343,7 +343,7 @@ class RunEdit(Generic[T]):
         self._execution = execution
         self._what = what
         self._open: OpenEdit
-        self.end: End | None = None
+        self._end: End | None = None
 
     def __enter__(self) -> T:
         span = span_of(self, first_frame())

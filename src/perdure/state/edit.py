@@ -107,7 +107,7 @@ class Block(Generic[T]):
 class Edit(Generic[T]):
     """The context manager that `edit` returns. `commit` is what it made, once the block ended."""
 
-    end: End | None = None
+    _end: End | None = None
 
     def __init__(
         self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()

@@ -129,9 +129,11 @@ class ForeignLogs:
         expected: int | None, cause: Cause, payload: chain.Payload,
     ) -> Proposal:  # fmt: skip
         check_cause(cause)
-        for word in (cause.kind, cause.run, cause.step):
-            if word is not None:
-                check_words(word, "each word of a cause")
+        kind, run, step = (
+            word if word is None else check_words(word, "each word of a cause")
+            for word in (cause.kind, cause.run, cause.step)
+        )  # fmt: skip
+        cause = replace(cause, kind=kind, run=run, step=step)
         if not all(type(seq) is int for seq in cause.refers):
             raise TypeError("a commit refers to others by their numbers")
         draft = chain.Draft(

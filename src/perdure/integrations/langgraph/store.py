@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
+from typing import Any, cast
 
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
 import perdure
+from perdure.aio.unbuilt import in_own_thread
 from perdure.core.arguments import flag, mapping, number
 from perdure.core.arguments import function as callable_
 from perdure.core.locks import Lock
@@ -27,7 +29,6 @@ from perdure.integrations.langgraph.store_shard import Change, Remove, Shard
 from perdure.integrations.langgraph.store_sweeper import Sweeper
 from perdure.integrations.langgraph.store_vectors import NOTHING, Embedded, Embedding
 from perdure.model import AgentInfo, Durability
-from perdure.state.waiting import in_own_thread
 from perdure.store import Store
 
 PREFIX = "store:"
@@ -82,9 +83,11 @@ class PerdureStore(BaseStore):
                 "PerdureStore(perdure.open(path)), also for async code, "
                 "or PerdureStore.from_url(path)"
             )
-        _check_ttl(ttl)
+        ttl = None if ttl is None else _checked_ttl(ttl)
         if index is not None:
-            mapping(index, "index= is a mapping, as LangGraph's IndexConfig")
+            index = cast(
+                IndexConfig, mapping(index, "index= is a mapping, as LangGraph's IndexConfig")
+            )
         callable_(clock, "clock=")
         self.ttl_config = ttl
         self.index_config = index
@@ -268,16 +271,19 @@ class PerdureStore(BaseStore):
         return sweeper is None or sweeper.stop(timeout)
 
 
-def _check_ttl(ttl: TTLConfig | None) -> None:
-    """Refuse what would only fail at some put."""
-    given: dict[str, object] = {}
-    if ttl is not None:
-        given = mapping(ttl, "ttl= is a mapping, as LangGraph's TTLConfig")
+def _checked_ttl(ttl: TTLConfig) -> TTLConfig:
+    """What was given, as plain values; what would only fail at some put is refused."""
+    given: dict[str, Any] = mapping(
+        cast(Mapping[str, Any], ttl), "ttl= is a mapping, as LangGraph's TTLConfig"
+    )
     for name, value in given.items():
-        if name in ("default_ttl", "sweep_interval_minutes") and value is not None:
-            number(value, f"ttl[{name!r}]")  # type: ignore[arg-type]
-        elif name in ("refresh_on_read", "omit_expired") and value is not None:
-            flag(value, f"ttl[{name!r}]")  # type: ignore[arg-type]
+        if value is None:
+            continue
+        if name in ("default_ttl", "sweep_interval_minutes"):
+            given[name] = number(value, f"ttl[{name!r}]")
+        elif name in ("refresh_on_read", "omit_expired"):
+            given[name] = flag(value, f"ttl[{name!r}]")
+    return cast(TTLConfig, given)
 
 
 class Opening:
