@@ -7,7 +7,7 @@ a database of its own, which is copied for each call by the server itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ import psycopg
 import perdure
 from bench.growth.counting import Counter
 from bench.growth.places import HISTORIES, SNAPSHOTS, Place
-from perdure.storage.postgres.backend import _open
+from perdure.storage.postgres.backend import PostgresBackend, _open
 from perdure.storage.postgres.connection import Connection
 from tests.postgres.server import Server
 
@@ -57,14 +57,17 @@ class PostgresCounter:
         statements = self._statements
         return statements, self._rows_by_now() - self._rows
 
+    def _known(self, backends: Sequence[PostgresBackend]) -> list[int]:
+        """The server's processes for those connections that stay: a line may be opened anew."""
+        kept = [one._line._conn for one in backends]
+        kept += [place.connection for one in backends for place in one._pool._places]
+        return [one.info.backend_pid for one in (self.reader, *kept) if one is not None]
+
     def _rows_by_now(self) -> int:
         """A server process tells its counts when it ends, or when it is told to."""
         reader, backends = self.reader, list(_open)
-        kept = [one._line._conn for one in backends]
-        kept += [place.connection for one in backends for place in one._pool._places]
-        known = [one.info.backend_pid for one in (reader, *kept) if one is not None]
         until = time.monotonic() + SETTLED_S
-        while reader.execute(STRANGERS, (known,)).fetchone()[0] or any(
+        while reader.execute(STRANGERS, (self._known(backends),)).fetchone()[0] or any(
             place.lock.held for one in backends for place in one._pool._places
         ):  # one that notifies others, say
             assert time.monotonic() < until, "somebody else is still connected"

@@ -19,9 +19,9 @@ from perdure.core.names import check_cause
 from perdure.core.ops import Op
 from perdure.core.schema import Schema, TypedPlan
 from perdure.core.values import Plain, copy
-from perdure.errors import Conflict, PerdureError
+from perdure.errors import PerdureError
 from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit
-from perdure.state import missing
+from perdure.state import missing, refused
 from perdure.state.context import Context
 from perdure.state.flow import Flow, drive
 from perdure.state.following import MOVES, advance_both, newer_commits
@@ -183,10 +183,7 @@ class WorkingCopy(Generic[T]):
             self.forget()
             self.editing = False
         if self.editing:
-            raise Conflict(
-                "not inside an open edit", target=f"agent {self.name!r}",
-                hint="end the block first, or use another handle: store.agent(…)",
-            )  # fmt: skip
+            raise refused.inside_edit(self.name)
 
     def drift(self) -> list[Drift]:
         """Where the live object is not what is committed; an open draft does not count."""
@@ -249,9 +246,8 @@ class WorkingCopy(Generic[T]):
 
     def migration(self) -> list[Op]:
         """What the next commit has to write first: from the log's state to the migrated one."""
-        if not self.migration_due:
-            return []
-        return diff(self.reader.fold(self._seq).state, self._plain)
+        folded = self.reader.fold(self._seq) if self.migration_due else None
+        return diff(folded.state, self._plain) if folded is not None else []
 
     def rewind(self, seq: int) -> None:
         """Go back, in memory only, to the state at an earlier commit: where a replay begins."""
@@ -340,7 +336,15 @@ class WorkingCopy(Generic[T]):
         if not delta and self.in_memory and self._seq and not self.migration_due:
             check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
             return self._submitting([], cause, extras)
+        if not delta and not self.in_memory:
+            return self._committing_nothing(cause, extras)
         return self._committing_ops(delta, cause, extras, whole)
+
+    def _committing_nothing(self, cause: Cause, extras: Extras) -> Flow[Committed]:
+        """No change is marked as under way: an edit opened meanwhile would drop what this moves."""
+        self._mend()
+        yield lambda: self.typed
+        return (yield from self.committing_delta([], cause, extras))
 
     def _committing_ops(
         self, delta: Sequence[Op], cause: Cause, extras: Extras, whole: bool
@@ -433,9 +437,8 @@ class WorkingCopy(Generic[T]):
         first = self._seq == 0
         payload = chain.pack_payload(delta, extras.records)
         schema_id, version = self.schema_to_write()
-        incarnation: int = (
-            self._reader.incarnation if self._reader else (yield lambda: self.incarnation)
-        )
+        reader = self._reader
+        incarnation: int = reader.incarnation if reader else (yield lambda: self.incarnation)
         draft = chain.Draft(
             self.name, incarnation, self.branch, () if first else (self._seq,),
             schema_id, version, self.context.executor, self.epoch or 0, cause, payload,
@@ -492,9 +495,6 @@ class WorkingCopy(Generic[T]):
 
     def propose(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
         if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
-            raise Conflict(
-                f"the branch {self.branch!r} is the store's own, and only read",
-                target=f"agent {self.name!r}", hint="fork it, or write to a branch of your own",
-            )  # fmt: skip
+            raise refused.stores_own(self.name, self.branch)
         no = self._reader.no if self._reader else None
         return Proposal(draft, extras, no=no, expected=expected, epoch=self.epoch)
