@@ -76,7 +76,9 @@ class Proof:
             found = verify_log(backend, reader, damaged=damaged)
         except Corrupt as error:
             if not error.damages or error.beside:
-                raise self._refusal(error) from error
+                if not self._take_incomplete:
+                    raise  # as it is: an error must not be its own cause, round and round
+                raise _refusal(error) from error
             if not self._take_incomplete:
                 raise _with_way_out(error) from error
             found = self._incomplete(reader, info, error)
@@ -105,16 +107,6 @@ class Proof:
         for reader, damaged in self._broken:
             drop_snapshots(backend, reader, damaged)
 
-    def _refusal(self, error: Corrupt) -> Corrupt:
-        if not self._take_incomplete:
-            return error
-        refused = Corrupt(
-            "; ".join(error.beside) or error.problem, target="" if error.beside else error.target,
-            hint=LEFT, seq=error.seq, before=error.before,
-        )  # fmt: skip
-        refused.damages, refused.beside = error.damages, error.beside
-        return refused
-
     def _incomplete(
         self, reader: LogReader, info: AgentInfo, error: Corrupt | UnsupportedFormat
     ) -> Verified:
@@ -126,6 +118,15 @@ class Proof:
                 "pages fail their checksums, and a damaged log does not prove them",
             )
         return Verified(info.name, info.seq, 0, b"", damages=damages, before=error.before)
+
+
+def _refusal(error: Corrupt) -> Corrupt:
+    refused = Corrupt(
+        "; ".join(error.beside) or error.problem, target="" if error.beside else error.target,
+        hint=LEFT, seq=error.seq, before=error.before,
+    )  # fmt: skip
+    refused.damages, refused.beside = error.damages, error.beside
+    return refused
 
 
 def _last_header(backend: Backend, info: AgentInfo) -> bytes:
