@@ -91,6 +91,9 @@ class Injector:
         self._at = at
         self._again = again
         self._make = make
+        # CPython 3.11 calls a frame's trace function by a borrowed reference: where the frame drops
+        # it meanwhile, what is called is something else, or the process crashes. Here it is held.
+        self._steps: dict[frozenset[int], Any] = {}
         self._known_calls = calls
         self._skipped = bisect_left(calls, at) - 1
         """So many calls come before the one that is to be counted from."""
@@ -143,6 +146,10 @@ class Injector:
         return self._counting(spared)
 
     def _counting(self, spared: frozenset[int]) -> Any:
+        found = self._steps.get(spared)
+        if found is not None:
+            return found
+
         def step(frame: FrameType, event: str, argument: object) -> Any:
             if event == "opcode" and frame.f_lasti not in spared:
                 self.count = count = self.count + 1
@@ -150,6 +157,7 @@ class Injector:
                     self._raise(frame)
             return step
 
+        self._steps[spared] = step
         return step
 
     def __enter__(self) -> Injector:
