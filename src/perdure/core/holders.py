@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial, update_wrapper
 from sys import _getframe
 from types import FrameType
-from typing import Any, overload
+from typing import Any
 
 from msgspec import Struct
 
@@ -57,10 +57,14 @@ os.register_at_fork(
 )
 
 
+End = weakref.ref[object]
+"""To the `__exit__` that the interpreter keeps while a block is open."""
+
+
 class Span(Struct, eq=False):
     """A `with` block as a holder. `frame`: that of the code which has it, or of its thread."""
 
-    end: weakref.ref[object]
+    end: End
     frame: FrameType
 
     @property
@@ -82,10 +86,6 @@ class ends_block:  # noqa: N801 - a decorator, as `property` is
         """As the function, which it is to those who find it on the class."""
         return self._function(manager, *error)
 
-    @overload
-    def __get__(self, manager: None, owner: type) -> Callable[..., Any]: ...
-    @overload
-    def __get__(self, manager: object, owner: type) -> Callable[..., Any]: ...
     def __get__(self, manager: Any, owner: type) -> Callable[..., Any]:
         if manager is None:
             return self._function
@@ -94,7 +94,6 @@ class ends_block:  # noqa: N801 - a decorator, as `property` is
         return end
 
 
-End = weakref.ref[object]
 Holder = FrameType | Span
 
 
@@ -120,7 +119,7 @@ def is_over(holder: Holder) -> bool:
 
 def is_on_this_thread(holder: Holder) -> bool:
     """Whether a call, or the one that has the block, goes on below the calling code."""
-    frame = holder.frame if isinstance(holder, Span) else holder
+    frame = _frame_of(holder)
     here: FrameType | None = _getframe(1)
     while here is not None:
         if here is frame:
@@ -160,5 +159,8 @@ _BEFORE_WITH = opcode.opmap.get("BEFORE_WITH", -1)
 
 def name_of(holder: Holder) -> str:
     """The name of the function that holds something, for people."""
-    frame = holder.frame if isinstance(holder, Span) else holder
-    return frame.f_code.co_name
+    return _frame_of(holder).f_code.co_name
+
+
+def _frame_of(holder: Holder) -> FrameType:
+    return holder.frame if isinstance(holder, Span) else holder
