@@ -201,7 +201,7 @@ def test_threads_that_wait_for_waiting_threads_let_the_run_be_unloaded(
 def test_a_call_that_a_free_thread_is_about_to_begin_keeps_the_run() -> None:
     """A thread begins some time after a call was given to it. Where the others waited by then, the
     run was unloaded before that call was made."""
-    going = Going()
+    going = Going(lambda: None)
     with going.crew(2) as threads:
         going.submitted(threads)
         with going.joining(lambda: threads.submitted > 0):
@@ -218,3 +218,22 @@ def test_a_call_that_a_free_thread_is_about_to_begin_keeps_the_run() -> None:
                     assert going.threads_wait  # and none is for the third
             going.thread_ended(threads, scope, begun=True)
             assert not going.threads_wait
+
+
+def test_whoever_is_the_last_to_wait_for_others_lets_those_look() -> None:
+    """A wait looked whether all of the run waits where it began, and then twice a second. Where the
+    function came to join its threads after the last of them had looked, the run was kept in the
+    process for half a second more, each time."""
+    woken: list[int] = []
+    going = Going(lambda: woken.append(1))
+    with going.crew(2) as threads:
+        for scope in (Scope("one#1/", Scope()), Scope("two#1/", Scope())):
+            going.submitted(threads)
+            going.thread_began(threads, scope)
+        with going.waiting("one", "signal 'one'", 0, own=True):
+            with going.joining(lambda: threads.submitted > 0):
+                assert not woken  # the second one goes on
+                going.thread_ended(threads, scope, begun=True)
+                assert len(woken) == 1
+            with going.joining(lambda: True):
+                assert len(woken) == 2

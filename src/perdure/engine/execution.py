@@ -78,7 +78,8 @@ class Execution(Generic[T]):
         self._lock = ReentrantLock()
         self.leaving = Leaving(self.interrupt, run_id)
         self.writer = RunWriter(working, self.catch_up, self.leaving.failed, self._lock)
-        self.edits, self.going = Edits(self), Going()
+        self.edits = Edits(self)
+        self.going = Going(lambda: wakeups.ring(run_id))
         self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.performer = Performer(self)

@@ -45,10 +45,16 @@ class Crew:
 
 class Going:
     """See the module. One per execution; counts the threads that the run has of its own, the first
-    being its function's. Safe between threads."""
+    being its function's. Safe between threads.
 
-    def __init__(self) -> None:
+    Args:
+        wake: lets those who wait look again. A wait looks by itself where it begins; this is called
+            where something else was the last that it took for all of the run to wait.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
         self._lock = Lock()
+        self._wake = wake
         self._threads = 1
         self._joined: list[Callable[[], bool]] = []
         self._crews: list[Crew] = []
@@ -91,6 +97,7 @@ class Going:
         with self._lock:
             self._joined.append(lasts)
         try:
+            self._wake_if_all_wait()
             yield
         finally:
             self._join_no_more(lasts)
@@ -131,6 +138,13 @@ class Going:
             crew.begun -= begun
             crew.submitted -= 1
             scope.ended()
+        self._wake_if_all_wait()
+
+    def _wake_if_all_wait(self) -> None:
+        with self._lock:
+            wakes = bool(self._waits) and self._all(self._waiting_threads())
+        if wakes:
+            self._wake()
 
     @property
     def calls(self) -> int:

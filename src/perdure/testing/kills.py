@@ -81,8 +81,8 @@ def kill_at_every_boundary(
             ``"sigkill"``: in forked processes that are really killed. What a tool does must then
             be in files to be seen.
         folder: where the stores are made; default: a temporary folder that goes afterwards.
-        timeout_s: for one process, or for what it executes at a stretch. Waits in threads of a
-            synchronous function, which are not unloaded, are ended by it.
+        timeout_s: for one process, or for what it executes at a stretch. Waits in threads that
+            are not the run's own (`run.map`, `run.executor`) are not unloaded: it ends them.
 
     Returns:
         The endings, the undisturbed one first.

@@ -147,8 +147,8 @@ class Trial(Struct):
     @contextmanager
     def _not_for_ever(self, store: Store) -> Iterator[None]:
         stuck = Stuck(
-            f"it was at it for {self.timeout_s:g} s: does it wait on a thread of its own, where it "
-            "cannot be unloaded? That is not tried here"
+            f"it was at it for {self.timeout_s:g} s: does it wait on a thread that is not the "
+            "run's own, where it cannot be unloaded? That is not tried here: take run.executor()"
         )
         timer = threading.Timer(self.timeout_s, store.runner.stop_all, [stuck])
         timer.start()
