@@ -90,10 +90,25 @@ def redo(place: Place, measure: Measure) -> None:
     often(measure, lambda _: agent.redo())
 
 
-@call("Agent.undo", history="undos", growth="linear", what="Agent.undo behind as many undos")
+@call("Agent.undo", history="undos", what="Agent.undo behind as many undos")
 def undo_more(place: Place, measure: Measure) -> None:
     agent = place.agent()
     often(measure, lambda _: agent.undo())
+
+
+@call("Agent.undo", history="tries", what="Agent.undo behind as many edits that were undone")
+def undo_tried(place: Place, measure: Measure) -> None:
+    agent = place.agent()
+    often(measure, lambda _: agent.undo())
+
+
+@call("Agent.redo", history="undos", what="Agent.redo of as many undos, behind an edit")
+def redo_more(place: Place, measure: Measure) -> None:
+    agent = place.agent()
+    agent.update(lambda draft: draft.update(other=1))
+    for _ in range((place.length // 2 - 5) // 10 * 10):  # as far from a snapshot each time
+        agent.redo()
+    often(measure, lambda _: agent.redo())
 
 
 @call("Agent.rollback", history="log", what="Agent.rollback by ten commits")

@@ -127,6 +127,16 @@ def _undos(store: Store, length: int) -> None:
         agent.undo()
 
 
+def _tries(store: Store, length: int) -> None:
+    """Each is undone before the next one."""
+    agent = store.agent("a", initial={"n": 0, "window": [0] * WINDOW})
+    for number in range(10):
+        slide(agent, number)
+    for number in range(length):
+        slide(agent, number)
+        agent.undo()
+
+
 def _names(store: Store, length: int) -> None:
     agent = store.agent("a", initial={"n": 0, "window": [0] * WINDOW})
     slide(agent, 1)
@@ -179,11 +189,12 @@ def _inbox(store: Store, length: int) -> None:
 
 
 HISTORIES: dict[str, Callable[[Store, int], None]] = {
-    "log": _log, "undos": _undos, "names": _names, "agents": _agents, "runs": _runs,
-    "steps": _steps, "going": _going, "turns": _turns, "inbox": _inbox,
+    "log": _log, "undos": _undos, "tries": _tries, "names": _names, "agents": _agents,
+    "runs": _runs, "steps": _steps, "going": _going, "turns": _turns, "inbox": _inbox,
 }  # fmt: skip
-"""What each is of its length: commits of one agent, undone ones, branches and checkpoints, agents
-of the store, runs of one agent, steps of a run that waits, of one that goes on, turns, signals."""
+"""What each is of its length: commits of one agent, undone ones, edits that were each undone at
+once, branches and checkpoints, agents of the store, runs of one agent, steps of a run that waits,
+of one that goes on, turns, signals."""
 
 
 # -- functions of runs -----------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -10,9 +11,17 @@ from perdure.core import ops
 from perdure.core.ops import Append, Move, Op, Reach, Splice, TextSplice, reach, spares
 from perdure.core.shift import shift
 from perdure.core.values import Plain, format_path, look_up
+from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Commit
 
 NOT_UNDOABLE = frozenset({"create", "undo", "redo", "migrate"})
+
+PASSED = "passed-over"
+"""The kind of the record in which an undo or redo says what need not be read behind it."""
+
+STRETCHES_MAX = 16
+"""Of what remains between the commits that a `PASSED` record passes over. I9: the record's bytes
+do not depend on how long the history is."""
 
 
 class Plan(Struct, frozen=True):
@@ -22,11 +31,24 @@ class Plan(Struct, frozen=True):
         ops: the delta to commit now.
         seqs: the commits that it takes back or restores, oldest first.
         blocked_by: (seq, path) of later changes of the same places; then `ops` is empty.
+        record: for the commit that does it, so that who plans behind it passes over what changed
+            nothing together; None: there is no room to say so.
     """
 
     ops: list[Op]
     seqs: list[int]
     blocked_by: list[tuple[int, str]]
+    record: dict[str, Any] | None = None
+
+
+class Path(Protocol):
+    """The commits that a state is made of."""
+
+    def newest(self) -> Iterator[Commit]:
+        """Those on the path to the head, newest first."""
+
+    def since(self, seq: int, count: int | None = None) -> Iterator[Commit]:
+        """Those on the path to a commit of it, that one first; count: how many are wanted."""
 
 
 class _Place(Struct, frozen=True):
@@ -36,47 +58,176 @@ class _Place(Struct, frozen=True):
     left: int
 
 
-def plan_undo(history: Iterable[Commit], state_at: Callable[[int], Plain]) -> Plan | None:
+class _Search(Struct):
+    """What to take back next, looked for along a path, newest first.
+
+    Attributes:
+        gone: the commits that a later one took back.
+    """
+
+    gone: set[int]
+    chosen: list[Commit]
+
+    def takes(self, commit: Commit) -> bool:
+        """Note a commit; whether it is one to take back."""
+        raise NotImplementedError
+
+    @property
+    def done(self) -> bool:
+        raise NotImplementedError
+
+
+class _Undoing(_Search):
+    """The latest commit with a delta, or the group of that one, to its end."""
+
+    def takes(self, commit: Commit) -> bool:
+        kind = commit.cause.kind
+        if (kind == "undo" and commit.seq not in self.gone) or kind == "redo":
+            self.gone.update(commit.cause.refers)
+        if not commit.delta or kind in NOT_UNDOABLE or commit.seq in self.gone:
+            return False
+        if self.chosen and commit.cause.group != self.chosen[0].cause.group:
+            return False
+        self.chosen.append(commit)
+        return True
+
+    @property
+    def done(self) -> bool:
+        return bool(self.chosen) and self.chosen[0].cause.group is None
+
+
+class _Redoing(_Search):
+    """The latest undo."""
+
+    def takes(self, commit: Commit) -> bool:
+        if commit.cause.kind == "redo":
+            self.gone.update(commit.cause.refers)
+        if commit.cause.kind != "undo" or commit.seq in self.gone:
+            return False
+        self.chosen.append(commit)
+        return True
+
+    @property
+    def done(self) -> bool:
+        return bool(self.chosen)
+
+
+def plan_undo(path: Path, state_at: Callable[[int], Plain]) -> Plan | None:
     """Take back the latest commit, or group of commits, with a delta that is not taken back yet.
 
     Args:
-        history: the commits on the path to the head, newest first; read only as far as needed,
-            for a group to its end.
+        path: read only as far as needed, for a group to its end.
         state_at: a fresh copy of the state at a seq of that path (0: None).
 
     Returns:
         None where nothing is left to undo.
     """
-    path: list[Commit] = []
-    undone: set[int] = set()
-    chosen: list[Commit] = []
-    group: str | None = None
-    for commit in history:
-        path.append(commit)
-        kind = commit.cause.kind
-        if (kind == "undo" and commit.seq not in undone) or kind == "redo":
-            undone.update(commit.cause.refers)
-        undoable = bool(commit.delta) and kind not in NOT_UNDOABLE and commit.seq not in undone
-        if undoable and (not chosen or commit.cause.group == group):
-            chosen.append(commit)
-            group = commit.cause.group
-            if group is None:
-                break
-    return _take_back(chosen, path, state_at) if chosen else None
+    return _plan(path, _Undoing(set(), []), state_at)
 
 
-def plan_redo(history: Iterable[Commit], state_at: Callable[[int], Plain]) -> Plan | None:
+def plan_redo(path: Path, state_at: Callable[[int], Plain]) -> Plan | None:
     """Take back the latest undo that was not redone yet; None where there is none."""
-    path: list[Commit] = []
-    redone: set[int] = set()
-    for commit in history:
-        path.append(commit)
-        kind = commit.cause.kind
-        if kind == "redo":
-            redone.update(commit.cause.refers)
-        if kind == "undo" and commit.seq not in redone:
-            return _take_back([commit], path, state_at)
-    return None
+    return _plan(path, _Redoing(set(), []), state_at)
+
+
+def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain]) -> Plan | None:
+    read: list[Commit] = []
+    commits = path.newest()
+    while not search.done and (commit := next(commits, None)) is not None:
+        # What a group has been found of stands on states that all of the path is needed for.
+        passed = _passed(path, commit, search) if not search.chosen else None
+        if passed is None:
+            read.append(commit)
+            search.takes(commit)
+        else:
+            to, left, search = passed
+            read += left
+            commits = path.since(to)
+    if not search.chosen:
+        return None
+    plan = _take_back(search.chosen, read, state_at)
+    if plan.record is not None and isinstance(search, _Undoing):
+        plan.record["to"] = _behind(path, plan.record["to"], search)
+    return plan
+
+
+def _behind(path: Path, seq: int, search: _Search) -> int:
+    """Where an undo that passes over all in front of a commit goes on: there, or behind what that
+    one passes over, so that of many that were made and undone in turn none is read."""
+    try:
+        commit = next(path.since(seq, 1), None)
+    except (NotFound, Corrupt, UnsupportedFormat):
+        return seq  # its state is there all the same: whoever comes to read it will say so
+    record = None if commit is None else _record(commit, search)
+    return record["to"] if record is not None and not record["left"] else seq
+
+
+def _passed(
+    path: Path, commit: Commit, search: _Search
+) -> tuple[int, list[Commit], _Search] | None:
+    """What is to be read instead of a commit and those that it passes over: the commit behind them,
+    and those between that are left. None: it is to be read itself, and what is behind it, as
+    something to take back is among them.
+
+    A commit that was taken back passes over nothing: what it had taken back counts again.
+    """
+    record = _record(commit, search)
+    if record is None:
+        return None
+    ahead = type(search)(set(search.gone), list(search.chosen))
+    if ahead.takes(commit):
+        return None
+    left: list[Commit] = []
+    for first, last in record["left"]:
+        for one in path.since(last, last - first + 1):
+            if one.seq < first:
+                break
+            if ahead.takes(one):
+                return None
+            left.append(one)
+    return record["to"], left, ahead
+
+
+def _record(commit: Commit, search: _Search) -> dict[str, Any] | None:
+    """A commit that was taken back passes over nothing: what it had taken back counts again."""
+    record = next((one for one in commit.records if one.get("t") == PASSED), None)
+    if record is None or commit.seq in search.gone or not _goes_back(commit.seq, record):
+        return None
+    return dict(record)
+
+
+def _goes_back(seq: int, record: Mapping[str, Any]) -> bool:
+    """Whether it names older and older commits, so that who goes by it comes to an end."""
+    for first, last in record["left"]:
+        if not first <= last < seq:
+            return False
+        seq = first
+    return bool(record["to"] < seq)
+
+
+def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any] | None:
+    """The record for the commit that takes back `chosen`, behind the newest of the path.
+
+    It and they change nothing together; nor does an undo or redo between them, with what that took
+    back. Where the path has passed over something it goes on with another than the parent.
+    """
+    seqs = {commit.seq for commit in chosen}
+    gone = _cancelled([commit for commit in path if commit.seq not in seqs], set()) | seqs
+    stretches: list[list[int]] = []
+    follows = 0
+    for commit in path:
+        if commit.seq in gone:
+            continue
+        if follows == commit.seq:
+            stretches[-1][0] = commit.seq
+        elif commit.delta:
+            stretches.append([commit.seq, commit.seq])
+        else:
+            continue
+        follows = commit.parent
+    if len(stretches) > STRETCHES_MAX:
+        return None
+    return {"t": PASSED, "to": chosen[-1].parent, "left": stretches}
 
 
 def _take_back(
@@ -107,7 +258,9 @@ def _take_back(
             if commit.seq <= chosen[0].seq:
                 base = ops.apply(base, ops.own(op))
     delta.reverse()
-    return Plan([] if blocked else delta, sorted(seqs), blocked)
+    if blocked:
+        return Plan([], sorted(seqs), blocked)
+    return Plan(delta, sorted(seqs), [], _passing(chosen, path))
 
 
 def _cancelled(path: Sequence[Commit], chosen: set[int]) -> set[int]:

@@ -149,6 +149,12 @@ class Trimmed(Struct, frozen=True, kw_only=True):
     bases: list[tuple[Number, str]]
 
 
+class Passed(Struct, frozen=True, kw_only=True):
+    t: str
+    to: Number
+    left: list[tuple[Number, Number]]
+
+
 class Named(Struct, frozen=True, kw_only=True):
     t: str
     name: str
@@ -162,6 +168,7 @@ _OURS: dict[str, type[Any]] = {
     "value": Valued, "patch": Valued, "intent": Intent, "wait-began": WaitBegan,
     "wait-ended": WaitEnded, "message-refused": WaitEnded, "checkpoint": Checkpoint,
     "branch-deleted": Named, "agent-deleted": Record, "trimmed": Trimmed,
+    "passed-over": Passed,
 }  # fmt: skip
 
 for _shape in (*_OURS.values(), Error):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain, history
 from perdure.core.arguments import flag
-from perdure.core.ops import OpError
+from perdure.core.ops import Op, OpError
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit, RunInfo
 from perdure.state.family import to_parents
@@ -88,7 +88,8 @@ def _going_back(
         working.refresh()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
-        plan = make_plan(_path(working), lambda seq: reader.fold(seq).state if seq else None)
+        path = _Path(reader, working.seq, working.migration())
+        plan = make_plan(path, lambda seq: reader.fold(seq).state if seq else None)
         if plan is None:
             raise NotFound(f"there is nothing to {kind}", target=_target(working))
         if plan.blocked_by:
@@ -99,7 +100,10 @@ def _going_back(
                 hint="roll back to before them, or make the change by hand in an edit",
             )
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
-        return plan, _extras(working, cancelled), _tool_calls(undone)
+        extras = _extras(working, cancelled)
+        if plan.record is not None and not path.migration:  # whose seq is not known yet
+            extras = replace(extras, records=[*extras.records, plan.record])
+        return plan, extras, _tool_calls(undone)
 
     flag(cancel_run, "cancel_run=")
     while True:
@@ -118,22 +122,28 @@ def _going_back(
         return Moved(made.read(), calls)
 
 
-def _path(working: WorkingCopy[Any]) -> Iterator[Commit]:
-    """The commits behind the state, newest first, and in front the migration that is due."""
-    path = _kept(working.reader, working.reader.ancestors(working.seq))
-    migration = working.migration()
-    if migration:
-        head = working.reader.commit(working.seq)
-        yield replace(head, seq=head.seq + 1, cause=Cause("migrate"), delta=tuple(migration))
-    yield from path
+class _Path:
+    """The commits behind a state. Each walk raises NotFound where it comes to what retention
+    removed."""
 
+    def __init__(self, reader: LogReader, head: int, migration: Sequence[Op]) -> None:
+        self._reader = reader
+        self._head = head
+        self.migration = migration
 
-def _kept(reader: LogReader, path: Iterable[Commit]) -> Iterator[Commit]:
-    """Raises NotFound where the path comes to what retention removed."""
-    for commit in path:
-        if commit.trimmed:
-            raise reader.trimmed(commit.seq)
-        yield commit
+    def newest(self) -> Iterator[Commit]:
+        """In front is the migration that is due."""
+        if self.migration:
+            head = self._reader.commit(self._head)
+            cause = Cause("migrate")
+            yield replace(head, seq=head.seq + 1, cause=cause, delta=tuple(self.migration))
+        yield from self.since(self._head)
+
+    def since(self, seq: int, count: int | None = None) -> Iterator[Commit]:
+        for commit in self._reader.ancestors(seq, chunk=count):
+            if commit.trimmed:
+                raise self._reader.trimmed(commit.seq)
+            yield commit
 
 
 def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:

@@ -234,17 +234,20 @@ class CommitReader:
         rows = self._backend.read(self.no, 0, SEQ_END, newest_first=True, limit=1)
         return rows[0].seq if rows else 0
 
-    def ancestors(self, seq: int, *, damaged: Damaged = "refused") -> Iterator[Commit]:
+    def ancestors(
+        self, seq: int, *, damaged: Damaged = "refused", chunk: int | None = None
+    ) -> Iterator[Commit]:  # fmt: skip
         """The commits whose deltas make up the state at a commit, newest first.
 
         Args:
             damaged: which of those that cannot be read as they were written are given, too. Behind
                 one whose parent cannot be read there is nothing.
+            chunk: how many are read at first; by default `chunk_first`.
 
         Raises:
             Corrupt: at the first that is refused; with the way back.
         """
-        walk = self._ancestor_rows(seq, damaged)
+        walk = self._ancestor_rows(seq, damaged, chunk)
         while True:
             try:
                 found = next(walk, None)
@@ -257,10 +260,10 @@ class CommitReader:
             yield found[0]
 
     def _ancestor_rows(
-        self, seq: int, damaged: Damaged
+        self, seq: int, damaged: Damaged, chunk: int | None = None
     ) -> Iterator[tuple[Commit, StoredCommit]]:  # fmt: skip
         """Follows first parents, reading neighbours in growing chunks."""
-        chunk = self.chunk_first
+        chunk = min(chunk or self.chunk_first, CHUNK_MAX)
         rows: dict[int, StoredCommit] = {}
         child: Commit | None = None
         while seq > 0:
