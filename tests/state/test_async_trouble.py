@@ -377,6 +377,39 @@ def test_a_leader_to_be_that_withdraws_leaves_the_lead_to_coroutines(place):
     run(place, main)
 
 
+def test_one_that_is_submitted_anew_at_once_is_woken_again(place, monkeypatch):
+    """A coroutine met the lease of a dead process, took it from it and submitted its commit once
+    more, all while the thread that had told it of the lease was about to note that it had told:
+    nobody was told of the second try, and the coroutine waited for ever, one time in twenty."""
+    noted, once_more = Proposal.call_when_settled, threading.Event()
+    tries: list[Proposal] = []
+
+    def call_when_settled(proposal: Proposal, done: Callable[[], None]) -> None:
+        tries.append(proposal)
+        if len(tries) > 1:
+            noted(proposal, done)
+            once_more.set()
+            return
+
+        def tell_and_rest() -> None:
+            done()
+            once_more.wait(60)
+
+        noted(proposal, tell_and_rest)
+
+    async def main(store):
+        agent = await store.agent("a", initial={"n": 0})
+        await agent.update(add)
+        await agent.fork("side")
+        store._store._context.backend.lease(agent._working.reader.no, "side", "killed")
+        monkeypatch.setattr(Proposal, "call_when_settled", call_when_settled)
+        await agent.delete_branch("side")
+        assert tries[0] is tries[1]
+        assert [branch.deleted for branch in await agent.branches()] == [False, True]
+
+    run(place, main)
+
+
 def test_the_committers_thread_ends_with_it(store):
     """A store that is forgotten, not closed, left a thread behind."""
     committer = Committer(store._context.backend)

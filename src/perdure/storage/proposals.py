@@ -93,11 +93,13 @@ class Proposal:
         return bool(self.committed or self.refused or self.error)
 
     def outcome(self) -> Committed:
-        """What became of it, once it is settled.
+        """What became of it, once it is settled. Whoever waited for it asks: nobody is to be woken
+        any more, and no circle is left behind.
 
         Raises:
             As `Committer.submit`.
         """
+        self._done = None
         if self.committed is not None:
             return self.committed
         if self.refused is not None:
@@ -151,7 +153,7 @@ class Proposal:
     def anew(self) -> None:
         """It was refused, and is to be submitted once more: nobody waits for it yet."""
         self.refused = self.linked = None
-        self._gate = self._done = None
+        self._gate = None
 
     def prepare_to_wait(self) -> None:
         gate = threading.Lock()
@@ -163,17 +165,19 @@ class Proposal:
 
     def wake(self) -> None:
         """Once more does no harm: where a leader is interrupted, the next one does it again."""
+        # Whoever is woken may submit it anew, at once, while this one is still here: from then on
+        # what is noted is his, and not to be touched.
+        done = self._done
         if self._gate is not None:
             if self._gate.locked():
                 with suppress(RuntimeError):
                     self._gate.release()
-        elif self._done is not None:
+        elif done is not None:
             try:
-                self._done()
+                done()
             except Exception:
                 with suppress(Exception):  # who asked must not hurt the rest of the batch
-                    self._done()
-            self._done = None
+                    done()
 
 
 HERE = -1
