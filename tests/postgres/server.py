@@ -193,6 +193,7 @@ class Server:
 
     def launch(self) -> None:
         """Start, and do not wait."""
+        self._dismiss_watcher()  # of one that ended by itself: it would delete the folder
         self._configure()
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
