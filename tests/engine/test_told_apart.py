@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -187,6 +188,37 @@ def test_a_tool_of_an_object_that_says_nothing_of_itself_is_refused(
     assert bank.paid == [] and store.handle("a/f/main").effects() == []
     f = pay_all(Known, crash)
     assert store.run(f, "a") == ["FR02 got 5", "IT04 got 5"], "the line that it says helps"
+
+
+class Saved:
+    def __init__(self, number: Any = None) -> None:
+        self.id = number
+
+    @property
+    def __perdure_key__(self) -> Any:
+        return self.id
+
+
+@pytest.mark.parametrize("key", [None, float("nan"), Decimal("nan"), (None, None)])
+@pytest.mark.parametrize("said", ["key", "identity"])
+def test_a_key_that_an_object_has_not_got_yet_is_none(store: Store, key: Any, said: str) -> None:
+    """The id of a row is None until it is saved: two unsaved ones were taken for one object, and
+    their equal calls for each other."""
+    identity = None if said == "key" else (lambda row: row.id)
+
+    @perdure.tool(on_crash="retry", identity=identity)
+    def save(row: Saved) -> str:
+        return "saved"
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict], number: Any) -> list[str]:
+        return [save(Saved(number)), save(Saved((number, 2)))]
+
+    saves = "give it one before the call" if said == "key" else "let identity= give"
+    with pytest.raises(perdure.NeedsAttention, match="nothing tells") as refused:
+        store.run(f, "a", key)
+    assert saves in str(refused.value) and not store.handle("a/f/main").effects()
+    assert store.run(f, "b", 1) == ["saved", "saved"]
 
 
 def test_a_step_is_refused_where_nothing_but_the_object_differs(store: Store) -> None:

@@ -14,6 +14,7 @@ import dataclasses
 import datetime as dt
 import functools
 import inspect
+import math
 import re
 import sys
 import types
@@ -101,6 +102,16 @@ def declared_key(value: Any) -> Any:
     return key() if callable(key) else key
 
 
+def is_none_yet(key: Any) -> bool:
+    """Whether a key is what many have that have none yet, as a row before it is saved: None, NaN,
+    or nothing else together."""
+    if isinstance(key, tuple | list):
+        return bool(key) and all(is_none_yet(part) for part in key)
+    if isinstance(key, Decimal):
+        return key.is_nan()
+    return key is None or (isinstance(key, float) and math.isnan(key))
+
+
 def class_label(cls: type) -> str:
     """A class's name as identities have it: without its module, for code moves between files."""
     return cls.__qualname__.rsplit("<locals>.", 1)[-1]
@@ -134,6 +145,8 @@ class _Walk:
             return _moment(value)
         key = declared_key(value)
         if key is not MISSING:
+            if is_none_yet(key):
+                return self._unknown(value)
             return ["key", class_label(kind), self.say(key, depth)]
         if isinstance(value, Enum):
             return ["enum", class_label(kind), value.name or self.say(value.value, depth)]

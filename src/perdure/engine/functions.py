@@ -28,7 +28,15 @@ from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
 from perdure.engine.current import Frame, back_in, current, driving, inside
 from perdure.engine.execution import Execution
-from perdure.engine.identity import DECLARED, SELF, Captured, Unsaid, bound_to, captured_by, digests
+from perdure.engine.identity import (
+    SELF,
+    Captured,
+    Unsaid,
+    bound_to,
+    captured_by,
+    declared,
+    digests,
+)
 from perdure.engine.replay import Call, CrashPolicy
 from perdure.engine.retrying import NO_LIMITS, Limits, Retry
 from perdure.engine.values import (
@@ -105,7 +113,7 @@ class Recorded:
             if self._identity is None:
                 told = digests(arguments, unknown)
             else:
-                told = digests({DECLARED: self._identity(*args, **kwargs)}, unknown)
+                told = declared(self._identity(*args, **kwargs), unknown)
             if unknown:
                 unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
                 if not is_known(told.get(SELF, "-")):

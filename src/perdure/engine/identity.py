@@ -24,13 +24,16 @@ from perdure.core.identity import (
     DIGEST_SIZE,
     UNKNOWN,
     class_label,
+    declared_key,
     digest,
     is_function,
+    is_none_yet,
     shorten,
 )
 from perdure.core.schema import Schema
 from perdure.core.values import take
 from perdure.errors import NeedsAttention, PerdureError, Unstorable
+from perdure.model import MISSING
 
 SELF = "self"
 """What stands for the object whose method is called, as in most signatures."""
@@ -69,6 +72,15 @@ def digests(arguments: Mapping[str, Any], unknown: list[Any] | None = None) -> d
             found[name] = sha256(codec.canonical(value)).digest()[:DIGEST_SIZE].hex()
         else:
             found[name] = digest(value, unknown)
+    return found
+
+
+def declared(key: Any, unknown: list[Any]) -> dict[str, str]:
+    """As `digests`, of what the decorator's `identity=` says of a call."""
+    found = digests({DECLARED: key}, unknown)
+    if is_none_yet(key):
+        unknown.append(key)
+        found[DECLARED] = UNKNOWN + found[DECLARED].removeprefix(UNKNOWN)
     return found
 
 
@@ -129,6 +141,8 @@ class Unsaid(Struct):
             )  # fmt: skip
 
     def _words(self) -> str:
+        if DECLARED in self.digests:
+            return "what identity= gave for this call"
         return " and ".join(dict.fromkeys(f"this {class_label(type(o))}" for o in self.objects))
 
     def _refused(self, target: str, problem: str) -> NeedsAttention:
@@ -143,6 +157,14 @@ def hint_for(objects: Sequence[Any], names: Sequence[str]) -> str:
     """The lines that put it right."""
     cls = class_label(type(objects[0]))
     name = names[0] if names else SELF
+    if is_none_yet(objects[0]):
+        return f"let identity= give what only this call has, not {objects[0]!r}; then run it again"
+    key = _key_of(objects[0])
+    if key is not MISSING and is_none_yet(key):
+        return (
+            f"its `__perdure_key__` is {key!r}, as that of any other that has none yet: give it "
+            "one before the call (is it saved?); then run it again"
+        )
     parameter = f"{name}: perdure.Ephemeral[{cls}]"
     return (
         f"say in class {cls} what one is known by: "
@@ -150,6 +172,13 @@ def hint_for(objects: Sequence[Any], names: Sequence[str]) -> str:
         f"or, where it makes no difference which one it is, annotate the parameter: `{parameter}`; "
         "or give the decorator identity=, a function of the same arguments; then run it again"
     )
+
+
+def _key_of(value: Any) -> Any:
+    try:
+        return declared_key(value)
+    except Exception:
+        return MISSING
 
 
 class Captured(Struct):
