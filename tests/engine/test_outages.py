@@ -94,6 +94,33 @@ def test_a_full_disk_stops_the_run_and_it_goes_on_afterwards(
 
 
 @pytest.mark.parametrize("at", [3, 4])
+def test_who_left_a_run_and_could_not_give_it_back_does_not_execute_it(
+    place: Place, at: int
+) -> None:
+    """The disk was full, and `store.run` had left with a StoreUnavailable: `why` said that this
+    process is executing the run, at a tool that nobody is at."""
+
+    @perdure.tool(on_crash="retry")
+    def act() -> int:
+        return 1
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> int:
+        return act() + act()
+
+    store = place.open()
+    outage = Outage(store, at)
+    with pytest.raises(StoreUnavailable):
+        store.run(f, "a")
+    said = store.handle("a/f/main").why()
+    assert (said.situation, said.executor) == ("abandoned", store._context.executor)
+    assert "left it unfinished" in said.why
+    assert store.handle("a/f/main").report().why.situation == "abandoned"
+    outage.over()
+    assert store.run(f, "a") == 2
+
+
+@pytest.mark.parametrize("at", [3, 4])
 def test_another_process_is_not_kept_waiting_by_a_lease_that_could_not_be_given_back(
     place: Place, at: int
 ) -> None:

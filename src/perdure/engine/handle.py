@@ -195,7 +195,7 @@ class RunHandle(Generic[R]):
         """Why it is not moving, or that it is; and what to do."""
         from perdure.engine.why import explain  # for people who look: not at every start
 
-        return explain(self._context.backend, self.info)
+        return explain(self._context.backend, self.info, self._wakeups.leaked)
 
     def report(self) -> RunReport:
         """All that is known of it: its timeline, where it is, what it waits for and asks."""
@@ -204,7 +204,7 @@ class RunHandle(Generic[R]):
         asked: list[Question] = []
         with suppress(Corrupt, UnsupportedFormat):  # its `why` says what cannot be read
             asked = self.questions()
-        return report(self._context.backend, self.info, asked)
+        return report(self._context.backend, self.info, asked, self._wakeups.leaked)
 
     # -- tool calls --------------------------------------------------------------------------
 

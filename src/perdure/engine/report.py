@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from perdure.engine.lookup import find_run
 from perdure.engine.recorded import Event, Note, Recorded, reader_of, recorded_run
+from perdure.engine.wakeups import Leaked
 from perdure.engine.why import Explanation, explain
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Message, RunInfo
@@ -43,14 +44,17 @@ class RunReport(Struct, frozen=True):
     children: Sequence[RunInfo]
 
 
-def report(backend: Backend, info: RunInfo, questions: Sequence[Question]) -> RunReport:
+def report(
+    backend: Backend, info: RunInfo, questions: Sequence[Question], leaked: Leaked
+) -> RunReport:
     """Read it all; while the run is executed, one thing may be a moment older than another."""
     reader = reader_of(backend, info)
     recorded = Recorded()
     with suppress(Corrupt, UnsupportedFormat):  # `why` says what cannot be read
         recorded = recorded_run(reader, info) if reader is not None else recorded
     return RunReport(
-        info, explain(backend, info), recorded.events, recorded.last, questions, recorded.notes,
+        info, explain(backend, info, leaked), recorded.events, recorded.last, questions,
+        recorded.notes,
         [message for message in backend.inbox(info.id) if message.kind != "start"],
         [child for run in dict.fromkeys(recorded.children) if (child := _found(backend, run))],
     )  # fmt: skip

@@ -57,8 +57,9 @@ class Runner:
 
     def __init__(self, context: Context, lease_ttl: timedelta = LEASE_TTL) -> None:
         self._context = context
-        self.wakeups = Wakeups(context)
-        self._means = Means(context, Liveness(context, lease_ttl), self.wakeups)
+        liveness = Liveness(context, lease_ttl)
+        self.wakeups = Wakeups(context, liveness.leaked)
+        self._means = Means(context, liveness, self.wakeups)
         self._going: set[Execution[Any]] = set()
         self._lock = Lock()
 

@@ -11,6 +11,9 @@ from weakref import WeakSet
 from perdure.core import process
 from perdure.core.locks import Lock
 from perdure.state.context import Context
+from perdure.storage.port import Ref
+
+Leaked = Callable[[str, int, Ref], bool]
 
 POLL_S = 0.5
 """How often those who wait look by themselves: a wake-up may get lost, and a dead process sends
@@ -21,10 +24,15 @@ IN_PLACE_S = 1.0
 
 
 class Wakeups:
-    """See the module. One per open store; it listens from the first watch until it is closed."""
+    """See the module. One per open store; it listens from the first watch until it is closed.
 
-    def __init__(self, context: Context) -> None:
+    Attributes:
+        leaked: see `Liveness.leaked`.
+    """
+
+    def __init__(self, context: Context, leaked: Leaked) -> None:
         self._context = context
+        self.leaked = leaked
         self.in_place_s = IN_PLACE_S
         """Up to how long a run waits for a time without being unloaded; a test whose clock stands
         still sets it to 0."""

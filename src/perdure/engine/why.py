@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from perdure.engine.circles import IN_CIRCLE, ahead_of, find_circle
 from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
+from perdure.engine.wakeups import Leaked
 from perdure.engine.ways import Way, by
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
@@ -64,15 +65,15 @@ class Explanation(Struct, frozen=True):
     ways: tuple[Way, ...] = ()
 
 
-def explain(backend: Backend, info: RunInfo) -> Explanation:
+def explain(backend: Backend, info: RunInfo, leaked: Leaked) -> Explanation:
     """See the module. Reads the run's current turn, and changes nothing."""
-    return _Look(backend, info).explanation()
+    return _Look(backend, info, leaked).explanation()
 
 
 class _Look:
     """One look at a run, and what stands around it."""
 
-    def __init__(self, backend: Backend, info: RunInfo) -> None:
+    def __init__(self, backend: Backend, info: RunInfo, leaked: Leaked) -> None:
         self._backend = backend
         self._run = info
         self._now = from_micros(backend.now())
@@ -82,6 +83,8 @@ class _Look:
         self._ref: Ref | None = None
         if self._reader is not None:
             self._ref = backend.ref(self._reader.no, info.branch)
+            if self._ref is not None and leaked(info.agent, self._reader.no, self._ref):
+                self._ref = replace(self._ref, held=None)  # as soon as the store takes that
         self._recorded, self._unread = Recorded(), cast("Corrupt | UnsupportedFormat | None", None)
         if info.started and reader is not None and info.status not in FINISHED:
             try:
