@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,6 +114,24 @@ def test_a_source_that_moved_is_named(source: str, target: str) -> None:
     assert "follows" in said["problem"]
     assert see_json("replicate", away, target, "--resync")["lag"]["commits"] == 0
     assert see_json("promote", target)["lossless"]
+
+
+def test_a_source_that_handed_over_to_another_is_not_handed_over_by(
+    source: str, target: str
+) -> None:
+    """Of two followers one was promoted. For the other the hint said to promote it as if the source
+    were lost, which makes two primaries, or to promote the source, which is refused."""
+    see("replicate", source, target)
+    other = source + ".other"
+    see("replicate", source, other)
+    see("promote", other)
+    code, said = refused("promote", target)
+    assert code == 4 and "was moved to" in said["problem"]
+    command = re.search("`perdure (.*)`", said["hint"])
+    assert command is not None
+    see(*shlex.split(command[1]))
+    assert see_json("promote", target)["lossless"]
+    assert refused("--store", other, "undo", "ticket-42")[0] == 6
 
 
 def test_a_move(operator: Operator, source: str, target: str) -> None:

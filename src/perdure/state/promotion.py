@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core import shell
 from perdure.errors import Conflict
 from perdure.state.replication import Follower, incomplete, standing_words
 from perdure.state.tokens import raise_tokens
@@ -84,9 +85,12 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
 def _close_for_good(source: Backend, to: str) -> None:
     before = read_why(source.standing())
     if before is not None and before.closed and (before.kind, before.url) != ("moved", to):
-        raise Conflict(
-            standing_words(before), target=f"store {source.url}",
-            hint="a source that is not a primary cannot hand over; promote without it, as if it "
-            "were lost, or promote it first",
-        )  # fmt: skip
+        hint = (
+            "a source that is not a primary cannot hand over; promote without it, as if it were "
+            "lost, or promote it first"
+        )
+        if before.kind == "moved":  # there is a primary: another one beside it would be two
+            follow = shell.perdure("replicate", before.url, to, resync=True)
+            hint = f"it goes on as {before.url}: follow that one, `{follow}`, then promote this one"
+        raise Conflict(standing_words(before), target=f"store {source.url}", hint=hint)
     source.stand(Why("moved", to).standing())
