@@ -15,7 +15,7 @@ from perdure.core.schema import Schema, take_at
 from perdure.core.types import AnyNode, LeafNode, ListNode, Node, Origins, TupleNode
 from perdure.core.unknown import keep_unknown, note_unknown
 from perdure.core.values import SCALARS, Path, Plain, format_path
-from perdure.errors import SchemaError
+from perdure.errors import Alias, SchemaError
 from perdure.model import MISSING
 
 
@@ -81,6 +81,16 @@ class Place:
             place = place.parent
         return tuple(reversed(path)), fresh
 
+    @property
+    def stands(self) -> bool:
+        """Whether it is a part of the state."""
+        place: Place | None = self
+        while place is not None:
+            if not place.find():
+                return False
+            place = place.parent
+        return True
+
     def last_path(self) -> Path:
         """Where it is, or was when last looked for."""
         path: list[Any] = []
@@ -118,7 +128,18 @@ class Place:
         path, name = (*self.last_path(), key), self.session.root_name
         node = self.child(key)
         origins = self.session.origins
-        return take_at(node, value, path, {} if seen is None else seen, name, origins)
+        seen = {} if seen is None else seen
+        before = len(seen)
+        try:
+            return take_at(node, value, path, seen, name, origins)
+        except Alias:
+            free = freed(value)
+            if free is value:
+                raise
+        while len(seen) > before:
+            seen.popitem()
+        self.session.freed.append(free)  # `seen` knows what is in it by its identity
+        return take_at(node, free, path, seen, name, origins)
 
     def take_over(self, key: Any, value: Any) -> Plain:
         """The same for the place of another value: what a newer program stored in that is kept."""
@@ -234,6 +255,31 @@ def detached(value: Any) -> Any:
     return place_of(value).detach() if isinstance(value, Proxy) else value
 
 
+def freed(value: Any, known: dict[int, Any] | None = None) -> Any:
+    """The value; with typed copies in it of what is no part of the draft any more, and of what is
+    inside a tuple, which nobody can change: to have these at two places is no harm.
+
+    Args:
+        known: what was gone through, by its identity; a value may be inside itself.
+    """
+    if isinstance(value, Proxy):
+        place = place_of(value)
+        return place.detach() if place.frozen or not place.stands else value
+    kind = type(value)
+    make: Any = kind if kind in (tuple, list, dict) else getattr(kind, "_make", None)
+    if make is None or not isinstance(value, (tuple, list, dict)):
+        return value
+    known = {} if known is None else known
+    if id(value) in known:
+        return known[id(value)]
+    known[id(value)] = value
+    items = list(value.values() if isinstance(value, dict) else value)
+    free = [freed(item, known) for item in items]
+    if any(one is not other for one, other in zip(free, items, strict=True)):
+        known[id(value)] = make(zip(value, free, strict=True) if isinstance(value, dict) else free)
+    return known[id(value)]
+
+
 class Session:
     """One draft or view: makes proxies. By itself it is read-only; `Recording` writes."""
 
@@ -247,6 +293,7 @@ class Session:
         self.typed = typed
         self.closed = False
         self.fresh: dict[int, Any] = {}
+        self.freed: list[Any] = []  # copies that were taken; see `Place.take`
         self.origins: Origins = {}  # copies of what newer programs wrote: it goes where they go
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
         self._live: dict[tuple[int, str], tuple[Place, str, Any]] = {}

@@ -1,0 +1,101 @@
+"""What is inside a tuple, or was taken out of a draft, may be put anywhere in it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+
+import perdure
+from perdure.errors import Alias
+
+Pair = tuple[str, dict[str, Any]]
+
+
+class Said(NamedTuple):
+    who: str
+    what: dict[str, Any]
+
+
+@dataclass
+class Chat:
+    pairs: list[Pair] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
+    rest: dict[str, Any] = field(default_factory=dict)
+
+
+A: Pair = ("a", {"x": [1]})
+B: Pair = ("b", {})
+
+
+def chat() -> Chat:
+    return Chat(copy.deepcopy([A, B]), [Said(*one) for one in copy.deepcopy([A, B])])
+
+
+def attributes(**named: Any) -> Callable[[Chat], None]:
+    def change(draft: Chat) -> None:
+        for name, call in named.items():
+            setattr(draft, name, call(draft))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "pairs", "said"),
+    [
+        (attributes(pairs=lambda d: d.pairs[-1:]), [B], [A, B]),
+        (attributes(pairs=lambda d: [one for one in d.pairs if one[0] == "a"]), [A], [A, B]),
+        (attributes(pairs=lambda d: sorted(d.pairs, reverse=True)), [B, A], [A, B]),
+        (attributes(said=lambda d: d.said[::-1]), [A, B], [B, A]),
+        (lambda d: d.pairs.append(d.pairs.pop(0)), [B, A], [A, B]),
+        (lambda d: d.said.insert(0, d.said.pop()), [A, B], [B, A]),
+        (lambda d: d.pairs.extend([d.pairs[0], d.pairs[0]]), [A, B, A, A], [A, B]),
+        (lambda d: d.pairs.__setitem__(slice(0, 1), [d.pairs[1]]), [B, B], [A, B]),
+    ],
+)
+def test_a_tuple_that_holds_a_container_goes_anywhere(
+    change: Callable[[Any], None], pairs: list[Any], said: list[Any]
+) -> None:
+    """`draft.msgs = draft.msgs[-20:]`, the most natural edit of all, was refused where an item was
+    a tuple with a dict in it: "it already stands at" its own place."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Chat, initial=chat())
+        before = agent.state
+        with agent.edit() as draft:
+            change(draft)
+        assert (agent.state.pairs, agent.state.said) == (pairs, said)
+        agent.verify()
+        agent.undo()
+        assert agent.state == before
+        assert store.agent("a", Chat).state == before
+
+
+def test_what_was_taken_out_may_be_put_back_elsewhere() -> None:
+    """It was refused as standing where it had been deleted."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Chat, initial=Chat(rest={"one": {"x": [1]}}))
+        with agent.edit() as draft:
+            one, inner = draft.rest["one"], draft.rest["one"]["x"]
+            del draft.rest["one"]
+            draft.rest["two"], draft.rest["three"] = one, inner
+        assert agent.state.rest == {"two": {"x": [1]}, "three": [1]}
+        with pytest.raises(Alias, match=r"state\.rest\.two"), agent.edit() as draft:
+            draft.rest["four"] = [draft.rest["two"], ("in a tuple", draft.rest["three"])]
+        agent.verify()
+
+
+def test_what_is_freed_is_gone_through_once() -> None:
+    """What is inside itself, or has a part at two places 60 times over, is refused in time."""
+    inside: list[Any] = []
+    inside += [inside, inside]
+    folded: Any = [1]
+    for _ in range(60):
+        folded = [folded, folded]
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Chat, initial=chat())
+        for value in (inside, folded):
+            with pytest.raises(Alias), agent.edit() as draft:
+                draft.rest["value"] = [draft.pairs[0], value]
