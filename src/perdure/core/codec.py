@@ -27,7 +27,15 @@ BIG_INT, WIDE_STR, DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_, TUPLE, SET, 
 """Extension codes. They are part of the format: never renumber, only add."""
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
-_AS_IS = frozenset({str, float, bool, bytes, type(None)})
+_FLAT = frozenset({str, int, float, bool, bytes, type(None)})
+"""What msgpack has. Its encoder refuses a number of more than 64 bits and a lone surrogate by an
+error; both are rare, so they are looked for only then."""
+
+_BUT_INTS = _FLAT - {int}
+_BUT_TEXTS = _BUT_INTS - {str}
+_TRIES = (_FLAT, _BUT_INTS, _BUT_TEXTS)
+_REFUSED = (OverflowError, UnicodeEncodeError)
+_TEXT = frozenset({str})
 
 _encoder = msgspec.msgpack.Encoder()
 _sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -48,14 +56,7 @@ def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
         Unstorable: nested so deep that it cannot be gone through.
     """
     try:
-        try:
-            kind = type(value)
-            if kind is list:
-                return encoder.encode(_wire_list(value, encoder, wide=False))
-            as_is = kind in _AS_IS or (kind is int and INT_MIN <= value <= INT_MAX)
-            return encoder.encode(value if as_is else _wire(value, encoder, wide=False))
-        except UnicodeEncodeError:  # a lone surrogate somewhere: rare, so looked for only now
-            return encoder.encode(_wire(value, encoder, wide=True))
+        return _encode_wired(value, encoder, _wire)
     except RecursionError:
         try:
             return stack.afresh(encode, value, encoder)
@@ -70,25 +71,40 @@ def canonical(value: Plain) -> bytes:
     return encode(value, _sorting_encoder)
 
 
-def _wire(value: Any, encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
+def _encode_wired(
+    value: Any, encoder: msgspec.msgpack.Encoder, wire: Callable[..., Any]
+) -> bytes:  # fmt: skip
+    for as_is in _TRIES:
+        try:
+            return encoder.encode(wire(value, encoder, as_is))
+        except _REFUSED:
+            if as_is is _BUT_TEXTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _wire(value: Any, encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]) -> Any:
     """The value with what msgpack has not replaced by extensions; itself where nothing is.
 
-    On the path of every commit: it skips what it may without a call.
+    On the path of every commit: most of it is flat, and looked through in C.
+
+    Args:
+        as_is: types of which msgpack has every value, as far as the encoder has not refused one.
     """
     kind = type(value)
-    if kind is str and wide:
-        return _wire_str(value)
-    if kind in _AS_IS:
+    if kind in as_is:
         return value
+    if kind is dict:
+        return _wire_dict(value, encoder, as_is)
+    if kind is list:
+        return _wire_list(value, encoder, as_is)
     if kind is int:
         if INT_MIN <= value <= INT_MAX:
             return value
         size = value.bit_length() // 8 + 1
         return Ext(BIG_INT, value.to_bytes(size, "big", signed=True))
-    if kind is dict:
-        return _wire_dict(value, encoder, wide=wide)
-    if kind is list:
-        return _wire_list(value, encoder, wide=wide)
+    if kind is str:
+        return _wire_str(value)
     if kind is Ext:
         return value
     write = _WRITERS.get(kind)
@@ -97,40 +113,48 @@ def _wire(value: Any, encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
     return write(value, encoder)
 
 
-def _wire_list(value: list[Any], encoder: msgspec.msgpack.Encoder, *, wide: bool) -> list[Any]:
+def _wire_list(
+    value: list[Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
+) -> list[Any]:  # fmt: skip
+    if as_is.issuperset(map(type, value)):
+        return value
     changed: list[Any] | None = None
     for index, item in enumerate(value):
         kind = type(item)
-        if (kind in _AS_IS and not wide) or (kind is list and not item):
+        if kind in as_is:
             continue
-        if kind is dict:
-            wired = _wire_dict(item, encoder, wide=wide)
-        elif kind is list:
-            wired = _wire_list(item, encoder, wide=wide)
-        elif kind is int and INT_MIN <= item <= INT_MAX:
-            continue
+        if kind is list:
+            if as_is.issuperset(map(type, item)):  # as paths are: not even a call
+                continue
+            wired = _wire_list(item, encoder, as_is)
+        elif kind is dict:
+            wired = _wire_dict(item, encoder, as_is)
         else:
-            wired = _wire(item, encoder, wide=wide)
+            wired = _wire(item, encoder, as_is)
         if wired is not item:
             changed = list(value) if changed is None else changed
             changed[index] = wired
     return value if changed is None else changed
 
 
-def _wire_dict(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, *, wide: bool) -> Any:
+def _wire_dict(
+    value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
+) -> Any:  # fmt: skip
+    if (as_is is _BUT_TEXTS and value) or not _TEXT.issuperset(map(type, value)):
+        return _wire_pairs(value, encoder)
+    if as_is.issuperset(map(type, value.values())):
+        return value
     changed: dict[str, Any] | None = None
     for key, item in value.items():
-        if type(key) is not str or wide:
-            return _wire_pairs(value, encoder)
         kind = type(item)
-        if kind in _AS_IS:
+        if kind in as_is:
             continue
         if kind is dict:
-            wired = _wire_dict(item, encoder, wide=wide)
-        elif kind is int and INT_MIN <= item <= INT_MAX:
-            continue
+            wired = _wire_dict(item, encoder, as_is)
+        elif kind is list:
+            wired = _wire_list(item, encoder, as_is)
         else:
-            wired = _wire(item, encoder, wide=wide)
+            wired = _wire(item, encoder, as_is)
         if wired is not item:
             changed = dict(value) if changed is None else changed
             changed[key] = wired
@@ -142,20 +166,14 @@ def _wire_pairs(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder) -> Any:
     pairs = [[key, item] for key, item in value.items()]
     if encoder is _sorting_encoder:
         pairs.sort(key=lambda pair: canonical(pair[0]))
-    return Ext(MAP, _encode_pairs(pairs, encoder))
+    return Ext(MAP, _encode_wired(pairs, encoder, _wire_each))
 
 
-def _encode_pairs(pairs: list[list[Any]], encoder: msgspec.msgpack.Encoder) -> bytes:
-    """As `encode`, with few calls for each level: nesting is bounded by the stack."""
-    for wide in (False, True):
-        wired = []
-        for key, item in pairs:
-            wired.append([_wire(key, encoder, wide=wide), _wire(item, encoder, wide=wide)])
-        try:
-            return encoder.encode(wired)
-        except UnicodeEncodeError:
-            continue
-    raise AssertionError("unreachable")
+def _wire_each(
+    pairs: list[list[Any]], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
+) -> list[list[Any]]:  # fmt: skip
+    """As `_wire`, with few calls for each level: nesting is bounded by the stack."""
+    return [[_wire(key, encoder, as_is), _wire(item, encoder, as_is)] for key, item in pairs]
 
 
 def _wire_str(value: str) -> Any:
