@@ -188,13 +188,22 @@ def _inbox(store: Store, length: int) -> None:
         handle.signal("other", number)
 
 
+def _taken(store: Store, length: int) -> None:
+    """As a chat does, each in a turn of its own."""
+    handle = store.start(chatting, "a")
+    for number in range(length):
+        handle.signal("said", number)
+    run_until_waiting(store, chatting, "a")
+
+
 HISTORIES: dict[str, Callable[[Store, int], None]] = {
     "log": _log, "undos": _undos, "tries": _tries, "names": _names, "agents": _agents,
     "runs": _runs, "steps": _steps, "going": _going, "turns": _turns, "inbox": _inbox,
+    "taken": _taken,
 }  # fmt: skip
 """What each is of its length: commits of one agent, undone ones, edits that were each undone at
 once, branches and checkpoints, agents of the store, runs of one agent, steps of a run that waits,
-of one that goes on, turns, signals."""
+of one that goes on, turns, signals that nobody has read, signals that a run took."""
 
 
 # -- functions of runs -----------------------------------------------------------------------------
@@ -238,3 +247,9 @@ def probed(run: Run[dict[str, Any]], steps: int) -> Any:
 def turning(run: Run[dict[str, Any]], left: int) -> Any:
     look(left)
     return run.again(left - 1) if left else PROBES[0](run)
+
+
+@perdure.agent(dict)
+def chatting(run: Run[dict[str, Any]]) -> Any:
+    run.wait_for("said")
+    return run.again()

@@ -6,8 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.growth.calls import Growth, Measure, call, often
-from bench.growth.places import PROBES, Place, finishing, look, pay, probed, turning, waiting
+from bench.growth.places import (
+    PROBES,
+    Place,
+    chatting,
+    finishing,
+    look,
+    pay,
+    probed,
+    turning,
+    waiting,
+)
 from perdure import Run, Timer
+from perdure.testing.driving import run_until_waiting
 
 # -- from outside ----------------------------------------------------------------------------------
 
@@ -104,6 +115,15 @@ def questions_behind(place: Place, measure: Measure) -> None:
 def resume_behind(place: Place, measure: Measure) -> None:
     place.handle().answer(True)
     measure(lambda: place.store.run(waiting, "a", 1))
+
+
+@call("Run.wait_for", history="taken", what="Run.wait_for behind as many signals that were taken")
+def take_more(place: Place, measure: Measure) -> None:
+    def again(number: int) -> None:
+        place.handle("chatting").signal("said", number)
+        run_until_waiting(place.store, chatting, "a")
+
+    often(measure, again)
 
 
 # -- inside ----------------------------------------------------------------------------------------

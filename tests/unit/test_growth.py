@@ -110,15 +110,24 @@ def test_each_of_many_agents_is_copied_as_if_it_were_alone(what: str, tmp_path: 
 
 def test_on_postgres_the_calls_that_are_made_most_grow_no_faster() -> None:
     """A share of ``python -m bench growth-postgres``. None of them makes its history much longer:
-    each finds the store as the one before it left it."""
+    each finds the store as the one before it left it.
+
+    A run that began or ended read all unread messages and all runs of the store, one that took a
+    message all that its agent had ever been sent, and each look all snapshots: the server cannot
+    tell how many rows come out of JSON, and put the whole of a table into a hash table.
+    """
     names = {
         "Store.agent, Agent.state", "Agent.edit", "Agent.edit with a key that was used",
         "Agent.log, the newest 20", "Store.find, Store.agent_of", "Agent.verify",
+        "Store.run beside as many agents",
+        "Run.wait_for behind as many signals that were taken",
     }  # fmt: skip
     server = Server(SETTINGS).start()
     try:
         places = PostgresPlaces(server, copied=False)
-        calls = [one for one in CALLS if one.history == "log" and one.what in names]
+        calls = [
+            one for one in CALLS if one.history in ("log", "agents", "taken") and one.what in names
+        ]  # fmt: skip
         lines = [grown(one, LENGTHS, places, timed=False) for one in calls]
     finally:
         server.remove()

@@ -148,9 +148,9 @@ WHERE NOT a.deleted AND a.name > %(after)s AND a.name >= %(prefix)s
 ORDER BY a.name LIMIT %(limit)s;
 
 -- name: commit_columns
--- A part: the fields of StoredCommit.
+-- A part: the fields of StoredCommit. OFFSET 0: as in look_1.
 c.seq, c.header, c.payload, EXISTS (
-    SELECT 1 FROM {schema}.snapshots s WHERE s.agent_no = c.agent_no AND s.seq = c.seq)
+    SELECT 1 FROM {schema}.snapshots s WHERE s.agent_no = c.agent_no AND s.seq = c.seq OFFSET 0)
 
 -- name: read_up
 SELECT {commit_columns} FROM {schema}.commits c

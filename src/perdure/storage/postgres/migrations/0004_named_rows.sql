@@ -1,0 +1,338 @@
+-- What a commit names is looked up by its index, name by name. How many rows come out of JSON the
+-- server cannot tell, and takes a hundred or two for likely: it read the unread messages of the whole
+-- store, all of its runs, all of its snapshots, and whatever had ever been sent to the agent, to look for
+-- a few in a hash table. The functions do what those of these names did.
+
+-- As in 0002_log.sql.
+CREATE OR REPLACE FUNCTION {schema}.hindrance_1(
+    p_agent_no bigint, p_deleted boolean, p_branch text, p_expected bigint, p_key text,
+    p_more jsonb
+) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_found jsonb;
+    v_ref {schema}.refs;
+BEGIN
+    IF p_key IS NOT NULL THEN
+        SELECT jsonb_build_object('why', 'key', 'seq', k.seq, 'asked', k.asked) INTO v_found
+            FROM {schema}.keys k WHERE k.agent_no = p_agent_no AND k.key = p_key;
+        IF FOUND THEN
+            RETURN v_found;
+        END IF;
+    END IF;
+    IF p_more ? 'read_to' THEN
+        -- Locked first: a signal that is just being put in is seen by the next statement.
+        PERFORM 1 FROM {schema}.runs r
+            WHERE r.id = ANY (ARRAY(SELECT jsonb_object_keys(p_more -> 'read_to')))
+            ORDER BY r.id FOR NO KEY UPDATE;
+    END IF;
+    IF p_more ? 'read_to' OR p_more ? 'holder' THEN
+        PERFORM 1 FROM (
+            SELECT t.key AS run, t.value::bigint AS last FROM jsonb_each_text(p_more -> 'read_to') t
+            UNION ALL SELECT w ->> 'id', NULL FROM jsonb_array_elements(p_more -> 'runs') w
+                WHERE p_more ? 'holder'
+        ) l CROSS JOIN LATERAL (
+            SELECT m.no, m.kind FROM {schema}.inbox m WHERE m.run = l.run AND NOT m.consumed
+            OFFSET 0  -- it stays a query of its own, run by run
+        ) m WHERE m.no > l.last AND m.kind = 'signal' OR l.last IS NULL AND m.kind = 'cancel'
+            OR m.kind = 'start' AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no);
+        IF FOUND THEN
+            RETURN '{"why": "unread"}';
+        END IF;
+    END IF;
+    SELECT r.* INTO v_ref FROM {schema}.refs r WHERE r.agent_no = p_agent_no
+        AND r.name = CASE WHEN p_expected IS NULL THEN p_branch
+                     ELSE p_more -> 'checkpoint' ->> 0 END;
+    IF FOUND THEN
+        RETURN {schema}.refusal_1('exists', v_ref);
+    END IF;
+    IF p_more ? 'drop_branch' THEN
+        SELECT r.* INTO v_ref FROM {schema}.refs r
+            WHERE r.agent_no = p_agent_no AND r.name = p_more ->> 'drop_branch';
+        IF NOT FOUND OR v_ref.deleted OR v_ref.kind <> 'branch' THEN
+            RETURN {schema}.refusal_1('gone', v_ref);
+        ELSIF v_ref.held IS NOT NULL THEN
+            RETURN {schema}.refusal_1('held', v_ref);
+        END IF;
+    END IF;
+    IF p_expected IS NULL AND p_deleted THEN
+        RETURN '{"why": "gone"}';
+    END IF;
+    IF p_more ? 'trims' AND (p_more ->> 'trims')::bigint <> coalesce((
+        SELECT r.seq FROM {schema}.refs r WHERE r.agent_no = p_agent_no AND r.name = '@retention'
+    ), 0) THEN
+        RETURN '{"why": "trimmed"}';
+    END IF;
+    IF p_more ? 'manifest' AND EXISTS (
+        SELECT 1 FROM jsonb_array_elements_text(p_more -> 'leaf_ids') i WHERE NOT EXISTS (
+            SELECT 1 FROM jsonb_array_elements(p_more -> 'leaves') l WHERE l ->> 0 = i
+        ) AND NOT EXISTS (
+            SELECT 1 FROM {schema}.leaves l WHERE l.agent_no = p_agent_no AND l.id = i::bigint
+        )
+    ) THEN
+        RETURN '{"why": "leaves"}';
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- As in 0002_log.sql.
+CREATE OR REPLACE FUNCTION {schema}.append_more_1(
+    p_agent_no bigint, p_agent text, p_branch text, p_seq bigint, p_more jsonb, p_bytes bytea[]
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_item jsonb;
+BEGIN
+    IF p_more ? 'manifest' THEN
+        INSERT INTO {schema}.leaves (agent_no, id, data)
+            SELECT p_agent_no, (l ->> 0)::bigint, p_bytes[(l ->> 1)::int]
+            FROM jsonb_array_elements(p_more -> 'leaves') l
+            ON CONFLICT DO NOTHING;  -- what is shipped again
+        INSERT INTO {schema}.snapshots (agent_no, seq, manifest, leaf_ids) VALUES (
+            p_agent_no, p_seq, p_bytes[(p_more ->> 'manifest')::int],
+            ARRAY(SELECT i::bigint FROM jsonb_array_elements_text(p_more -> 'leaf_ids') i)
+        ) ON CONFLICT (agent_no, seq) DO UPDATE
+            SET manifest = excluded.manifest, leaf_ids = excluded.leaf_ids;
+    END IF;
+    IF p_more ? 'checkpoint' THEN
+        v_item := p_more -> 'checkpoint';
+        INSERT INTO {schema}.refs (agent_no, name, kind, seq, checkpoint) VALUES (
+            p_agent_no, v_item ->> 0, 'checkpoint', (v_item ->> 1)::bigint,
+            p_bytes[(v_item ->> 2)::int]
+        );
+    END IF;
+    IF p_more ? 'drop_branch' THEN
+        UPDATE {schema}.refs SET deleted = true
+            WHERE agent_no = p_agent_no AND name = p_more ->> 'drop_branch';
+    END IF;
+    IF p_more ? 'consumed' THEN
+        UPDATE {schema}.inbox SET consumed = true, value = NULL WHERE agent = p_agent
+            AND no = ANY (ARRAY(
+                SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c
+            ));
+    END IF;
+    FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'runs') LOOP
+        IF NOT EXISTS (
+            SELECT 1 FROM {schema}.runs o WHERE o.agent_no = p_agent_no AND o.id = v_item ->> 'id'
+        ) THEN
+            PERFORM {schema}.lock_begin_1(v_item ->> 'id');
+        END IF;
+        INSERT INTO {schema}.runs (
+            agent_no, id, agent, branch, function, key, status, started, ended, args, result,
+            problem, wake_at, waits, turn, turn_at, version, queue, parent, started_at, changed_at,
+            seen
+        ) SELECT p_agent_no, r.id, r.agent, r.branch, r.function, r.key, r.status, r.started,
+            r.ended, r.args, p_bytes[r.result], r.problem, r.wake_at, r.waits, r.turn, r.turn_at,
+            r.version, r.queue, r.parent, r.started_at, r.changed_at, r.seen
+        FROM jsonb_to_record(v_item) AS r (
+            id text, agent text, branch text, function text, key text, status text, started bigint,
+            ended bigint, args text, result int, problem text, wake_at bigint, waits text,
+            turn bigint, turn_at bigint, version text, queue text, parent text, started_at bigint,
+            changed_at bigint, seen bigint
+        )
+        ON CONFLICT (agent_no, id) DO UPDATE SET
+            branch = excluded.branch, status = excluded.status, started = excluded.started,
+            ended = excluded.ended, args = excluded.args, result = excluded.result,
+            problem = excluded.problem, wake_at = excluded.wake_at, waits = excluded.waits,
+            turn = excluded.turn, turn_at = excluded.turn_at, version = excluded.version,
+            queue = excluded.queue, parent = excluded.parent, started_at = excluded.started_at,
+            changed_at = excluded.changed_at, seen = excluded.seen;
+        IF v_item ->> 'status' IN ('done', 'failed', 'cancelled') THEN
+            UPDATE {schema}.inbox SET consumed = true, value = NULL
+                WHERE run = v_item ->> 'id' AND NOT consumed;
+        END IF;
+    END LOOP;
+    FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'sends') LOOP
+        PERFORM {schema}.send_1(
+            NULL, v_item ->> 0, v_item ->> 1, v_item ->> 2, v_item ->> 3, v_item ->> 4,
+            p_bytes[(v_item ->> 5)::int], v_item ->> 6, (v_item ->> 7)::bigint,
+            (v_item ->> 8)::bigint
+        );
+    END LOOP;
+    IF p_more ? 'epoch_min' THEN  -- I4: an imported log's fencing tokens go on growing
+        UPDATE {schema}.refs SET epoch = greatest(epoch, (p_more ->> 'epoch_min')::bigint)
+            WHERE agent_no = p_agent_no AND name = p_branch;
+    END IF;
+    IF p_more ? 'release' THEN
+        UPDATE {schema}.refs SET held = NULL, holder = NULL
+            WHERE agent_no = p_agent_no AND name = p_branch;
+    END IF;
+    IF p_more ? 'delete_agent' THEN
+        UPDATE {schema}.agents SET deleted = true, to_purge = p_more ? 'purge'
+            WHERE no = p_agent_no;
+        UPDATE {schema}.refs SET deleted = true, held = NULL, holder = NULL
+            WHERE agent_no = p_agent_no;
+        -- First what lets messages in for runs that did not start; then what came in until now.
+        DELETE FROM {schema}.inbox WHERE agent = p_agent AND kind = 'start';
+        DELETE FROM {schema}.inbox WHERE agent = p_agent;
+    END IF;
+END $$;
+
+-- As in 0002_log.sql.
+CREATE OR REPLACE FUNCTION {schema}.append_1(
+    p_durable boolean, p_agent text, p_agent_no bigint, p_incarnation bigint, p_seq bigint,
+    p_header bytea, p_payload bytea, p_prev bytea, p_branch text, p_expected bigint,
+    p_epoch bigint, p_key text, p_asked bytea, p_more jsonb, p_bytes bytea[],
+    OUT agent_no bigint, OUT refusal jsonb
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_deleted boolean;
+    v_header bytea;
+    v_holder text := p_more ->> 'holder';
+    v_ref {schema}.refs;
+    v_tx xid8;
+    v_linked boolean;
+BEGIN
+    -- As durable_1, at once: this is on the path of every commit.
+    IF p_durable AND current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    ELSIF NOT p_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    agent_no := p_agent_no;
+    IF p_agent_no IS NOT NULL THEN
+        -- Whoever appends to this log waits here: its places are taken in order, and so is tx.
+        SELECT a.deleted INTO v_deleted FROM {schema}.agents a WHERE a.no = p_agent_no
+            FOR NO KEY UPDATE;
+        v_deleted := coalesce(v_deleted, true);
+    END IF;
+    PERFORM 1 FROM {schema}.standings;
+    IF FOUND THEN
+        refusal := {schema}.closed_1(p_agent_no);
+        IF refusal IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF p_more ? 'consumed' THEN
+        IF jsonb_array_length(p_more -> 'consumed') <> (
+            SELECT count(*) FROM {schema}.inbox m WHERE m.agent = p_agent AND NOT m.consumed
+            AND m.no = ANY (ARRAY(
+                SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c
+            ))
+        ) THEN
+            refusal := '{"why": "consumed"}';
+            RETURN;
+        END IF;
+    END IF;
+    IF p_agent_no IS NULL THEN
+        PERFORM 1 FROM {schema}.agents a WHERE a.name = p_agent
+            AND NOT (a.deleted AND a.incarnation < p_incarnation);
+        IF FOUND THEN
+            refusal := '{"why": "exists"}';
+            RETURN;
+        ELSIF p_seq <> 1 THEN  -- behind one that did not get in
+            refusal := '{"why": "stale"}';
+            RETURN;
+        END IF;
+        INSERT INTO {schema}.agents AS a (name, incarnation) VALUES (p_agent, p_incarnation)
+            ON CONFLICT DO NOTHING RETURNING a.no INTO agent_no;
+        IF NOT FOUND THEN
+            refusal := '{"why": "exists"}';
+            RETURN;
+        END IF;
+    ELSIF p_key IS NOT NULL OR p_expected IS NULL OR p_more IS NOT NULL THEN
+        refusal := {schema}.hindrance_1(agent_no, v_deleted, p_branch, p_expected, p_key, p_more);
+        IF refusal IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    LOOP
+        EXIT WHEN p_expected IS NULL;
+        UPDATE {schema}.refs r SET seq = p_seq, held = p_epoch,
+                epoch = CASE WHEN v_holder IS NULL THEN r.epoch ELSE p_epoch END,
+                holder = coalesce(v_holder, r.holder)
+            WHERE r.agent_no = p_agent_no AND r.name = p_branch AND r.kind = 'branch'
+              AND NOT r.deleted AND r.seq = p_expected
+              AND r.held IS NOT DISTINCT FROM CASE WHEN v_holder IS NULL THEN p_epoch END
+              AND (v_holder IS NULL OR r.epoch = p_epoch - 1);
+        EXIT WHEN FOUND;
+        refusal := {schema}.diagnosis_1(
+            p_agent_no, p_branch, p_expected, p_epoch, v_holder IS NOT NULL
+        );
+        IF refusal IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END LOOP;
+    v_linked := p_seq = 1;
+    IF NOT v_linked THEN
+        SELECT c.header, c.tx INTO v_header, v_tx FROM {schema}.commits c
+            WHERE c.agent_no = p_agent_no AND c.seq = p_seq - 1;
+        v_linked := FOUND AND p_prev =
+            '\x01'::bytea || sha256('\x706572647572652e636f6d6d69742e763100'::bytea || v_header);
+    END IF;
+    IF v_linked THEN
+        INSERT INTO {schema}.commits (agent_no, seq, tx, header, payload)
+            SELECT append_1.agent_no, p_seq, greatest(pg_current_xact_id(), v_tx), p_header, p_payload
+            ON CONFLICT DO NOTHING;
+        v_linked := FOUND;
+    END IF;
+    IF NOT v_linked THEN
+        UPDATE {schema}.refs r SET seq = p_expected,
+                epoch = r.epoch - (v_holder IS NOT NULL)::int,
+                held = CASE WHEN v_holder IS NULL THEN r.held END,
+                holder = CASE WHEN v_holder IS NULL THEN r.holder END
+            WHERE p_expected IS NOT NULL AND r.agent_no = p_agent_no AND r.name = p_branch
+            RETURNING r.* INTO v_ref;
+        refusal := {schema}.refusal_1('stale', v_ref);
+        RETURN;
+    END IF;
+    IF p_expected IS NULL THEN
+        INSERT INTO {schema}.refs (agent_no, name, kind, seq)
+            VALUES (append_1.agent_no, p_branch, 'branch', p_seq);
+    END IF;
+    IF p_key IS NOT NULL THEN
+        INSERT INTO {schema}.keys (agent_no, key, seq, asked)
+            VALUES (append_1.agent_no, p_key, p_seq, p_asked);
+    END IF;
+    IF p_more IS NOT NULL THEN
+        PERFORM {schema}.append_more_1(
+            append_1.agent_no, p_agent, p_branch, p_seq, p_more, p_bytes
+        );
+    END IF;
+END $$;
+
+-- As in 0003_beside_the_log.sql.
+CREATE OR REPLACE FUNCTION {schema}.look_1(p_agent text, p_run text, p_commits bigint, p_free boolean)
+RETURNS TABLE (what text, place bigint, fields text, first bytea, second bytea)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY WITH latest AS MATERIALIZED (
+        SELECT a.* FROM {schema}.agents a WHERE a.name = p_agent
+        ORDER BY a.incarnation DESC LIMIT 1
+    ), branch AS MATERIALIZED (
+        SELECT f.* FROM latest a JOIN {schema}.refs f ON f.agent_no = a.no
+        WHERE f.name = coalesce(
+            (SELECT r.branch FROM {schema}.runs r WHERE r.id = p_run ORDER BY r.place LIMIT 1),
+            'main')
+    )
+    SELECT 'agent', 0::bigint, json_build_array(
+        a.no, a.name, a.incarnation, a.deleted, coalesce((
+            SELECT c.seq FROM {schema}.commits c WHERE c.agent_no = a.no
+            ORDER BY c.seq DESC LIMIT 1), 0), a.purged
+    )::text, NULL::bytea, NULL::bytea FROM latest a
+    UNION ALL SELECT 'ref', 0, json_build_array(
+        f.name, f.kind, f.seq, f.deleted, f.epoch, f.held, f.holder
+    )::text, f.checkpoint, NULL FROM branch f
+    UNION ALL SELECT 'run', r.place, json_build_array(
+        r.id, r.agent, r.agent_no, r.branch, r.function, r.key, r.status, r.started, r.ended,
+        r.args, NULL, r.problem, r.wake_at, r.waits, r.turn, r.turn_at, r.version, r.queue,
+        r.parent, r.started_at, r.changed_at, r.seen
+    )::text, r.result, NULL FROM (
+        SELECT u.* FROM {schema}.runs u WHERE u.id = p_run
+        UNION ALL
+        SELECT u.* FROM {schema}.runs u WHERE u.agent = p_agent AND u.id <> p_run
+            AND u.status IN ('pending', 'running', 'waiting', 'needs_attention')
+    ) r
+    UNION ALL SELECT 'message', m.no, json_build_array(
+        m.run, m.agent, m.kind, m.name, m.key, NULL, m.who, m.at, m.no
+    )::text, m.value, NULL FROM {schema}.inbox m WHERE m.run = p_run AND NOT m.consumed
+    UNION ALL SELECT 'commit', -c.seq, json_build_array(c.seq, EXISTS (
+        SELECT 1 FROM {schema}.snapshots s WHERE s.agent_no = c.agent_no AND s.seq = c.seq
+        OFFSET 0  -- asked commit by commit; else all snapshots of the store go into a table
+    ))::text, c.header, c.payload FROM branch f JOIN {schema}.commits c
+        ON c.agent_no = f.agent_no AND c.seq BETWEEN f.seq - p_commits + 1 AND f.seq
+    WHERE NOT p_free OR (f.held IS NULL AND NOT f.deleted AND NOT EXISTS (
+        SELECT 1 FROM {schema}.runs r WHERE r.id = p_run
+        AND r.status NOT IN ('pending', 'waiting', 'needs_attention')))
+    ORDER BY 2;
+END $$;
