@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +24,7 @@ from perdure.private import make_empty
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.files import NOT_THERE, exists, look, writable
 from perdure.storage.sqlite.frames import Frame, Frames
+from perdure.storage.sqlite.sites import check_site
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.upgrade import see_as_new
 
@@ -36,11 +35,7 @@ VERSION_MIN = (3, 51, 3)
 BUSY_MS = 10_000
 MADE_MEANWHILE_S = 0.005
 CHECKSUM_SIZE = 8
-LOCAL_MAX = 1000
 _log = logs.logger("perdure.sqlite")
-NETWORK_FILE_SYSTEMS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
-)
 
 _setup_lock = Lock()
 
@@ -81,7 +76,7 @@ def connect(
         that is not a store is left exactly as it was.
     """
     try:
-        refuse_network_file_system(path)
+        check_site(path)
         return _connect_in_time(path, synchronous, create, vfs, checked)
     except OSError as error:
         raise translate(error, path) from error
@@ -290,53 +285,6 @@ def sync_folder(path: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def refuse_network_file_system(path: str) -> None:
-    """SQLite's locks and shared memory do not work across machines."""
-    if sys.platform != "linux":
-        return
-    kind = _file_system(os.path.dirname(path) or ".")
-    if kind in NETWORK_FILE_SYSTEMS:
-        raise StoreUnavailable(
-            f"is on a network file system ({kind}), where SQLite's locks are not safe",
-            target=f"store {path}",
-            hint="put the store on a local disk",
-        )
-
-
-_local: dict[str, int] = {}
-"""Folders that were found on a local disk, and their devices: each connection asks, and to read all
-mounts takes as long as half of the rest."""
-
-
-def _file_system(folder: str) -> str:
-    """What is mounted there; "" where it was local when we last looked, or nobody says."""
-    kind, best = "", ""
-    try:
-        device = os.stat(folder).st_dev
-    except OSError:
-        device = -1
-    if device >= 0 and _local.get(folder) == device:
-        return ""  # also of a link that leads elsewhere now: what is there is on that device
-    real = os.path.realpath(folder)
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except (OSError, TypeError):  # TypeError: Python's, where reading would block
-        return ""
-    for line in mounts:
-        before, _, after = line.partition(" - ")
-        point = before.split()[4]
-        if "\\" in point:  # rare, and Python has to load what undoes it
-            point = point.encode().decode("unicode_escape")
-        inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            kind, best = after.split()[0], point
-    if kind not in NETWORK_FILE_SYSTEMS and device >= 0:
-        if len(_local) >= LOCAL_MAX:
-            _local.clear()
-        _local[folder] = device
-    return kind
 
 
 UNSYNCED = "unsynced"
