@@ -20,6 +20,8 @@ from uuid import uuid4
 
 FILE = 0o600
 FOLDER = 0o700
+PART = ".part"
+"""What the name of a file ends with that is not whole yet."""
 
 _NEW = os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
@@ -55,12 +57,31 @@ _NO_MKNOD = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def _link_empty(path: str) -> None:
-    made = f"{path}.{uuid4().hex}.part"
+    made = f"{path}.{uuid4().hex}{PART}"
     os.close(new_file(made, os.O_WRONLY))
     try:
         os.link(made, path)
     finally:
-        os.unlink(made)
+        with suppress(FileNotFoundError):  # `drop_parts`
+            os.unlink(made)
+
+
+def drop_parts(path: str) -> None:
+    """Take away the names that a file had while it was made, and that a killed process left it.
+
+    Raises:
+        OSError
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    inode = os.stat(path).st_ino
+    with os.scandir(folder) as entries:
+        parts = [
+            entry.path for entry in entries
+            if entry.name.startswith(name) and entry.name.endswith(PART) and entry.inode() == inode
+        ]  # fmt: skip
+    for part in parts:
+        with suppress(FileNotFoundError):
+            os.unlink(part)
 
 
 def make_file(path: str, flags: int, *, like: str | None = None) -> int:

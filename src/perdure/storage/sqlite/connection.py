@@ -24,7 +24,7 @@ from perdure.private import make_empty
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.files import NOT_THERE, exists, look, writable
 from perdure.storage.sqlite.frames import Frame, Frames
-from perdure.storage.sqlite.sites import check_site
+from perdure.storage.sqlite.sites import refuse_network_file_system
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.upgrade import see_as_new
 
@@ -76,7 +76,7 @@ def connect(
         that is not a store is left exactly as it was.
     """
     try:
-        check_site(path)
+        refuse_network_file_system(path)
         return _connect_in_time(path, synchronous, create, vfs, checked)
     except OSError as error:
         raise translate(error, path) from error

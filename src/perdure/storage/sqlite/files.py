@@ -30,14 +30,17 @@ class _Statx(ctypes.Structure):
     """As https://man7.org/linux/man-pages/man2/statx.2.html and <linux/stat.h> have it."""
 
     _fields_ = (
-        ("mask", ctypes.c_uint32), ("until_inode", ctypes.c_byte * 28),
+        ("mask", ctypes.c_uint32), ("block_size", ctypes.c_uint32),
+        ("attributes", ctypes.c_uint64), ("links", ctypes.c_uint32),
+        ("until_inode", ctypes.c_byte * 12),
         ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64), ("until_device", ctypes.c_byte * 88),
         ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("rest", ctypes.c_byte * 112),
     )  # fmt: skip
 
 
 _AT_FDCWD = -100
-_INODE_AND_SIZE = 0x100 | 0x200
+_LINKS, _INODE_AND_SIZE = 0x4, 0x100 | 0x200
+_MOUNT_ROOT = 0x2000
 
 
 def look_with_times(path: str | bytes) -> Look:
@@ -52,18 +55,26 @@ def look_with_times(path: str | bytes) -> Look:
 
 
 def _look_without_times() -> Callable[[str | bytes], Look]:
-    # PyDLL: to let other threads run meanwhile costs more than the call, which waits for no disk.
-    statx: Any = ctypes.PyDLL(None, use_errno=True).statx
+    statx = _find_statx()
 
     def look(path: str | bytes) -> Look:
         found = _Statx()
         name = path if type(path) is bytes else os.fsencode(path)
         if statx(_AT_FDCWD, name, 0, _INODE_AND_SIZE, ctypes.byref(found)):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), path)
+            raise _failed(path)
         return (found.major, found.minor, found.inode), found.size
 
     return look
+
+
+def _find_statx() -> Any:
+    # PyDLL: to let other threads run meanwhile costs more than the call, which waits for no disk.
+    return ctypes.PyDLL(None, use_errno=True).statx
+
+
+def _failed(path: str | bytes) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), path)
 
 
 def choose_look() -> Callable[[str | bytes], Look]:
@@ -77,6 +88,21 @@ def choose_look() -> Callable[[str | bytes], Look]:
 
 look = choose_look()
 """Raises OSError."""
+
+
+def names_of(path: str) -> tuple[int, bool]:
+    """How many names a file has, and whether it is mounted there by itself, as far as the kernel
+    says so (Linux 5.8).
+
+    Raises:
+        OSError: the file cannot be looked at.
+    """
+    if look is look_with_times:
+        return os.stat(path).st_nlink, False
+    found = _Statx()
+    if _find_statx()(_AT_FDCWD, os.fsencode(path), 0, _LINKS, ctypes.byref(found)):
+        raise _failed(path)
+    return found.links, bool(found.attributes & _MOUNT_ROOT)
 
 
 NOT_THERE = (FileNotFoundError, NotADirectoryError, ValueError)

@@ -8,7 +8,7 @@ from itertools import count
 
 import apsw
 
-from perdure.private import make_file
+from perdure.private import PART, make_file
 from perdure.storage.sqlite.connection import sync_folder
 
 COPIED_AT_ONCE = 1 << 20
@@ -22,14 +22,15 @@ def copy_beside(path: str, end: str) -> str:
     Raises:
         OSError, apsw.Error: there is none.
     """
-    part = f"{path}{end}.part"
+    part = path + end + PART
     with suppress(FileNotFoundError):
         os.unlink(part)  # of one that was killed
     try:
         _copy(path, part)
         name = _take_name(part, path + end)
     finally:
-        os.unlink(part)
+        with suppress(FileNotFoundError):  # `drop_parts`
+            os.unlink(part)
     sync_folder(path)
     return name
 

@@ -1,17 +1,23 @@
-"""Where a store's file may lie: on a local disk.
+"""Where a store's file may lie: on a local disk, and under one name.
 
 What of a store is not in its file yet is in the WAL beside it, and those who have it open find each
-other by what lies there. So whoever comes to it must come the same way
-(https://sqlite.org/howtocorrupt.html).
+other by what lies there. Under a second name, a hard link or a mount of the file alone, there is
+another WAL, and nobody hears of anybody: commits that were acknowledged are written over
+(https://sqlite.org/howtocorrupt.html, 2.4 and 2.5).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+from perdure.core.shell import quote
 from perdure.errors import StoreUnavailable
+from perdure.private import drop_parts
+from perdure.storage.sqlite.faults import translate
+from perdure.storage.sqlite.files import NOT_THERE, names_of
 
 LOCAL_MAX = 1000
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -19,18 +25,53 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 
-def check_site(path: str) -> None:
-    """Refuse a store where it cannot be kept.
+def refuse_second_names(path: str) -> None:
+    """To be asked when a store is opened. Who has it open goes on: the other name is refused.
 
     Raises:
-        StoreUnavailable: it is such a place.
-        OSError: nobody can tell.
+        StoreUnavailable: the file has two, or is mounted without its folder.
     """
-    _refuse_network_file_system(path)
+    try:
+        links, is_mount = names_of(path)
+        if links > 1:
+            drop_parts(path)
+            links, is_mount = names_of(path)
+    except NOT_THERE:
+        return
+    except OSError as error:
+        raise translate(error, path) from error
+    if links > 1:
+        raise StoreUnavailable(
+            f"its file has {links} names (hard links), and beside each would be a -wal of its own: "
+            "what is committed under one is lost to the others",
+            target=f"store {path}",
+            hint=f"{_others(path)}leave it one name; a copy is made by copying (cp --reflink=auto)",
+        )
+    if is_mount:
+        raise StoreUnavailable(
+            "its file alone is mounted there: its -wal, which belongs to it, would lie elsewhere",
+            target=f"store {path}",
+            hint="mount the folder that it is in (in a container: the folder as a volume)",
+        )
 
 
-def _refuse_network_file_system(path: str) -> None:
-    """SQLite's locks and shared memory do not work across machines."""
+def _others(path: str) -> str:
+    """Those that lie beside it, for people."""
+    folder, own = os.path.split(os.path.abspath(path))
+    inode = os.stat(path).st_ino
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name != own and entry.inode() == inode:
+                return f"{entry.name!r} is one; "
+    return f"`find / -xdev -samefile {quote(path)}` shows them; "
+
+
+def refuse_network_file_system(path: str) -> None:
+    """SQLite's locks and shared memory do not work across machines.
+
+    Raises:
+        StoreUnavailable: it is there.
+    """
     if sys.platform != "linux":
         return
     kind = _file_system(os.path.dirname(path) or ".")
