@@ -105,6 +105,21 @@ def test_i1_a_disk_that_fails_for_good_is_reported_and_nothing_is_lost(
 
 
 @traced
+def test_a_store_that_a_full_disk_keeps_from_being_opened_says_so(path: Path) -> None:
+    """ "An input/output error … the disk may be failing", it was, which sends people to buy one."""
+    words = [sys.executable, "-m", "perdure", "--store", str(path), "ls"]
+    done = subprocess.run(
+        ["strace", "-f", "-o", str(path.parent / "trace"), "-P", f"{path}-shm",
+         "-e", "inject=pwrite64:error=ENOSPC", *words],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    if "ptrace" in done.stderr or "invalid" in done.stderr:
+        pytest.skip(f"strace may not trace or inject here: {done.stderr:.200}")
+    assert done.returncode != 0 and "the disk is full" in done.stderr, done
+    assert "free some space" in done.stderr and "failing" not in done.stderr
+
+
+@traced
 @pytest.mark.parametrize("size", [0, 100])
 def test_i11_a_short_read_is_no_other_answer(path: Path, size: int) -> None:
     """A read gives fewer bytes than it was asked for, or none, again and again."""

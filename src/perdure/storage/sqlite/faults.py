@@ -122,7 +122,9 @@ def translate(error: BaseException, path: str) -> PerdureError:
                 "a page of the file fails its checksum", target=target, hint=RESTORE_OR_REPAIR
             )
         return Corrupt(str(error), target=target, hint=RESTORE)
-    problem, hint = _UNAVAILABLE.get(type(error), (str(error), "see the system's log"))
+    problem, hint = _SHM.get(extended) or _UNAVAILABLE.get(
+        type(error), (str(error), "see the system's log")
+    )
     return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint)
 
 
@@ -146,6 +148,15 @@ _UNAVAILABLE: dict[type, tuple[str, str]] = {
     apsw.NoMemError: ("out of memory", "free some memory and make the call again"),
     apsw.ConnectionClosedError: ("the store is closed", "open it again"),
 }
+
+_SHM = {
+    apsw.SQLITE_IOERR_SHMSIZE: (  # it does not say which
+        "there is no room for its -shm, 32 kB that whoever opens it shares: the disk is full, or a "
+        "limit is reached",
+        "free some space, or raise the limit (`ulimit -f`, quotas); nothing was changed",
+    ),
+}
+"""By SQLite's extended code, of the file beside the WAL: it is made at each opening."""
 
 _SYSTEM: dict[int, tuple[str, str]] = {
     errno.ENOSPC: _UNAVAILABLE[apsw.FullError],
