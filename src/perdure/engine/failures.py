@@ -86,16 +86,26 @@ def rebuild_error(record: Mapping[str, Any], target: str) -> Exception:
     error = None if record.get("stand_in") else _again(record, target)
     if error is not None:
         return error
-    name = str(record["type"]).partition(":")[2]
-    return CallFailed(f"{name}: {record['text']}", target=target)
+    path = str(record["type"])
+    module, _, name = path.partition(":")
+    hint = ""
+    if _loaded(path) is None and "<locals>" not in name:
+        hint = f"{module}.{name} is not loaded here: import it first; or, where it was moved or "
+        hint += "renamed, leave its old name in its old module, too"
+    return CallFailed(f"{name}: {record['text']}", target=target, hint=hint)
 
 
-def _again(record: Mapping[str, Any], target: str) -> Exception | None:
-    module, _, name = str(record["type"]).partition(":")
+def _loaded(path: str) -> type[Exception] | None:
+    module, _, name = path.partition(":")
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    if not isinstance(found, type) or not issubclass(found, Exception):
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+def _again(record: Mapping[str, Any], target: str) -> Exception | None:
+    found = _loaded(str(record["type"]))
+    if found is None:
         return None
     from pathlib import Path  # 5 ms to import, for errors alone
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from perdure.core.identity import class_label
+from perdure.core.schema import Schema
 from perdure.errors import NotFound, SchemaError
 
 
@@ -31,8 +35,9 @@ def deleted(agent: str, branch: str) -> NotFound:
     )
 
 
-def other_schema(agent: str, stored: str, own: str) -> SchemaError:
+def other_schema(agent: str, stored: str, own: Schema[Any]) -> SchemaError:
     return SchemaError(
-        f"its state was written under schema {stored!r}, not {own!r}", target=f"agent {agent!r}",
-        hint=f"open it with that type, or say so: perdure.Schema(…, id={stored!r})",
+        f"its state was written under schema {stored!r}, not {own.id!r}", target=f"agent {agent!r}",
+        hint=f"open it with that type; or, where that was renamed, say so: "
+        f"perdure.Schema({class_label(own.type)}, id={stored!r})",
     )  # fmt: skip

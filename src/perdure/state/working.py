@@ -229,7 +229,7 @@ class WorkingCopy(Generic[T]):
 
     def _adopt(self, folded: Folded) -> None:
         if folded.schema_id != self.schema.id:
-            raise missing.other_schema(self.name, folded.schema_id, self.schema.id)
+            raise missing.other_schema(self.name, folded.schema_id, self.schema)
         plain = self.schema.migrate(folded.state, folded.schema_version)
         self._plain = MISSING
         self._stored = (folded.schema_id, folded.schema_version)
