@@ -20,7 +20,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from typing_extensions import TypedDict
 
-from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph import PerdureSaver, history
 from perdure.integrations.langgraph.queued import Queue
 from perdure.state.foreign import ForeignLog
 from perdure.storage.reader import LogReader
@@ -228,6 +228,71 @@ def test_a_walk_reads_what_came_since_the_last_one(place: Place, reads: list[str
         assert [value for *_, value in found["writes"]] == list(range(number + 1))
     assert reads.count("at") <= 1
     assert reads.count("commit") + reads.count("key") <= 6 * 40
+
+
+def test_a_walk_goes_over_what_is_new_only(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn walked over the hundred ancestors that the turn before it had walked over: two
+    thirds of what a turn on a thread of 100 messages did."""
+    saver = place.open()
+    at = put(saver, {"ch": _DeltaSnapshot(["seed"])}, version=1)
+    for number in range(40):
+        saver.put_writes(at, [("ch", number)], f"{number}")
+        at = put(saver, {}, at, number + 2)
+    assert len(_written(saver)) == 40
+    over: list[str] = []
+    collect = history._Walk._collect
+
+    def counting(self: Any, found: Any, wanted: Any) -> None:
+        over.append(found.id)
+        collect(self, found, wanted)
+
+    monkeypatch.setattr(history._Walk, "_collect", counting)
+    assert _written(saver) == [*range(40)] and over == []
+    for number in range(40, 43):
+        saver.put_writes(at, [("ch", number)], f"{number}")
+        at = put(saver, {}, at, number + 2)
+    assert _written(saver) == [*range(43)] and len(over) == 3
+    assert _written(saver, "other") == [] and len(over) == 3 + 43  # another walk, to its root
+
+
+def _written(saver: PerdureSaver, channel: str = "ch", at: RunnableConfig | None = None) -> Any:
+    found = saver.get_delta_channel_history(config=at or config(), channels=[channel])[channel]
+    return [value for *_, value in found["writes"]]
+
+
+@pytest.mark.parametrize("by", ["itself", "another"])
+def test_what_was_walked_over_may_change(place: Place, by: str) -> None:
+    """Writes come late, for an ancestor; a checkpoint is put again, with another parent, or with a
+    value; somebody looks at the past, and goes on from there: what is known of the way is no more
+    than what the log says."""
+    saver = place.open()
+    other = saver if by == "itself" else place.open()
+    first = put(saver, {}, version=1)
+    second = put(saver, {}, first, 2)
+    saver.put_writes(first, [("ch", ["a"])], "task")
+    third = put(saver, {}, second, 3)
+    assert _written(saver) == [["a"]]
+    other.put_writes(first, [("ch", ["late"])], "task 2", "~1")
+    other.put_writes(third, [("ch", ["own"])], "task")
+    assert _written(saver) == [["a"], ["late"]]
+    found = _written(saver)
+    found[0].append("changed")  # it is the caller's
+    assert _written(saver) == [["a"], ["late"]]
+    put(other, {}, third, 4)
+    assert _written(saver) == [["a"], ["late"], ["own"]]
+    assert _written(saver, at=third) == [["a"], ["late"]]
+    beside = put(other, {}, second, 5)
+    other.put_writes(second, [("ch", ["two"])], "task")
+    assert _written(saver, at=beside) == [["a"], ["late"], ["two"]]
+    assert _written(saver, at=third) == [["a"], ["late"], ["two"]]
+    put(other, {}, None, 6, id_of(second))  # it follows nothing now
+    assert _written(saver, at=third) == [["two"]]
+    put(other, {"ch": "seed"}, first, 7, id_of(second))
+    asked: Any = {"config": third, "channels": ["ch"]}
+    assert saver.get_delta_channel_history(**asked)["ch"]["seed"] == "seed"
+    before = _written(saver)
+    saver.prune(["t"])
+    assert _written(saver) == before
 
 
 def _extend(old: list[Any] | None, batches: list[list[Any]]) -> list[Any]:

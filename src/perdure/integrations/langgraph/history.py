@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
@@ -10,7 +10,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from perdure.core.ops import Delete, Op, Set
 from perdure.core.values import Plain
-from perdure.errors import NotFound
+from perdure.errors import NotFound, SchemaError
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.changes import VALUES
 from perdure.integrations.langgraph.finding import find_any
@@ -18,8 +18,11 @@ from perdure.integrations.langgraph.reading import settled
 from perdure.integrations.langgraph.record import parent_in
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
+from perdure.integrations.langgraph.trail import Trail, Way
 from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.view import View
 from perdure.integrations.langgraph.window import FAR
+from perdure.integrations.langgraph.written import Write
 from perdure.model import Commit
 
 
@@ -27,69 +30,169 @@ def delta_history(
     coder: Coder, thread: Thread, namespace: str, checkpoint_id: str | None,
     channels: Sequence[str],
 ) -> Mapping[str, DeltaChannelHistory]:  # fmt: skip
-    """Walk from a checkpoint's parent up, until each channel has a value to begin with.
+    """Walk from a checkpoint's parent up, until each channel has a value to begin with, or until
+    an ancestor of which it is known what led to it.
 
     The checkpoint's own writes are for the next step, and not among them. `seed` is absent where
     no ancestor has a value.
     """
     thread.queue.alone.update(channels)
     found = thread.find(namespace, checkpoint_id) if channels else None
-    writes: dict[str, list[list[PendingWrite]]] = {channel: [] for channel in channels}
-    history: dict[str, DeltaChannelHistory] = {}
-    left = dict.fromkeys(channels)
-    presence = _Presence(thread, found, channels)
-    steps: list[tuple[Found, list[str]]] = []
-    for ancestor in _ancestors(thread, found, namespace):
-        if ancestor.view.far()(ancestor.seq).trimmed:
-            raise NotFound(
-                "the writes that its value is made of were removed by retention",
-                target=f"thread {thread.name!r}, channels {', '.join(left)}",
-                hint="take the thread from a copy of the store from before that",
-            )  # fmt: skip
-        steps.append((ancestor, list(left)))
-        for channel, value in presence.values_of(ancestor).items():
-            del left[channel]
-            history[channel] = {"writes": [], "seed": coder.decode(value, f"state.{channel}")}
-        if not left:
-            break
-    _find_early(thread, steps, namespace)
-    for ancestor, wanted in steps:
-        _collect(coder, thread, ancestor, namespace, wanted, writes)
-    for channel in channels:
-        entry = history.setdefault(channel, {"writes": []})
-        entry["writes"] = [one for step in reversed(writes[channel]) for one in step]
-    return {channel: history[channel] for channel in channels}
+    if found is None:
+        return {channel: {"writes": []} for channel in channels}
+    window = None  # of a thread whose checkpoints are all in one log
+    if len(thread.seen) == 1 and found.view is thread.seen[0]:
+        window = found.view.recent()
+    known = None if window is None else window.trails.take(namespace, channels)
+    trail = _Walk(thread, found, namespace, channels).walk(known)
+    if window is not None:
+        window.trails.keep(namespace, channels, trail)
+    return {channel: _told(coder, channel, trail.ways[channel]) for channel in channels}
 
 
-def _ancestors(thread: Thread, found: Found | None, namespace: str) -> Iterator[Found]:
-    """Nearest first, removed or not. One that was put again behind what came of it ends them."""
-    told: set[str] = set()
-    while found is not None and found.id not in told:
-        told.add(found.id)
-        found = _parent_of(thread, found, namespace)
-        if found is not None and found.id not in told:
-            yield found
+def _told(coder: Coder, channel: str, way: Way) -> DeltaChannelHistory:
+    """Fresh, as all that LangGraph is given: it changes what it gets in place."""
+    try:
+        values = coder.decode([value for _, _, value in way.writes], "writes")
+    except SchemaError:  # say of which task, and of which channel
+        values = [
+            coder.decode(value, f"writes of task {task}, {name}")
+            for task, name, value in way.writes
+        ]
+    writes: list[PendingWrite] = [
+        (task, name, value) for (task, name, _), value in zip(way.writes, values, strict=True)
+    ]
+    if not way.found:
+        return {"writes": writes}
+    return {"writes": writes, "seed": coder.decode(way.seed, f"state.{channel}")}
 
 
-def _parent_of(thread: Thread, found: Found, namespace: str) -> Found | None:
-    """The checkpoint that one follows, removed or not, as it was put last."""
-    commit_at = found.view.far()
-    parent = parent_in(commit_at(found.seq))
-    if type(parent) is int:
-        key = names.read_key(commit_at(parent).cause.key)
-        if key is None or key[0] != "c":
+class _Walk:
+    """From a checkpoint up, once."""
+
+    def __init__(
+        self, thread: Thread, target: Found, namespace: str, channels: Sequence[str]
+    ) -> None:  # fmt: skip
+        self._thread, self._target, self._namespace = thread, target, namespace
+        self._recent = thread.seen[0].recent()
+        self._commits = _Commits()
+        self._left = dict.fromkeys(channels)
+        self._ways = {channel: Way(False, None, []) for channel in channels}
+
+    def walk(self, known: Trail | None) -> Trail:
+        """The trail of the target. `known` goes on as a part of it, where it leads there."""
+        if known is not None and known.target == self._target.seq:
+            return known
+        place = self._place_of(self._target)
+        steps = self._steps(known)
+        self._find_early(steps)
+        trail = Trail(self._target.seq, place, self._ways, set(), set())
+        if known is not None and self._left and self._joins(known, steps):
+            trail.places, trail.seqs = known.places, known.seqs
+            for channel in self._left:
+                self._ways[channel] = known.ways[channel]
+        for ancestor, wanted in reversed(steps):
+            trail.places.add(self._place_of(ancestor))
+            trail.seqs.add(ancestor.seq)
+            self._collect(ancestor, wanted)
+        return trail
+
+    def _place_of(self, found: Found) -> str:
+        return names.place_of(self._namespace, found.id)
+
+    def _steps(self, known: Trail | None) -> list[tuple[Found, list[str]]]:
+        """The ancestors that are needed, nearest first, and the channels that each is needed for;
+        not those behind the target of what is known."""
+        left, steps = self._left, list[tuple[Found, list[str]]]()
+        presence = _Presence(self._thread, self._target, left, self._commits)
+        for ancestor in self._ancestors():
+            if self._commits.of(ancestor.view)(ancestor.seq).trimmed:
+                raise NotFound(
+                    "the writes that its value is made of were removed by retention",
+                    target=f"thread {self._thread.name!r}, channels {', '.join(left)}",
+                    hint="take the thread from a copy of the store from before that",
+                )  # fmt: skip
+            steps.append((ancestor, list(left)))
+            for channel, value in presence.values_of(ancestor).items():
+                del left[channel]
+                self._ways[channel] = Way(True, value, [])
+            if not left or (known is not None and self._joins(known, steps)):
+                break
+        return steps
+
+    def _joins(self, known: Trail, steps: Sequence[tuple[Found, list[str]]]) -> bool:
+        """Whether the last of these is where it leads to. It leads over none of them: one that was
+        put again behind what came of it does."""
+        if not steps or steps[-1][0].seq != known.target:
+            return False
+        return known.places.isdisjoint(
+            self._place_of(found) for found in (self._target, *(one for one, _ in steps))
+        )
+
+    def _ancestors(self) -> Iterator[Found]:
+        """Nearest first, removed or not. One that was put again behind what came of it ends
+        them."""
+        told: set[str] = set()
+        found: Found | None = self._target
+        while found is not None and found.id not in told:
+            told.add(found.id)
+            found = self._parent_of(found)
+            if found is not None and found.id not in told:
+                yield found
+
+    def _parent_of(self, found: Found) -> Found | None:
+        """The checkpoint that one follows, removed or not, as it was put last."""
+        commit_at = self._commits.of(found.view)
+        parent = parent_in(commit_at(found.seq))
+        if type(parent) is int:
+            key = names.read_key(commit_at(parent).cause.key)
+            if key is None or key[0] != "c":
+                return None
+            place = key[2]
+            _, parent = names.read_place(place)
+        elif type(parent) is str:
+            place = names.place_of(self._namespace, parent)
+        else:
             return None
-        place = key[2]
-        _, parent = names.read_place(place)
-    elif type(parent) is str:
-        place = names.place_of(namespace, parent)
-    else:
-        return None
-    views = thread.seen
-    seq = views[0].recent().put_of(place)
-    if seq is not None:
-        return Found(views[0], seq, parent)
-    return find_any(views, namespace, parent)
+        views = self._thread.seen
+        seq = self._recent.put_of(place)
+        if seq is not None:
+            return Found(views[0], seq, parent)
+        return find_any(views, self._namespace, parent)
+
+    def _find_early(self, steps: Sequence[tuple[Found, list[str]]]) -> None:
+        """Find the writes that came before their checkpoints in one go: most checkpoints have none,
+        and to look for those of each takes as long as to read it."""
+        own = self._thread.seen[0]
+        places = [self._place_of(one) for one, _ in steps if one.view is own]
+        if places:
+            self._recent.find_early(places)
+
+    def _collect(self, found: Found, wanted: Sequence[str]) -> None:
+        for one in settled(self._writes_of(found)):
+            if one[1] in wanted:
+                self._ways[one[1]].writes.append(one)
+
+    def _writes_of(self, found: Found) -> list[Write]:
+        views = self._thread.seen
+        if len(views) == 1:
+            recent = self._recent.writes(self._place_of(found))
+            if recent is not None:
+                return recent[0]
+        return self._thread.writes_of(found, self._namespace, FAR)
+
+
+class _Commits:
+    """The commits of views, for who reads most of what is between."""
+
+    def __init__(self) -> None:
+        self._known: dict[View, Callable[[int], Commit]] = {}
+
+    def of(self, view: View) -> Callable[[int], Commit]:
+        found = self._known.get(view)
+        if found is None:
+            found = self._known[view] = view.far()
+        return found
 
 
 def delta_channels(checkpoint: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterable[str]:
@@ -99,33 +202,6 @@ def delta_channels(checkpoint: Mapping[str, Any], metadata: Mapping[str, Any]) -
     for channel, value in checkpoint["channel_values"].items():
         if type(value) is _DeltaSnapshot:
             yield channel
-
-
-def _find_early(
-    thread: Thread, steps: Sequence[tuple[Found, list[str]]], namespace: str
-) -> None:  # fmt: skip
-    """Find the writes that came before their checkpoints in one go: most checkpoints have none, and
-    to look for those of each takes as long as to read it."""
-    if not steps:
-        return
-    own = thread.seen[0]
-    places = [names.place_of(namespace, one.id) for one, _ in steps if one.view is own]
-    own.recent().find_early(places)
-
-
-def _collect(
-    coder: Coder, thread: Thread, found: Found, namespace: str, left: Iterable[str],
-    writes: dict[str, list[list[PendingWrite]]],
-) -> None:  # fmt: skip
-    written = thread.writes_of(found, namespace, FAR)
-    standing = settled(written) if written else ()
-    for channel in left if written else ():
-        step: list[PendingWrite] = [
-            (task, name, coder.decode(value, f"writes of task {task}, {name}"))
-            for task, name, value in standing
-            if name == channel
-        ]
-        writes[channel].append(step)
 
 
 class _Presence:
@@ -138,18 +214,20 @@ class _Presence:
     whether one that is set was, nobody knows.
     """
 
-    def __init__(self, thread: Thread, target: Found | None, channels: Iterable[str]) -> None:
-        self._below = target
-        state = None if target is None else thread.state_at_hand(target)
+    def __init__(
+        self, thread: Thread, target: Found, channels: Iterable[str], commits: _Commits
+    ) -> None:  # fmt: skip
+        self._below, self._commits = target, commits
+        state = thread.state_at_hand(target)
         self._there: dict[str, bool | None] = {
             channel: None if state is None else channel in state[VALUES] for channel in channels
         }
-        if target is not None and state is None:
+        if state is None:
             self._tell(target)
 
     def _tell(self, target: Found) -> None:
         """What the last op on each channel says, if that is not too far up."""
-        commit_at, seq = target.view.far(), target.seq
+        commit_at, seq = self._commits.of(target.view), target.seq
         while None in self._there.values() and seq > max(0, target.seq - FAR):
             commit = commit_at(seq)
             if commit.trimmed:
@@ -183,7 +261,7 @@ class _Presence:
                 there[channel] = channel in values if known is None else known
         has = [channel for channel, known in there.items() if known]
         if has and values is None:
-            values = _set_at(found.view.far()(found.seq), has)
+            values = _set_at(self._commits.of(found.view)(found.seq), has)
         if has and values is None:
             values = found.view.log.at(found.seq).state[VALUES]
         for channel in has:
@@ -193,9 +271,9 @@ class _Presence:
     def _go_up(self, found: Found) -> None:
         below, self._below = self._below, found
         seq = 0
-        if below is not None and below.view is found.view:
+        if below.view is found.view:
             seq = below.seq
-            commit_at = found.view.far()
+            commit_at = self._commits.of(found.view)
             while seq > found.seq:
                 commit = commit_at(seq)
                 for op in reversed(commit.delta):

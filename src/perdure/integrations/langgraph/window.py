@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from perdure.adapters import ForeignLog
 from perdure.core.chain import check_link
 from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.trail import Trails
 from perdure.integrations.langgraph.written import Write, read_writes, writes_on
 from perdure.model import Commit
 
@@ -34,6 +35,8 @@ class Window:
 
     Checkpoints are told apart by what all keys of one have in common: `names.place_of`.
 
+    What it tells of one checkpoint is kept in its `trails`, until a later commit changes that.
+
     What an exception left in the middle of taking something in is torn: a commit that was read and
     not noted, writes of which some were found. Then `follow` refuses, too.
     """
@@ -53,6 +56,7 @@ class Window:
         self._complete: set[str] = set()
         self._spent: set[int] = set()
         self._written: dict[int, tuple[Commit, int | None, list[Write]]] = {}
+        self.trails = Trails()
 
     def follow(self, end: int) -> bool:
         """Read on up to the log's end; False: it says what makes a new look necessary."""
@@ -72,6 +76,7 @@ class Window:
             self._torn = True
             if not self._note(commit):
                 return False
+            self.trails.follow(commit)
             top, self.end, self._top = commit, commit.seq, commit.seq
             self._torn = False
         return self.end == end
