@@ -14,7 +14,7 @@ def test_what_was_deleted_goes_and_is_proved_still(operator: Operator) -> None:
     assert found == {
         "purged": [{"agent": "ticket-42", "incarnation": 1}], "kept": [], "shrunk": True
     }  # fmt: skip
-    assert "nothing to purge" in operator.see("purge")
+    assert "nothing was deleted to be purged" in operator.see("purge")
     assert "purged" in operator.see("verify", "ticket-42")
     assert "purged" in operator.refused("log", "--all", "ticket-42")[1]
     assert "1 log purged" in operator.see("purge", "ticket-43")

@@ -12,6 +12,11 @@ from perdure.cli.session import JsonOption, ShrinkOption, StoreOption, opened
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
 
+OTHERS = (
+    "  an agent that was deleted otherwise keeps its log, for an audit: `perdure purge AGENT` "
+    "removes it"
+)
+
 
 def purge(
     ctx: typer.Context,
@@ -27,7 +32,8 @@ def purge(
 ) -> None:
     """Remove, for good, what deleted agents left, but for the deletion itself.
 
-    Without AGENT, of those that were deleted to be purged, as LangGraph's threads are. What living
+    Without AGENT, of those that were deleted to be purged (`store.delete(…, purge=True)`,
+    LangGraph's threads); others keep their log, for an audit, until they are named. What living
     agents read, being copies, is kept. It may be killed at any moment: run it again. The room is
     used again by the store.
     """
@@ -48,7 +54,10 @@ def purge(
             })  # fmt: skip
             return
         console = stdout_console()
-        words = f"{count(len(done.agents), 'log')} purged" if done.agents else "nothing to purge"
+        purged = f"{count(len(done.agents), 'log')} purged"
+        words = purged if done.agents else "nothing was deleted to be purged"
         console.print(text(("✓ ", "bold green"), words))
+        if agent is None:
+            console.print(text((OTHERS, "dim")))
         for one in done.kept:
             console.print(text(("  kept ", "yellow"), one.name, ": a copy of it is read"))
