@@ -159,7 +159,7 @@ def _behind(path: Path, seq: int, search: _Search) -> int:
     except (NotFound, Corrupt, UnsupportedFormat):
         return seq  # its state is there all the same: whoever comes to read it will say so
     record = None if commit is None else _record(commit, search)
-    return record["to"] if record is not None and not record["left"] else seq
+    return record["to"] if record is not None and not record["rest"] else seq
 
 
 def _passed(
@@ -178,7 +178,7 @@ def _passed(
     if ahead.takes(commit):
         return None
     left: list[Commit] = []
-    for first, last in record["left"]:
+    for first, last in record["rest"]:
         for one in path.since(last, last - first + 1):
             if one.seq < first:
                 break
@@ -198,7 +198,7 @@ def _record(commit: Commit, search: _Search) -> dict[str, Any] | None:
 
 def _goes_back(seq: int, record: Mapping[str, Any]) -> bool:
     """Whether it names older and older commits, so that who goes by it comes to an end."""
-    for first, last in record["left"]:
+    for first, last in record["rest"]:
         if not first <= last < seq:
             return False
         seq = first
@@ -227,7 +227,7 @@ def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any]
         follows = commit.parent
     if len(stretches) > STRETCHES_MAX:
         return None
-    return {"t": PASSED, "to": chosen[-1].parent, "left": stretches}
+    return {"t": PASSED, "to": chosen[-1].parent, "rest": stretches}
 
 
 def _take_back(

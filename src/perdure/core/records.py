@@ -152,7 +152,7 @@ class Trimmed(Struct, frozen=True, kw_only=True):
 class Passed(Struct, frozen=True, kw_only=True):
     t: str
     to: Number
-    left: list[tuple[Number, Number]]
+    rest: list[tuple[Number, Number]]
 
 
 class Named(Struct, frozen=True, kw_only=True):
