@@ -66,6 +66,12 @@ class Record(Struct, frozen=True, kw_only=True):
     again_at: Moment = 0
 
 
+class Fired(Record, frozen=True, kw_only=True):
+    run: str
+    after: str
+    fired: list[str]
+
+
 class Started(Record, frozen=True, kw_only=True):
     run: str
     function: str
@@ -167,7 +173,7 @@ _OURS: dict[str, type[Any]] = {
     "edit": Placed, "outcome": Placed, "progress": Placed, "attempt-failed": Placed,
     "value": Valued, "patch": Valued, "intent": Intent, "wait-began": WaitBegan,
     "wait-ended": WaitEnded, "message-refused": WaitEnded, "checkpoint": Checkpoint,
-    "branch-deleted": Named, "agent-deleted": Record, "trimmed": Trimmed,
+    "timers": Fired, "branch-deleted": Named, "agent-deleted": Record, "trimmed": Trimmed,
     "passed-over": Passed,
 }  # fmt: skip
 

@@ -349,10 +349,20 @@ class AsyncRunEdit(Generic[T]):
                 await performer.let_calls_end()
             with performer.resting():  # only who has it, a task of the run, lets it go on
                 await performer.edit_lock.acquire()
+        except asyncio.CancelledError as cancelled:
+            if entry is not None:
+                await performer.cancelled_before_turn(entry, scope, name, cancelled)
+            if execution.interrupted is None:
+                place, since = execution.new_place(name, scope), time.monotonic()
+                await performer.cancelled_first(place, "edit", since)
+            raise
         except BaseException:
             if entry is not None:
                 execution.turns.release(entry)
             raise
+        if entry is not None and entry.unbegun:
+            performer.edit_lock.release()
+            await performer.cancelled_again(entry)
         try:
             self._open = execution.edits.open(name, scope, entry)
         except BaseException:
@@ -380,23 +390,21 @@ class AsyncRunEdit(Generic[T]):
         try:
             if recorded is not None and error is None:
                 try:
-                    await performer.pace.turn(execution.scope().path, performer.several)
+                    await performer.hand_over(None, recorded.place)
+                    if recorded.cancelled:
+                        await performer.cancelled_again(recorded)
                 except asyncio.CancelledError:
                     execution.turns.release(recorded)
                     raise
             item = execution.edits.close(self._open, self._what, error)
-            if recorded is not None and recorded.cancelled and error is None:
-                await performer.cancelled_again(recorded)
-            if item is None:
+            if recorded is not None or (error is not None and not isinstance(error, Exception)):
                 return
             try:
                 execution.check()
-                await execution.writer.write_async(item)
-                await performer.pace.turn(execution.scope().path, performer.several)
+                await performer.hand_over(item, self._open.place)
             except SchemaError as refused:
                 failed, again = execution.edits.refused(self._open, refused)
-                if failed is not None:
-                    await execution.writer.write_async(failed)
+                await performer.hand_over(failed, self._open.place)
                 if again is not refused:
                     raise again from refused
                 raise
@@ -404,7 +412,9 @@ class AsyncRunEdit(Generic[T]):
                 if execution.interrupted is not None:
                     raise execution.interrupted from None
                 if not isinstance(error, CallCancelled):
-                    await performer.note_cancelled(self._open.place, "edit", self._since)
+                    noted = performer.cancelled_item(self._open.place, "edit", self._since)
+                    if noted is not None:
+                        execution.writer.post(noted)
                 raise
         finally:
             performer.edit_lock.release()

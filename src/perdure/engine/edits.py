@@ -81,6 +81,7 @@ class Edits:
         """Its turn has come: a draft to work on."""
         execution = self._execution
         if entry is None:
+            execution.begins_edit(name)
             execution.check_stop()
             execution.catch_up()
             place = execution.new_place(name, scope)

@@ -261,6 +261,9 @@ class Execution(Generic[T]):
         """The entry of an edit that the function has come to; it is taken."""
         return self.find(Arrive(name, "edit", {}, str), scope)
 
+    def begins_edit(self, name: str) -> None:
+        """It is the turn of one that is not recorded."""
+
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
         """Its turn has come: what is recorded is released, what is not begins."""
         if entry is not None and entry.outcome is not None:
@@ -368,23 +371,22 @@ class Execution(Generic[T]):
             self.writer.later(records, consumed)
             return None
 
-    def scope_ended(self, scope: Scope, *, orderly: bool) -> None:
-        """A task is over. What it had recorded and did not come to, nobody waits for any more; but
-        one that just returned has changed."""
+    def scope_ended(self, scope: Scope, how: str) -> None:
+        """A task is over. What it had recorded and did not come to, nobody waits for any more; and
+        it has changed."""
         with self._lock:
             self.going.living.discard(scope.path)
-            if not self.journal.replaying:
-                return
-            left = self.journal.left_below(scope.path, self.going.living)
-            if orderly and left and self._interrupted is None:
+            replaying, living = self.journal.replaying, self.going.living
+            left = self.journal.left_below(scope.path, living) if replaying else []
+            if left and self._interrupted is None:
                 name = scope.path.rstrip("/")
-                self.interrupt(
-                    changed(f"{name} ended, where it had recorded {describe(left[0])}", self.id)
-                )
+                left_out = f"{name} {how}, where it had recorded {describe(left[0])}"
+                self.interrupt(changed(left_out, self.id))
             for entry in left:
                 self._take(entry)
         for entry in left:
             self.turns.release(entry)
+        self.turns.pass_over_timers(scope.path)
 
     # -- waiting -----------------------------------------------------------------------------
 

@@ -20,6 +20,9 @@ from perdure.visible import visible
 UNORDERED = ("value", "patch")
 """Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
 
+TIMER = "timer"
+"""The kind of an entry that no call belongs to; see `timers`."""
+
 UNBOUND = "patch"
 """The kind that nothing has to come to: a patch leaves the code when no old run is left."""
 
@@ -28,7 +31,8 @@ class Entry(Struct):
     """What is recorded at one place of a run.
 
     Attributes:
-        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``.
+        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer``, of one
+            that went off.
         seq: of the commit that settled it; of the one that began it while it is open.
         outcome: the record with its value or error; None while it is open: a tool call in doubt,
             a wait that goes on, a step that failed and is to be tried again.
@@ -79,6 +83,11 @@ class Entry(Struct):
         """Whether its task was cancelled there, so that the function never saw the outcome."""
         return self.cancelled_after_s is not None
 
+    @property
+    def unbegun(self) -> bool:
+        """Whether it was cancelled before there was anything that could have an outcome."""
+        return self.outcome is not None and self.outcome["t"] == "cancelled"
+
 
 class OthersFirstError(Exception):
     """A call can be placed only once others of its scope have come to what they recorded."""
@@ -89,7 +98,8 @@ class Journal(Struct):
 
     Attributes:
         origin: id of the commit that began the run, or its current turn.
-        order: the settled entries, in the order of the log.
+        order: the settled entries, in the order of the log, and the timers that went off.
+        timers: these, by their names.
         unpatched: names of patches that the run is without: it was past one when it was asked.
         older: an older version began it, and may have recorded calls with digests of its own.
     """
@@ -99,6 +109,7 @@ class Journal(Struct):
     entries: dict[str, Entry] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
     order: list[Entry] = field(default_factory=list)
+    timers: dict[str, Entry] = field(default_factory=dict)
     unpatched: set[str] = field(default_factory=set)
     older: bool = False
     _by_name: dict[str, list[Entry]] = field(default_factory=dict)
@@ -109,6 +120,8 @@ class Journal(Struct):
     _left: Leftover = field(default_factory=Leftover)
     _settled: dict[str, Entry] = field(default_factory=dict)
     _unsure: dict[str, Entry] = field(default_factory=dict)
+    _fired: dict[str, list[Entry]] = field(default_factory=dict)
+    _timers_in: dict[str, list[Entry]] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -128,9 +141,11 @@ class Journal(Struct):
                     continue
                 if "place" in record:
                     journal._note(record, commit.seq)
+                elif record["t"] == "timers":
+                    journal._note_fired(record, commit.seq)
                 if "again" in record:
                     journal._cut()
-        journal.order = list(journal._settled.values())
+        journal.order = journal._in_order()
         for number, entry in enumerate(journal.order):
             entry.order = number
         journal._left.sealed()
@@ -146,6 +161,28 @@ class Journal(Struct):
             self._unsure[entry.place] = entry
         else:
             self._unsure.pop(entry.place, None)
+
+    def _note_fired(self, record: Mapping[str, Any], seq: int) -> None:
+        for place in record["fired"]:
+            entry = Entry(place, TIMER, seq, record, record, scope=scope_of(place))
+            if self.timers.setdefault(place, entry) is entry:
+                self._fired.setdefault(str(record["after"]), []).append(entry)
+
+    def timers_in(self, scope: str) -> list[Entry]:
+        """Those that went off and that this scope had set."""
+        if self.timers and not self._timers_in:
+            for entry in self.timers.values():
+                self._timers_in.setdefault(entry.scope, []).append(entry)
+        return self._timers_in.get(scope, [])
+
+    def _in_order(self) -> list[Entry]:
+        """What is settled, by the log, and behind each what went off before the next."""
+        if not self._fired:
+            return list(self._settled.values())
+        order = [*self._fired.get("", ())]
+        for place, entry in self._settled.items():
+            order += [entry, *self._fired.get(place, ())]
+        return order
 
     def _add(self, record: Mapping[str, Any], seq: int) -> Entry | None:
         place = str(record["place"])

@@ -1,103 +1,180 @@
-"""Outcomes are handed to the tasks of a run one after the other, some rounds of the loop apart.
+"""What happens to a run's function reaches it one event after the other, each once the one before
+has been dealt with.
 
-What a task does next often takes a few rounds: it ends, its group hears of that, somebody who waits
-for the first of several goes on. If two outcomes came at once, as they do from one commit, and from
-the journal always, then which task is through first would depend on how many rounds each takes, and
-be one way live and another on replay. So the first is given time to be through before the next:
-until nothing is left for the loop to do, or for `ROUNDS` of it.
+An event is an outcome that is handed over, or a timer of the function's that goes off. What a task
+does next often takes a few rounds of the loop: it ends, its group hears of that, somebody who waits
+for the first of several goes on. If a second outcome, or a timeout, came in between, then which of
+them the function heard of first would depend on how many rounds each takes, and be one way live and
+another on replay. So each waits until nothing of the function is left for the loop to do. Outcomes
+come in the order of the log, from the moment in which they are in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import deque
+from collections.abc import Callable
+from time import monotonic
 
-from perdure.state.ticking import Ticker
+from perdure.state.ticking import LOST_S, Ticker
 
 ROUNDS = 12
+"""How long is waited in a loop that does not show what it is to call next, as uvloop."""
+
+ROUNDS_MAX = 1000
+"""How long in others: a function may have something to do for ever."""
+
+
+class Event:
+    """See the module.
+
+    Attributes:
+        place: of the outcome, by which a timer that goes off next is placed; empty: of no outcome.
+        call: hands it over; False: there is nobody to take it any more. None: whoever takes it has
+            not come for it yet.
+    """
+
+    __slots__ = ("call", "over", "place", "scope")
+
+    def __init__(self, scope: str, place: str, call: Callable[[], bool] | None = None) -> None:
+        self.scope = scope
+        self.place = place
+        self.call = call
+        self.over = False
 
 
 class Pace:
-    """See the module. One per execution, for its event loop."""
+    """See the module. One per execution, for its event loop.
 
-    def __init__(self) -> None:
-        self._last: str | None = None
-        self._left = 0
-        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+    Args:
+        due: whether the loop is about to go on with the function; None: it does not show that.
+    """
+
+    def __init__(self, due: Callable[[], bool | None]) -> None:
+        self.handed = ""
+        """The place of the outcome that was handed over last."""
+        self._due = due
+        self._events: deque[Event] = deque()
+        self._last = ""
+        self._left = ROUNDS_MAX
         self._rounds = self._seen = 0
+        self._stuck: Event | None = None
+        self._stuck_at = 0.0
         self._next: asyncio.Handle | None = None
         self._ticker = Ticker(self._look)
 
-    async def turn(self, scope: str, several: bool) -> None:
-        """Wait to hand an outcome over to a task.
+    def comes(self, event: Event) -> None:
+        """From any thread: it is the next one after those that have come. Somebody is to take it
+        with `turn`, or to `drop` it."""
+        self._events.append(event)
+
+    async def turn(self, event: Event, several: bool) -> None:
+        """Wait until it is the turn of an event, and take it.
 
         Args:
-            scope: the task's; what one task does comes one after the other anyway.
             several: whether the run has other tasks.
         """
-        if several and self._is_busy(scope):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._wait(scope, turn)
-            await turn
-        elif several:
-            self._hand_over(asyncio.get_running_loop(), scope)
+        loop = asyncio.get_running_loop()
+        event.call = None  # who waited for it before was cancelled
+        if self._first() is event and (not several or self._is_quiet(event.scope)):
+            self._hand(event)
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        event.call = lambda: _wake(turn)
+        self._go_round(loop)
+        await turn
 
-    def queue(self, scope: str, turn: asyncio.Future[None]) -> None:
-        """As `turn`, for a task that waits already: its future is set when it may go on."""
-        if self._is_busy(scope):
-            self._wait(scope, turn)
+    def offer(self, event: Event, *, here: bool = False) -> None:
+        """From the loop: it comes, and its `call` takes it.
+
+        Args:
+            here: it may be called before this returns.
+        """
+        self.comes(event)
+        if here and self._first() is event and self._is_quiet():
+            self._hand(event)
         else:
-            self._hand_over(turn.get_loop(), scope)
-            turn.set_result(None)
+            self._go_round(asyncio.get_running_loop())
+
+    def drop(self, event: Event) -> None:
+        """Nobody takes it any more."""
+        event.over = True
 
     @property
     def has_waiting(self) -> bool:
-        """Whether outcomes are still to be handed over."""
-        return bool(self._waiting)
+        """Whether there are events that the function has not heard of."""
+        return self._first() is not None
 
-    def _is_busy(self, scope: str) -> bool:
-        return self._left > 0 and (bool(self._waiting) or scope != self._last)
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way to the function, and it has dealt with all that came."""
+        return self._first() is None and self._is_quiet()
 
-    def _wait(self, scope: str, turn: asyncio.Future[None]) -> None:
-        self._waiting.append((scope, turn))
-        self._ticker.begin(turn.get_loop())
+    def _first(self) -> Event | None:
+        while self._events:
+            if not self._events[0].over:
+                return self._events[0]
+            self._events.popleft()
+        return None
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop, scope: str) -> None:
-        self._last = scope
-        idle, self._left = not self._left, ROUNDS
-        if idle:
-            self._go_round(loop)
+    def _is_quiet(self, scope: str | None = None) -> bool:
+        """Whether the function has dealt with the last event. `scope`: what one task does comes one
+        after the other anyway."""
+        due = self._due()
+        if due is None:
+            self._left = min(self._left, ROUNDS)
+            return self._left <= 0 or scope == self._last
+        return not due or self._left <= 0
+
+    def _hand(self, event: Event) -> bool:
+        event.over = True
+        before = self.handed
+        if event.place:
+            self.handed = event.place
+        if event.call is not None and not event.call():
+            self.handed = before
+            return False
+        self._last, self._left = event.scope, ROUNDS_MAX
+        return True
 
     def _go_round(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._next = loop.call_soon(self._round, loop)
+        if self._next is None:
+            nowhere = contextvars.Context()  # it is nothing that the function does
+            self._next = loop.call_soon(self._round, loop, context=nowhere)
+            self._ticker.begin(loop)
 
     def _round(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._next = None
         self._rounds += 1
         self._left -= 1
-        if self._waiting and _is_idle(loop):
-            self._left = 0
-        while not self._left and self._waiting:
-            scope, turn = self._waiting[0]
-            if not turn.done():  # its task may have been cancelled
-                self._last, self._left = scope, ROUNDS
-                turn.set_result(None)
-            self._waiting.popleft()  # behind it: who is woken already is passed over
-        if self._left:
-            self._next = loop.call_soon(self._round, loop)
+        event = self._first()
+        try:
+            while event is not None and event.call is not None and self._is_quiet():
+                self._hand(event)
+                event = self._first()
+        finally:
+            if event is not None:
+                self._go_round(loop)
 
     def _look(self) -> bool:
-        """Whether anybody waits; a round that was lost is made up for."""
-        if self._waiting and self._rounds == self._seen:
+        """Whether anybody waits. A round that was lost is made up for; and what nobody comes for,
+        as its task was thrown away, is passed over."""
+        first, now = self._first(), monotonic()
+        if first is None or first.call is not None or first is not self._stuck:
+            self._stuck, self._stuck_at = first, now
+        elif now - self._stuck_at > LOST_S and not self._due():
+            self.drop(first)
+        if first is not None and self._rounds == self._seen:
             if self._next is not None:
                 self._next.cancel()
-            self._left = 1
+                self._next = None
             self._go_round(asyncio.get_running_loop())
         self._seen = self._rounds
-        return bool(self._waiting)
+        return first is not None
 
 
-def _is_idle(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether a loop has nothing to call, so that all that followed has come to its end. Of loops
-    that do not show it, as uvloop, nobody knows."""
-    ready = getattr(loop, "_ready", None)
-    return ready is not None and not ready
+def _wake(turn: asyncio.Future[None]) -> bool:
+    if turn.done():  # its task was cancelled
+        return False
+    turn.set_result(None)
+    return True

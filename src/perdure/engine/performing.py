@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from perdure.engine.waiting import Suspended
 
 
+SETTLING = ("step", "outcome", "wait-ended")
+"""Records after which a call gives what it gave."""
+
+
 class Performer:
     """Performs the effects of one run, synchronously."""
 
@@ -93,6 +97,8 @@ class Performer:
         entry = self._find(effect, scope)
         self.wait_for_turn(entry, scope, effect.name)
         arrived = execution.arrived(effect, scope, entry)
+        if entry is not None and entry.order >= 0:
+            self._handed_over(entry.place)
         if entry is not None and entry.cancelled:
             raise changed(
                 f"the task of {entry.place} was cancelled there, and threads cannot be",
@@ -148,6 +154,13 @@ class Performer:
         item = self._execution.to_write(effect)
         if item is not None:
             self._execution.writer.write(item)
+        if effect.records[0]["t"] in SETTLING:
+            self._handed_over(str(effect.records[0]["place"]))
+
+    def _handed_over(self, place: str) -> None:
+        """The function hears of an outcome; in an event loop that is an event like others."""
+        if self._execution.tasks is not None:
+            self._execution.async_performer.pace.handed = place
 
     # -- calling the user's functions ----------------------------------------------------------
 

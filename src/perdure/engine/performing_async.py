@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from perdure.engine import turns
 from perdure.engine.current import inside
 from perdure.engine.effects import (
     Arrive,
@@ -26,20 +25,18 @@ from perdure.engine.effects import (
     Record,
     drive_async,
 )
-from perdure.engine.failures import CallCancelled, error_record
+from perdure.engine.handing import Handing
 from perdure.engine.interrupting import Stopping
-from perdure.engine.journal import Entry, OthersFirstError, changed
-from perdure.engine.pacing import Pace
-from perdure.engine.performing import CallThread, Clock, frame_of, pausing, waiting
+from perdure.engine.journal import Entry, OthersFirstError
+from perdure.engine.performing import SETTLING, CallThread, Clock, frame_of, pausing, waiting
 from perdure.engine.replay import Call, CancelledInside, outcome_of, recorded_call
 from perdure.engine.scopes import Scope
-from perdure.engine.standstill import Rest, Standstill
+from perdure.engine.standstill import Rest
 from perdure.engine.tasks import RunTasks
 from perdure.engine.values import is_async
 from perdure.engine.waiting import only_runs
 from perdure.engine.wakeups import POLL_S
 from perdure.engine.writing import Item
-from perdure.model import Cause
 from perdure.state.waiting import Threads, Wait, bell
 
 if TYPE_CHECKING:
@@ -55,14 +52,6 @@ GRACE_S = 5.0
 itself."""
 
 
-DEFERRED_S = 0.02
-"""How often a task that begins nothing any more looks whether the calls of others have ended."""
-
-
-SETTLING = ("step", "outcome", "wait-ended")
-"""Records after which a call gives what it gave."""
-
-
 class _Calling(Struct):
     """One call that is being driven.
 
@@ -71,6 +60,7 @@ class _Calling(Struct):
             has not had its turn.
         since: by the monotonic clock, when it got there.
         noted: that its task was cancelled is in its outcome.
+        settled: its outcome is recorded.
         cancelled: its task was, while a thread made the call; what that came to is recorded first.
     """
 
@@ -78,6 +68,7 @@ class _Calling(Struct):
     place: str = ""
     since: float = 0.0
     noted: bool = False
+    settled: bool = False
     cancelled: asyncio.CancelledError | None = None
 
 
@@ -91,20 +82,17 @@ class _Stopping(Stopping):
             super().__exit__(kind, error, trace)
 
 
-class AsyncPerformer:
+class AsyncPerformer(Handing):
     """Performs the effects of one run in the event loop that its function runs in.
 
     Synchronous functions are called on threads of the run's own.
     """
 
     def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
-        self._execution = execution
-        self._tasks = tasks
+        super().__init__(execution, tasks)
         self._threads: Threads | None = None
         self.stopping = _Stopping(execution.leaving.passed_on)
         self.edit_lock = asyncio.Lock()
-        self.pace = Pace()
-        self._standstill = Standstill(execution.turns, tasks, self._all_rest)
 
     async def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
@@ -122,11 +110,8 @@ class AsyncPerformer:
         execution = self._execution
         try:
             await self.wait_for_turn(entry, scope, call.name)
-        except asyncio.CancelledError:
-            execution.turns.release(entry)
-            if execution.interrupted is not None:
-                raise execution.interrupted from None
-            raise
+        except asyncio.CancelledError as cancelled:
+            await self.cancelled_before_turn(entry, scope, call.name, cancelled)
         execution.catch_up(entry.seq)
         execution.turns.release(entry)
         try:
@@ -150,37 +135,31 @@ class AsyncPerformer:
                 # Frameworks take a cancelled tool for one that failed, and go on.
                 raise execution.interrupted from None
             if calling.place and not calling.noted and calling.arrive is not None:
-                kind = calling.arrive.kind
-                await self.note_cancelled(calling.place, kind, calling.since, calling.arrive)
+                await self._note_cancelled(calling, calling.arrive)
             raise
         except BaseException as raised:
             error = execution.leaving.passed_on(raised)
         raise error
 
-    async def note_cancelled(
-        self, place: str, kind: str, since: float, arrive: Arrive | None = None
-    ) -> None:
-        """The function does not see what came of this: on replay it must not, either."""
-        execution = self._execution
-        gone = CallCancelled("its task was cancelled", target=place)
-        record = {
-            "t": "cancelled", "run": execution.id, "place": place, "kind": kind,
-            "error": error_record(gone), "after": round(time.monotonic() - since, 3),
-        }  # fmt: skip
-        if arrive is not None:
-            record |= {"args": dict(arrive.args), "preview": arrive.preview()}
-        item = execution.soon(Cause("cancelled", run=execution.id, step=place), (record,))
+    async def _note_cancelled(self, calling: _Calling, arrive: Arrive) -> None:
+        """The function does not see what comes of this."""
+        if not calling.settled:
+            await self.cancelled_first(calling.place, arrive.kind, calling.since, arrive)
+            return
+        item = self.cancelled_item(calling.place, arrive.kind, calling.since, arrive)
         if item is not None:
-            await execution.writer.write_async(item)
+            self._execution.writer.post(item)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call a synchronous function on a thread, in this context."""
         if self._threads is None:
             self._threads = Threads(THREADS_MAX)
-        return await self._threads.call(function, *args, **kwargs)
+        with self._in_threads:
+            return await self._threads.call(function, *args, **kwargs)
 
     async def close(self) -> None:
         """The run's function has ended."""
+        self.timers.ended = True
         threads, self._threads = self._threads, None
         if threads is not None:
             await self._execution.context.in_thread(threads.close)
@@ -212,15 +191,18 @@ class AsyncPerformer:
             await self.wait_for_turn(entry, scope, effect.name)
             if entry is None or entry.outcome is None:
                 await self.let_calls_end()
-        except asyncio.CancelledError:
-            if entry is not None:
-                execution.turns.release(entry)
+        except asyncio.CancelledError as cancelled:
+            if entry is not None and entry.order >= 0:
+                await self.cancelled_before_turn(entry, scope, effect.name, cancelled)
             elif execution.interrupted is None:
-                calling.place = execution.new_place(effect.name, scope)
+                if entry is not None:
+                    calling.place = entry.place
+                else:
+                    calling.place = execution.new_place(effect.name, scope)
             raise
-        arrived = execution.arrived(effect, scope, entry)
         if entry is not None and entry.cancelled:
             await self.cancelled_again(entry)
+        arrived = execution.arrived(effect, scope, entry)
         calling.place, calling.since = arrived.place, time.monotonic()
         return arrived
 
@@ -247,84 +229,16 @@ class AsyncPerformer:
                 if rest.stood:
                     return execution.find(effect, scope)  # it says what is wrong
 
-    async def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
-        """Until what is recorded before this has been released."""
-        order = self._execution.turns
-        pace = self.pace if entry is not None and entry.order >= 0 else None
-        while not order.is_ready(entry, scope.path):
-            rest = Rest(scope.path, pace, patient=True)
-            waiter = order.ready(entry, scope.path, rest.over)
-            if waiter is None:
-                break
-            rest.waiter = waiter
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.waiting.add(task)
-            self._standstill.begin(rest)
-            try:
-                await rest.turn
-            finally:
-                self._standstill.end(rest)
-                self._tasks.waiting.discard(task)
-                order.forget(waiter)
-            self._execution.check()
-            if rest.stood and not order.is_ready(entry, scope.path):
-                raise self._execution.interrupt(order.stalled(scope.named(name)))
-            if rest.paced:
-                return
-        if pace is not None:
-            await pace.turn(scope.path, self.several)
-
-    async def let_calls_end(self) -> None:
-        """At a boundary: where the run is to be left once the calls under way have ended, begin
-        nothing before that."""
-        execution = self._execution
-        while execution.interrupted is None and self._tasks.defers(execution.asked_to_stop):
-            await asyncio.sleep(DEFERRED_S)
-
-    @property
-    def several(self) -> bool:
-        """Whether there are tasks whose order could matter."""
-        return len(self._tasks.scopes) > 1
-
-    @contextlib.contextmanager
-    def resting(self) -> Iterator[None]:
-        """Around what goes on only when others of the run do."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.waiting.add(task)
-        try:
-            yield
-        finally:
-            self._tasks.waiting.discard(task)
-
-    def _all_rest(self) -> bool:
-        going = self._execution.going
-        idle = not going.calls and not self.pace.has_waiting
-        return self._tasks.numbered and idle and self._tasks.all_wait()
-
-    async def cancelled_again(self, entry: Entry) -> None:
-        """Its task was cancelled here: wait for whatever did that, to do it again.
-
-        Raises:
-            CancelledError: it did.
-            NeedsAttention: it did not, in the time that it took, and some more.
-        """
-        await asyncio.sleep((entry.cancelled_after_s or 0.0) + turns.STALL_S)
-        raise changed(
-            f"the task of {entry.place} was cancelled there, and now it is not",
-            self._execution.id,
-        )
-
     async def _record(self, effect: Record, calling: _Calling) -> None:
         execution = self._execution
         item = execution.to_write(effect)
-        if item is not None:
+        if effect.records[0]["t"] in SETTLING:
+            calling.settled = True
+            await self.hand_over(item, str(effect.records[0]["place"]))
+        elif item is not None:
             await execution.writer.write_async(item)
         if calling.cancelled is not None:
             raise calling.cancelled
-        if effect.records[0]["t"] in SETTLING:
-            await self.pace.turn(execution.scope().path, self.several)
 
     # -- calling the user's functions ----------------------------------------------------------
 

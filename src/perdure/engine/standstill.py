@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from perdure.engine import turns
-from perdure.engine.pacing import Pace
+from perdure.engine.pacing import Event, Pace
 from perdure.engine.tasks import RunTasks
 from perdure.state.ticking import Ticker
 
@@ -32,16 +32,16 @@ class Rest:
     """
 
     __slots__ = (
-        "_home", "_pace", "_scope", "began", "paced", "patient", "stood", "turn", "waiter",
+        "_event", "_home", "_pace", "began", "paced", "patient", "stood", "turn", "waiter",
     )  # fmt: skip
 
-    def __init__(self, scope: str, pace: Pace | None = None, *, patient: bool) -> None:
+    def __init__(self, scope: str, place: str = "", pace: Pace | None = None, *, patient: bool):
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.began = time.monotonic()
         self.patient = patient
         self.paced = self.stood = False
         self.waiter: turns.Waiter | None = None
-        self._scope = scope
+        self._event = Event(scope, place, self._wake_once)
         self._pace = pace
         self._home = threading.get_ident()
 
@@ -58,16 +58,21 @@ class Rest:
             self.wake()
         elif not self.turn.done():
             self.paced = True
-            self._pace.queue(self._scope, self.turn)
+            self._pace.offer(self._event)
 
     def wake(self) -> None:
         """From the loop: let it look."""
         if not self.turn.done():
             self.turn.set_result(None)
 
+    def _wake_once(self) -> bool:
+        woken = not self.turn.done()
+        self.wake()
+        return woken
+
     def hear(self) -> None:
         """From the loop: if its turn has come, and that was lost on its way, it hears of it now."""
-        if self.waiter is not None and not self.waiter.waits:
+        if self.waiter is not None and not self.waiter.waits and not self.paced:
             self._hand_over()
 
 
@@ -77,14 +82,17 @@ class Standstill:
     Args:
         tasks: those of the run.
         all_rest: whether all of the run provably waits.
+        expects: whether a task is to be cancelled, which takes the time that it takes.
     """
 
     def __init__(
-        self, order: turns.Turns, tasks: RunTasks, all_rest: Callable[[], bool]
+        self, order: turns.Turns, tasks: RunTasks, all_rest: Callable[[], bool],
+        expects: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._order = order
         self._tasks = tasks
         self._all_rest = all_rest
+        self._expects = expects
         self._rests: dict[Rest, None] = {}
         self._ticker = Ticker(self._look, turns.PROVEN_S / 2)
         self._moves = -1
@@ -102,12 +110,14 @@ class Standstill:
         if not self._rests:
             return False
         now = time.monotonic()
-        if self._order.moves != self._moves:
+        if self._order.moves != self._moves or self._expects():
             self._moves, self._since = self._order.moves, now
             return True
         self._tasks.tell_lost()
         for rest in [*self._rests]:
             rest.hear()
+        if now - self._since >= turns.PROVEN_S and self._order.pass_over_timers():
+            return True
         patience_s = turns.PROVEN_S if self._all_rest() else turns.STALL_S
         for rest in [*self._rests]:
             still_s = now - max(self._since, rest.began)

@@ -17,7 +17,7 @@ from perdure.engine.current import current, current_in, enter_scope
 from perdure.engine.joins import joined, parts_of
 from perdure.engine.leaving import Drained
 from perdure.engine.pacing import ROUNDS
-from perdure.engine.scopes import Scope
+from perdure.engine.scopes import Scope, how_ended
 from perdure.engine.timers import has_timer, note_timers
 from perdure.errors import PerdureError
 
@@ -46,6 +46,8 @@ class RunTasks:
         """Those that wait for a signal, an answer or a time."""
         self.told = False
         """Whether the function itself has come to what interrupted the run."""
+        self.leaving = False
+        """The function has ended, and what is left of its tasks is cancelled."""
         self._left: list[asyncio.Task[Any]] = []
         """Those that ended with something that ends the run."""
         self._function: asyncio.Task[Any] | None = None
@@ -75,7 +77,7 @@ class RunTasks:
             self._left.append(task)
             # Before its siblings are cancelled for it: that would be recorded as the function's.
             self._execution.leaving.left(error, "a task")
-        self._execution.scope_ended(scope, orderly=not task.cancelled() and error is None)
+        self._execution.scope_ended(scope, how_ended(task.cancelled(), error))
         scope.ended()
         del self.scopes[task]  # last: an end that was lost on its way is told again
 
@@ -140,6 +142,22 @@ class RunTasks:
         """Whether a callback is of the run, by its context; that of `_ended` is `_nowhere`."""
         return context is self._nowhere or frame_in(context) is self._execution
 
+    def function_due(self) -> bool | None:
+        """Whether the event loop is about to go on with the function itself, and not only with
+        what its steps and tools do; None: it does not show that."""
+        ready = _ready_in(asyncio.get_running_loop())
+        if ready is None:
+            return None
+        for handle in ready:
+            context = getattr(handle, "_context", None)
+            frame = current_in(context) if context is not None else None
+            if (
+                frame is not None and frame.run is self._execution
+                and frame.inside in ("function", "edit") and not handle.cancelled()
+            ):  # fmt: skip
+                return True
+        return False
+
     async def settle(self) -> None:
         """From a task of the run that is in `waiting`: where all of it seem to wait, see through
         what is due before that is believed. One at a time: others find it due meanwhile."""
@@ -164,6 +182,7 @@ class RunTasks:
 
     async def cancel(self) -> None:
         """End those that are left, and wait until they have ended."""
+        self.leaving = True
         here = asyncio.current_task()
         while left := [task for task in self.scopes if task is not here and not task.done()]:
             for task in left:
@@ -190,7 +209,7 @@ def frame_in(context: contextvars.Context | None) -> Any:
 def _ready_in(loop: asyncio.AbstractEventLoop) -> Sequence[asyncio.Handle] | None:
     """What a loop is to call next; None: it does not show that, as uvloop."""
     ready = getattr(loop, "_ready", None)
-    return None if ready is None else ready.copy()  # other threads add to it
+    return ready.copy() if ready else ready  # other threads add to it
 
 
 def _goes_on(task: asyncio.Task[Any]) -> bool:

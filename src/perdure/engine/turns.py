@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from perdure.core.locks import Lock
-from perdure.engine.journal import Entry, Journal, changed, describe
+from perdure.engine.journal import TIMER, Entry, Journal, changed, describe
 from perdure.errors import NeedsAttention
 
 STALL_S = 60.0
@@ -55,15 +55,18 @@ class Turns:
         `_first_of_others`."""
         self._numbers = count()
         self._waiting: Heap = []
-        self._waiting_in: dict[str, Heap] = {}
+        self._waiting_in: dict[str | None, Heap] = {}
         """The same waiters, by their scope: what is recorded there does not come before them."""
         self._watching: dict[str, list[Waiter]] = {}
         self.moves = 0
         """Grows with everything that is released."""
 
-    def ready(self, entry: Entry | None, scope: str, wake: Callable[[], None]) -> Waiter | None:
+    def ready(
+        self, entry: Entry | None, scope: str | None, wake: Callable[[], None]
+    ) -> Waiter | None:  # fmt: skip
         """Whether it is this one's turn (`entry` None: of something that is not recorded, or is
-        open): then None. If not, `wake` is called, on any thread, when it is."""
+        open): then None. If not, `wake` is called, on any thread, when it is. `scope` None: it
+        waits for those of its own scope, too."""
         with self._lock:
             end = self._end(entry)
             if self._is_ready(end, scope):
@@ -90,7 +93,7 @@ class Turns:
     def _end(self, entry: Entry | None) -> int:
         return entry.order if entry is not None and entry.order >= 0 else len(self._journal.order)
 
-    def _is_ready(self, end: int, scope: str) -> bool:
+    def _is_ready(self, end: int, scope: str | None) -> bool:
         if self._next >= end:
             return True
         return self._journal.order[self._next].scope == scope and self._first_of_others() >= end
@@ -101,10 +104,44 @@ class Turns:
         if self._next < len(order):
             scope = order[self._next].scope
             # While `_next` stays before `_others` its scope does, so that each is passed once.
-            while place < len(order) and (self._released[place] or order[place].scope == scope):
+            while place < len(order) and (
+                self._released[place] or (order[place].scope == scope and not _is_set(order[place]))
+            ):
                 place += 1
         self._others = place
         return place
+
+    def begins(self, timer: Entry) -> bool:
+        """Whether a timer that the function has set is still to go off as it did: then those of its
+        own scope wait for that, too."""
+        with self._lock:
+            if timer.consumed or self._released[timer.order]:
+                return False
+            timer.consumed = True
+            self._others = self._next
+            return True
+
+    def pass_over_timers(self, scope: str | None = None) -> bool:
+        """Nobody sets those timers any more that are next: let others go on, if there are any.
+
+        Args:
+            scope: or those of this scope, wherever they are.
+        """
+        if scope is not None:
+            for entry in self._journal.timers_in(scope):
+                if not entry.consumed:
+                    entry.consumed = True
+                    self.release(entry)
+            return True
+        passed = False
+        while (
+            (first := self.next_entry) is not None
+            and first.kind == TIMER
+            and not first.consumed
+        ):  # fmt: skip
+            first.consumed = passed = True
+            self.release(first)
+        return passed
 
     def release(self, entry: Entry) -> None:
         """Its outcome is being handed over."""
@@ -175,6 +212,11 @@ class Turns:
             f"{name} waits for {what}, which is recorded before it and which nothing comes to",
             self._journal.run,
         )
+
+
+def _is_set(entry: Entry) -> bool:
+    """Whether it is of a timer that the function has set."""
+    return entry.kind == TIMER and entry.consumed
 
 
 def _take(heap: Heap, place: int) -> list[Waiter]:

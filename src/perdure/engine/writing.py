@@ -36,6 +36,7 @@ class Item(Struct, eq=False):
     Attributes:
         recording: an edit's; at most one to a commit.
         error: why it is not in, once `settled`.
+        landing: called, on any thread, when it is settled: of one commit, in the log's order.
         wake: called, on any thread, when it is settled, or when its commit needs its thread.
     """
 
@@ -49,6 +50,7 @@ class Item(Struct, eq=False):
     release: bool = False
     settled: bool = False
     error: BaseException | None = None
+    landing: Callable[[], None] | None = None
     wake: Callable[[], None] | None = None
 
 
@@ -124,6 +126,19 @@ class RunWriter:
                 self._finish(flight)
             else:
                 self._go_on_without(None)
+
+    def adds(self, record: dict[str, Any], fired: str) -> bool:
+        """Add a timer to a record of `Timers`, if that is the last that waits for a commit."""
+        with self._lock:
+            if not self._waiting or self._waiting[-1] is not record:
+                return False
+            record["fired"].append(fired)
+            return True
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for a commit."""
+        return len(self._waiting)
 
     @property
     def busy(self) -> bool:
@@ -428,6 +443,8 @@ class RunWriter:
         for item in items:
             item.error = error
             item.settled = True
+            if item.landing is not None:
+                item.landing()
         for item in items:
             if item.wake is not None:
                 item.wake()

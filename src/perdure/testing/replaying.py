@@ -224,10 +224,11 @@ class _ReplayExecution(Execution[Any]):
 
     def find_edit(self, name: str, scope: Scope) -> Entry | None:
         entry = super().find_edit(name, scope)
-        if entry is None:
-            raise self.interrupt(WouldGoOn(name))
-        self.matched += 1
+        self.matched += entry is not None
         return entry
+
+    def begins_edit(self, name: str) -> None:
+        raise self.interrupt(WouldGoOn(name))
 
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
         here = _said(effect)

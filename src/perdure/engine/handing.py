@@ -1,0 +1,217 @@
+"""When a run's function hears of what: each outcome in its turn, one after the other.
+
+See docs/decisions/0039-time-is-an-event-of-the-run.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from perdure.engine import turns
+from perdure.engine.effects import Arrive
+from perdure.engine.failures import CallCancelled, error_record
+from perdure.engine.going import Counting
+from perdure.engine.journal import Entry, changed
+from perdure.engine.pacing import Event, Pace
+from perdure.engine.scopes import Scope
+from perdure.engine.standstill import Rest, Standstill
+from perdure.engine.tasks import RunTasks
+from perdure.engine.timers import Timers
+from perdure.engine.writing import Item
+from perdure.model import Cause
+from perdure.state.waiting import Wait, bell
+
+if TYPE_CHECKING:
+    from perdure.engine.execution import Execution
+
+DEFERRED_S = 0.02
+"""How often a task that begins nothing any more looks whether the calls of others have ended."""
+
+
+class Handing:
+    """See the module. One per execution, for the event loop that its function runs in."""
+
+    def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
+        self._execution = execution
+        self._tasks = tasks
+        self._in_threads, self._to_be_cancelled = Counting(), Counting()
+        self.pace = Pace(tasks.function_due)
+        self.timers = Timers(execution, self.pace, lambda: self._in_threads.number > 0)
+        self._standstill = Standstill(
+            execution.turns, tasks, self._all_rest, lambda: self._to_be_cancelled.number > 0
+        )
+
+    # -- what is recorded ----------------------------------------------------------------------
+
+    async def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
+        """Until what is recorded before this has been released."""
+        order = self._execution.turns
+        pace = self.pace if entry is not None and entry.order >= 0 else None
+        while not order.is_ready(entry, scope.path):
+            place = entry.place if entry is not None else ""
+            rest = Rest(scope.path, place, pace, patient=True)
+            waiter = order.ready(entry, scope.path, rest.over)
+            if waiter is None:
+                break
+            rest.waiter = waiter
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.waiting.add(task)
+            self._standstill.begin(rest)
+            try:
+                await rest.turn
+            finally:
+                self._standstill.end(rest)
+                self._tasks.waiting.discard(task)
+                order.forget(waiter)
+            self._execution.check()
+            if rest.stood and not order.is_ready(entry, scope.path):
+                raise self._execution.interrupt(order.stalled(scope.named(name)))
+            if rest.paced:
+                return
+        if pace is not None and entry is not None:
+            event = Event(scope.path, entry.place)
+            pace.comes(event)
+            try:
+                await pace.turn(event, self.several)
+            finally:
+                pace.drop(event)
+
+    async def let_calls_end(self) -> None:
+        """At a boundary: where the run is to be left once the calls under way have ended, begin
+        nothing before that."""
+        execution = self._execution
+        while execution.interrupted is None and self._tasks.defers(execution.asked_to_stop):
+            await Wait(bell()).rest(DEFERRED_S)  # it is no timer of the function's
+
+    @property
+    def several(self) -> bool:
+        """Whether there are tasks whose order could matter."""
+        return len(self._tasks.scopes) > 1
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Around what goes on only when others of the run do."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.waiting.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.waiting.discard(task)
+
+    def _all_rest(self) -> bool:
+        going = self._execution.going
+        idle = not going.calls and not self.pace.has_waiting
+        due = self.timers.has_due
+        return self._tasks.numbered and idle and not due and self._tasks.all_wait()
+
+    async def cancelled_again(self, entry: Entry) -> None:
+        """Its task was cancelled here: wait for whatever did that, to do it again. What is recorded
+        behind it waits for that, too.
+
+        Raises:
+            CancelledError: it did.
+            NeedsAttention: it did not, in the time that it took, and some more.
+        """
+        execution = self._execution
+        try:
+            with self._to_be_cancelled:
+                await Wait(bell()).rest((entry.cancelled_after_s or 0.0) + turns.PROVEN_S)
+            execution.turns.release(entry)  # then it may be that others are to do it
+            await Wait(bell()).rest(turns.STALL_S)
+        finally:
+            execution.turns.release(entry)
+        execution.check()
+        raise changed(
+            f"the task of {entry.place} was cancelled there, and now it is not",
+            self._execution.id,
+        )
+
+    async def cancelled_before_turn(
+        self, entry: Entry, scope: Scope, name: str, cancelled: asyncio.CancelledError
+    ) -> NoReturn:
+        """Its task was cancelled before it was the turn of an outcome that is recorded: it hears of
+        that at its turn, as it did."""
+        execution = self._execution
+        try:
+            while not self._tasks.leaving and execution.interrupted is None:
+                try:
+                    await self.wait_for_turn(entry, scope, name)
+                    break
+                except asyncio.CancelledError as once_more:
+                    cancelled = once_more
+        finally:
+            execution.turns.release(entry)
+        if execution.interrupted is not None:
+            raise execution.interrupted from None
+        if not entry.cancelled:
+            item = self.cancelled_item(entry.place, entry.kind, time.monotonic())
+            if item is not None:
+                execution.writer.post(item)
+        raise cancelled
+
+    # -- what is new ---------------------------------------------------------------------------
+
+    async def cancelled_first(
+        self, place: str, kind: str, since: float, arrive: Arrive | None = None
+    ) -> None:
+        """The task of a call was cancelled before that had an outcome: it goes on from there when
+        the function has heard of all that is recorded, as of anything else that is not."""
+        execution = self._execution
+        scope = execution.scope()
+        while not self._tasks.leaving and execution.interrupted is None:
+            try:
+                await self.wait_for_turn(None, scope, place[len(scope.path) :])
+                break
+            except asyncio.CancelledError:
+                pass  # it is already
+        await self.hand_over(self.cancelled_item(place, kind, since, arrive), place)
+
+    def cancelled_item(
+        self, place: str, kind: str, since: float, arrive: Arrive | None = None
+    ) -> Item | None:
+        """What is to be committed of this: the function does not see what came of it, and must not
+        on replay, either."""
+        execution = self._execution
+        gone = CallCancelled("its task was cancelled", target=place)
+        record = {
+            "t": "cancelled", "run": execution.id, "place": place, "kind": kind,
+            "error": error_record(gone), "after": round(time.monotonic() - since, 3),
+        }  # fmt: skip
+        if arrive is not None:
+            record |= {"args": dict(arrive.args), "preview": arrive.preview()}
+        return execution.soon(Cause("cancelled", run=execution.id, step=place), (record,))
+
+    async def hand_over(self, item: Item | None, place: str) -> None:
+        """Commit what settles a call, if it is to be, and go on when the function may hear of it.
+        Whose task is cancelled meanwhile is so then: an outcome keeps its place among others."""
+        execution = self._execution
+        event = Event(execution.scope().path, place)
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            if item is None:
+                self.pace.comes(event)
+            else:
+                item.landing = lambda: self.pace.comes(event)
+                try:
+                    await execution.writer.write_async(item)
+                except asyncio.CancelledError as error:
+                    if item.error is not None or execution.interrupted is not None:
+                        raise
+                    cancelled = error
+            while not event.over:
+                try:
+                    await self.pace.turn(event, self.several)
+                except asyncio.CancelledError as error:
+                    if execution.interrupted is not None or self._tasks.leaving:
+                        raise
+                    cancelled = error
+        finally:
+            self.pace.drop(event)
+        if cancelled is not None:
+            raise cancelled

@@ -1,0 +1,360 @@
+"""What an asynchronous function meets, it meets in that order again: outcomes, cancellations,
+timeouts, ends of waits, and what its tasks do in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.engine.timers import Timers
+from perdure.testing import replay
+from tests.graphs.loops import own_time
+
+
+@perdure.step
+async def fetch(what: str, seconds: float = 0.0) -> str:
+    await asyncio.sleep(seconds)
+    return what
+
+
+@perdure.tool(on_crash="retry")
+async def report(what: Any) -> Any:
+    return what
+
+
+def gone_over_again(function: Callable[..., Any], folder: Path, **signals: Any) -> Any:
+    """What a run of it gives, and what the same run gives when it is gone over again."""
+
+    async def live() -> Any:
+        async with perdure.open_async(folder / "a.db", durability="os") as store:
+            handle = await store.start(function, "a")
+            for name, values in signals.items():
+                for number, value in enumerate(values):
+                    await handle.signal(name, value, key=f"{number}")
+            return await store.run(function, "a")
+
+    result = asyncio.run(live())
+    with perdure.open(folder / "a.db") as store:
+        assert replay(store, function).check() == result
+    return result
+
+
+def records(folder: Path, kind: str) -> list[Any]:
+    with perdure.open(folder / "a.db") as store:
+        return [
+            record
+            for commit in store.agent("a").log()
+            for record in commit.records
+            if record["t"] == kind
+        ]
+
+
+@pytest.mark.parametrize("way", ["task", "gather", "group"])
+def test_a_timeout_at_the_moment_of_an_outcome_comes_before_or_behind_it(
+    tmp_path: Path, way: str
+) -> None:
+    """A step was through, and its task had ended; before the function had heard of that, a timeout
+    struck. The log said that there was an outcome, the function had been too late for it, and went
+    the other way on replay."""
+    weather = [0.05]
+
+    async def deep(left: int) -> str:
+        if left:
+            return await asyncio.create_task(deep(left - 1))
+        found = await fetch("x")
+        time.sleep(weather.pop() if weather else 0)  # the machine is busy, this time
+        return found
+
+    async def in_a_group() -> str:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(deep(2))
+        return task.result()
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> str:
+        ways: dict[str, Callable[[], Any]] = {
+            "task": lambda: deep(2), "gather": lambda: asyncio.gather(deep(2), deep(1)),
+            "group": in_a_group,
+        }  # fmt: skip
+        try:
+            async with asyncio.timeout(0.03):
+                found = await ways[way]()
+        except TimeoutError:
+            return str(await report("too late"))
+        return str(await fetch(str(found)))
+
+    gone_over_again(act, tmp_path)
+
+
+def test_what_comes_behind_a_timeout_waits_for_it(tmp_path: Path) -> None:
+    """A call that a timeout had cancelled gave up its place as soon as it was come to again. What
+    another task had recorded behind it came first, and what that passed on was another."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        late: list[str] = []
+
+        async def first() -> None:
+            try:
+                async with asyncio.timeout(0.02):
+                    await fetch("first", 5)
+            except TimeoutError:
+                late.append("first")
+
+        async def second() -> Any:
+            await fetch("second", 0.1)
+            return await report(list(late))
+
+        return (await asyncio.gather(first(), second()))[1]
+
+    assert gone_over_again(act, tmp_path) == ["first"]
+
+
+def test_older_logs_do_not_say_when_a_timeout_struck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say that a call was cancelled: what is behind it waits until the timeout strikes."""
+    monkeypatch.setattr(Timers, "_note", lambda self, place: None)
+    test_what_comes_behind_a_timeout_waits_for_it(tmp_path)
+    assert not records(tmp_path, "timers")
+
+
+def test_a_timer_goes_off_where_it_did_whatever_the_time(tmp_path: Path) -> None:
+    """A timeout around what is not recorded, a nap and a callback: that they came is recorded, and
+    on replay they come at once: this takes two minutes by the clock of its loop."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        told = asyncio.Event()
+        asyncio.get_running_loop().call_later(20, told.set)
+        try:
+            async with asyncio.timeout(40):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            await report(told.is_set())
+        await asyncio.sleep(60)
+        done, pending = await asyncio.wait([asyncio.create_task(fetch("x", 50))], timeout=10)
+        await report(len(done))
+        return [await task for task in pending]
+
+    async def live() -> Any:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            return await store.run(act, "a")
+
+    with own_time():
+        assert asyncio.run(live()) == ["x"]
+    fired = [name for record in records(tmp_path, "timers") for name in record["fired"]]
+    assert fired == [
+        "timer:Event.set#1", "timer:Timeout._on_timeout#1",
+        "timer:_set_result_unless_cancelled#1", "timer:_release_waiter#1",
+    ]  # fmt: skip
+    with perdure.open(tmp_path / "a.db") as store:
+        assert replay(store, act).check() == ["x"]
+
+
+def test_a_timer_that_nobody_sets_any_more_stops_no_run(tmp_path: Path) -> None:
+    """The code has changed, where nothing of it is recorded: a nap was taken out."""
+    naps = [1.0]
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        async def other() -> Any:
+            if naps:
+                await asyncio.sleep(0.001)
+            return await report("other")
+
+        return await asyncio.gather(asyncio.create_task(other()), report("this"))
+
+    async def live() -> Any:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            return await store.run(act, "a")
+
+    asyncio.run(live())
+    assert records(tmp_path, "timers")
+    naps.clear()
+    with perdure.open(tmp_path / "a.db") as store:
+        assert replay(store, act).check() == ["other", "this"]
+
+
+def test_tasks_that_begin_side_by_side_have_begun_before_the_first_outcome(tmp_path: Path) -> None:
+    """The first recorded call gave what it had at once, on replay, and its task went on before the
+    others were begun at all. What they share was another."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        begun = 0
+
+        async def one(name: str) -> Any:
+            nonlocal begun
+            begun += 1
+            await fetch(name)
+            return await report(begun)
+
+        return await asyncio.gather(one("a"), one("b"), one("c"))
+
+    assert gone_over_again(act, tmp_path) == [3, 3, 3]
+
+
+@pytest.mark.parametrize("way", ["wait_for", "select", "sleep"])
+def test_a_wait_ends_in_the_order_of_the_log(tmp_path: Path, way: str) -> None:
+    """A signal was handed over while the outcome of a step was on its way, and recorded behind it:
+    the function had heard of the signal first."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> int:
+        heard: list[Any] = []
+
+        async def pages() -> None:
+            for _ in range(30):
+                await fetch(str(len(heard)))
+
+        async def inbox() -> None:
+            for _ in range(20):
+                if way == "wait_for":
+                    heard.append(await run.wait_for("note"))
+                elif way == "select":
+                    heard.append(await run.select(note=perdure.Signal("note")))
+                else:
+                    await run.sleep(0.001)
+                    heard.append(None)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(pages(), inbox())
+        return len(heard)
+
+    assert gone_over_again(act, tmp_path, note=range(20)) == 20
+
+
+def test_a_synchronous_step_called_as_it_is_keeps_its_place(tmp_path: Path) -> None:
+    """Nothing was kept free behind its outcome: that of another task was there before the function
+    was told that the first had ended."""
+
+    @perdure.step
+    def count(text: str) -> int:
+        time.sleep(0.02)
+        return len(text)
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        async def sized() -> int:
+            return count("abc")
+
+        async def careful() -> int:
+            return await asyncio.shield(sized())
+
+        async def page() -> str:
+            return await fetch("page")
+
+        tasks = [asyncio.create_task(careful()), asyncio.create_task(page())]
+        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        first = await report(len(done))
+        if rest:
+            await asyncio.wait(rest)
+        return first
+
+    with pytest.warns(RuntimeWarning, match="holds up the event loop"):
+        gone_over_again(act, tmp_path)
+
+
+class DiedError(BaseException):
+    """The process has."""
+
+
+def test_a_cancelled_task_comes_to_its_clean_up_again(tmp_path: Path) -> None:
+    """A step's outcome came at once, on replay, so that the task that was cancelled behind it had
+    not begun: its clean-up, a tool in doubt, was never made, and the run said that it was done."""
+    made: list[str] = []
+
+    @perdure.tool(on_crash="retry")
+    async def release(what: str) -> str:
+        made.append(what)
+        if len(made) == 1:
+            raise DiedError
+        return what
+
+    @perdure.agent(dict)
+    async def book(run: perdure.AsyncRun[dict]) -> str:
+        async def hotel() -> None:
+            try:
+                await fetch("hotel", 10)
+            finally:
+                await release("hotel")
+
+        task = asyncio.create_task(hotel())
+        await fetch("flight", 0.01)
+        task.cancel()
+        await asyncio.wait([task])
+        return "nothing is booked"
+
+    async def live() -> Any:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            return await store.run(book, "a")
+
+    with pytest.raises(perdure.PerdureError, match="DiedError left a tool"):
+        asyncio.run(live())
+    assert asyncio.run(live()) == "nothing is booked"
+    assert made == ["hotel", "hotel"]
+
+
+@pytest.mark.parametrize("how", ["was cancelled", "raised KeyError"])
+def test_a_task_that_leaves_something_recorded_out_is_noticed(tmp_path: Path, how: str) -> None:
+    """It was not where a task ended by an exception or was cancelled: a call in doubt was dropped,
+    in a run that said that it was done."""
+    code = ["old"]
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> str:
+        async def other() -> None:
+            if code == ["new"] and how != "was cancelled":
+                raise KeyError("other")
+            await fetch("a")
+            await fetch("b")
+
+        task = asyncio.create_task(other())
+        if code == ["new"] and how == "was cancelled":
+            task.cancel()
+        await asyncio.wait([task])
+        return "done"
+
+    async def live() -> Any:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            return await store.run(act, "a")
+
+    asyncio.run(live())
+    code[:] = ["new"]
+    with perdure.open(tmp_path / "a.db") as store:
+        drift = replay(store, act).drift
+    assert drift is not None
+    assert how in drift.problem and "other#1/fetch#1" in drift.problem
+
+
+def test_an_edit_that_was_cancelled_before_it_began_has_its_place(tmp_path: Path) -> None:
+    """It left no trace, and on replay it took what another edit of that name had recorded."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        async def holds() -> None:
+            async with run.edit("held"):
+                await asyncio.sleep(0.02)
+
+        async def edits() -> None:
+            for _ in range(2):
+                with suppress(asyncio.CancelledError):
+                    async with run.edit("counted") as draft:
+                        draft["n"] = draft.get("n", 0) + 1
+
+        one = asyncio.create_task(holds())
+        other = asyncio.create_task(edits())
+        await asyncio.sleep(0.001)
+        other.cancel()
+        await asyncio.gather(one, other)
+        return await report(run.state.get("n"))
+
+    assert gone_over_again(act, tmp_path) == 1
