@@ -1,0 +1,59 @@
+"""A share of `make graphs`: what a function of many tasks met, it meets again in that order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.testing import kill_at_every_boundary
+from tests.graphs.__main__ import try_program
+from tests.graphs.checking import Otherwise, compare
+from tests.graphs.generate import agent_of, is_racy, program
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Programs leave tasks behind, of which asyncio and the library tell."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", [0, 10])
+def test_what_is_met_is_met_again(first: int) -> None:
+    """A timeout at the moment in which a step was through, tasks that had begun side by side, the
+    end of a wait, a clean-up: each came otherwise on replay, and the run went another way."""
+    for seed in range(first, first + 10):
+        try_program(seed, kills=1)
+
+
+@pytest.mark.parametrize("seed", [1014, 1041, 1127, 1266])
+def test_what_was_once_otherwise(seed: int) -> None:
+    """Cancelled calls had not their place: one that had begun nothing was left too early, one that
+    was cancelled before its turn had no turn."""
+    try_program(seed, kills=2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_programs_without_a_race_end_the_same_wherever_they_are_killed(
+    seed: int, tmp_path: Path
+) -> None:
+    numbers = iter(number for number in range(seed * 1000, 10_000) if not _races(number))
+    endings = kill_at_every_boundary(agent_of(program(next(numbers), depth=1)), timeout_s=20)
+    assert len(endings) > 10
+
+
+def _races(seed: int) -> bool:
+    return is_racy(program(seed, depth=1))
+
+
+def test_another_order_is_found() -> None:
+    """The comparison that the others trust; task groups cancel their tasks in any order."""
+    one = [("a/", "1"), ("b/", "2"), ("a/", "3 cancelled"), ("b/", "4 cancelled")]
+    compare("", one, [*one[:2], one[3], one[2]])
+    for other in ([one[1], one[0], *one[2:]], one[:1], one[:3], [("b/", "1"), *one[1:]]):
+        with pytest.raises(Otherwise):
+            compare("", one, other)
