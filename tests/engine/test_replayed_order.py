@@ -358,3 +358,39 @@ def test_an_edit_that_was_cancelled_before_it_began_has_its_place(tmp_path: Path
         return await report(run.state.get("n"))
 
     assert gone_over_again(act, tmp_path) == 1
+
+
+def test_a_program_that_ends_cancels_no_task_of_its_runs(tmp_path: Path) -> None:
+    """A SystemExit in a callback ends the loop, and all of its tasks are cancelled, those of a run
+    before the one that drives it: that was recorded as something that the run had done."""
+    cleaned: list[str] = []
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        async def naps() -> None:
+            try:
+                await asyncio.sleep(0.1)
+            except asyncio.CancelledError:
+                cleaned.append(await report("cancelled"))
+                raise
+
+        return await asyncio.gather(run.wait_for("go"), naps(), fetch("x"))
+
+    async def ends() -> None:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            driver = asyncio.create_task(store.run(act, "a"))
+            await asyncio.sleep(0.05)
+            here = asyncio.current_task()
+            for task in sorted(asyncio.all_tasks() - {here}, key=lambda one: one is driver):
+                task.cancel()
+            await driver
+
+    async def goes_on() -> Any:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            await (await store.handle("a/act/main")).signal("go", 1)
+            return await store.run(act, "a")
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(ends())
+    assert not records(tmp_path, "cancelled") and not cleaned
+    assert asyncio.run(goes_on()) == [1, None, "x"]

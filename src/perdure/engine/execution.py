@@ -22,7 +22,7 @@ from perdure.engine.effects import Arrive, Arrived, Await, Came, Record
 from perdure.engine.going import Going
 from perdure.engine.interrupting import Asking, Stopping
 from perdure.engine.journal import Entry, Journal, OthersFirstError, changed, describe
-from perdure.engine.leaving import Cancelled, DeadlinePassed, Leaving
+from perdure.engine.leaving import Cancelled, DeadlinePassed, Drained, Leaving
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
 from perdure.engine.playing import Fakes, Played
@@ -423,10 +423,10 @@ class Execution(Generic[T]):
             RunInterrupted: again and again.
             PerdureError: in a forked child.
         """
-        if self._interrupted is not None:
+        if (interrupted := self.interrupted) is not None:
             if self.tasks is not None:
                 self.tasks.interrupts()
-            raise self._interrupted
+            raise interrupted
         if process.pid != self._pid:
             self.check_process()  # raises
 
@@ -473,6 +473,9 @@ class Execution(Generic[T]):
     @property
     def interrupted(self) -> RunInterrupted | None:
         """Why this execution may not go on, if it may not."""
+        if self._interrupted is None and self.tasks is not None and self.tasks.driver_cancelled:
+            # Its function's tasks may hear of that before the driver does: it is none of theirs.
+            self.interrupt(Drained("the task that ran it was cancelled"))
         return self._interrupted
 
     def interrupt(self, reason: PerdureError) -> RunInterrupted:

@@ -51,13 +51,22 @@ class RunTasks:
         self._left: list[asyncio.Task[Any]] = []
         """Those that ended with something that ends the run."""
         self._function: asyncio.Task[Any] | None = None
+        self._driver: asyncio.Task[Any] | None = None
+        self._driver_cancels = 0
         self._nowhere = contextvars.copy_context()
         self._settler: asyncio.Task[Any] | None = None
 
     def begin(self, function: asyncio.Task[Any], scope: Scope) -> None:
-        """The run's function is a task, from here to `end`."""
+        """The run's function is a task, from here to `end`; the one that calls this drives it."""
         self._function = function
+        self._driver = asyncio.current_task()
+        self._driver_cancels = self._driver.cancelling() if self._driver is not None else 0
         self.scopes[function] = scope
+
+    @property
+    def driver_cancelled(self) -> bool:
+        """Whether the task that drives the run was cancelled meanwhile."""
+        return self._driver is not None and self._driver.cancelling() > self._driver_cancels
 
     def end(self, function: asyncio.Task[Any]) -> None:
         del self.scopes[function]
