@@ -21,7 +21,7 @@ from perdure.engine.edits import Edits
 from perdure.engine.effects import Arrive, Arrived, Await, Came, Record
 from perdure.engine.going import Going
 from perdure.engine.interrupting import Asking, Stopping
-from perdure.engine.journal import Entry, Journal, OthersFirstError, changed, describe
+from perdure.engine.journal import Entry, Journal, OthersFirstError, came_short
 from perdure.engine.leaving import Cancelled, DeadlinePassed, Drained, Leaving
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
@@ -371,7 +371,7 @@ class Execution(Generic[T]):
             self.writer.later(records, consumed)
             return None
 
-    def scope_ended(self, scope: Scope, how: str) -> None:
+    def scope_ended(self, scope: Scope, error: BaseException | None, *, cancelled: bool) -> None:
         """A task is over. What it had recorded and did not come to, nobody waits for any more; and
         it has changed."""
         with self._lock:
@@ -379,9 +379,7 @@ class Execution(Generic[T]):
             replaying, living = self.journal.replaying, self.going.living
             left = self.journal.left_below(scope.path, living) if replaying else []
             if left and self._interrupted is None:
-                name = scope.path.rstrip("/")
-                left_out = f"{name} {how}, where it had recorded {describe(left[0])}"
-                self.interrupt(changed(left_out, self.id))
+                self.interrupt(came_short(scope.path, left[0], error, self.id, cancelled=cancelled))
             for entry in left:
                 self._take(entry)
         for entry in left:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from perdure.engine.asking import with_digests
 from perdure.engine.failures import words
 from perdure.engine.identity import QUESTION, SCHEMA, differing
+from perdure.engine.lacking import lacking, lacks
 from perdure.engine.leftover import Leftover, first_left
 from perdure.engine.scopes import scope_of
 from perdure.errors import NeedsAttention
@@ -358,10 +359,7 @@ class Journal(Struct):
         """
         left = self.next_left()
         if left is not None:
-            ended = "ended"
-            if error is not None:
-                ended = f"raised {type(error).__name__}: {words(error):.300}"
-            raise changed(f"the function {ended}, where it had recorded {describe(left)}", self.run)
+            raise came_short("", left, error, self.run)
 
     def check_call(
         self, entry: Entry, kind: str, args: Mapping[str, str], preview: Callable[[], str],
@@ -421,6 +419,20 @@ CHANGED_HINT = (
 
 def changed(problem: str, run: str) -> NeedsAttention:
     return NeedsAttention(problem, target=f"run {run}", hint=CHANGED_HINT)
+
+
+def came_short(
+    scope: str, left: Entry, error: BaseException | None, run: str, *, cancelled: bool = False
+) -> NeedsAttention:  # fmt: skip
+    """Why the function, or a task of it, came to its end without coming to what it had recorded."""
+    if scope and isinstance(error, NeedsAttention):
+        return error
+    if scope and (lacked := lacking(error)) is not None:
+        return lacks(lacked, run, f"run {run}")
+    ended = "ended" if error is None else f"raised {type(error).__name__}: {words(error):.300}"
+    ended = "was cancelled" if cancelled else ended
+    who = scope.rstrip("/") or "the function"
+    return changed(f"{who} {ended}, where it had recorded {describe(left)}", run)
 
 
 def describe(entry: Entry) -> str:

@@ -21,7 +21,7 @@ from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.functions import recorded_as, with_self
 from perdure.engine.going import Crew
-from perdure.engine.scopes import Scope, how_ended
+from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again, note
 from perdure.engine.values import is_async, label
 from perdure.engine.waiting import (
@@ -305,7 +305,7 @@ class RunThreads:
         def ended(future: Future[R]) -> None:
             execution.going.thread_ended(crew, scope, begun=begun)
             error = None if future.cancelled() else future.exception()
-            execution.scope_ended(scope, how_ended(future.cancelled(), error))
+            execution.scope_ended(scope, error, cancelled=future.cancelled())
 
         execution.going.living.add(scope.path)
         execution.going.submitted(crew)

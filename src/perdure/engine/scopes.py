@@ -61,10 +61,3 @@ def scope_of(place: str) -> str:
         return ""
     found = _SCOPE.match(place)
     return found.group() if found else ""
-
-
-def how_ended(cancelled: bool, error: BaseException | None) -> str:
-    """What became of a scope, in words."""
-    if cancelled:
-        return "was cancelled"
-    return "ended" if error is None else f"raised {type(error).__name__}"

@@ -17,7 +17,7 @@ from perdure.engine.current import current, current_in, enter_scope
 from perdure.engine.joins import joined, parts_of
 from perdure.engine.leaving import Drained
 from perdure.engine.pacing import ROUNDS
-from perdure.engine.scopes import Scope, how_ended
+from perdure.engine.scopes import Scope
 from perdure.engine.timers import has_timer, note_timers
 from perdure.errors import PerdureError
 
@@ -86,7 +86,7 @@ class RunTasks:
             self._left.append(task)
             # Before its siblings are cancelled for it: that would be recorded as the function's.
             self._execution.leaving.left(error, "a task")
-        self._execution.scope_ended(scope, how_ended(task.cancelled(), error))
+        self._execution.scope_ended(scope, error, cancelled=task.cancelled())
         scope.ended()
         del self.scopes[task]  # last: an end that was lost on its way is told again
 
