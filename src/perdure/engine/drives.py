@@ -283,11 +283,8 @@ class Drive:
 
     def _next_execution(self) -> Execution[Any]:
         """From the begin of the run's current turn."""
-        working, info, began = (
-            self.working,
-            self._row,
-            self.working.reader.commit(self._row.turn_at),
-        )
+        working, info = self.working, self._row
+        began = working.reader.commit(info.turn_at)
         commits = path_of(working.reader, working.seq, info.turn_at)
         if any(commit.trimmed for commit in commits):  # retention holds what a run needs
             raise working.reader.trimmed(info.turn_at)
@@ -300,11 +297,14 @@ class Drive:
         before = made_before(working.reader, info, origins, journal)
         self._read_turn(began, origins)
         if any(commit.delta or commit.cause.kind in MOVES for commit in commits):
-            working.rewind(info.turn_at)  # else the state is what it was then
+            self._rewind(info.turn_at)  # else the state is what it was then
         return self.execution_type(
             working, self.id, journal, self._means.wakeups, fakes=self._command.fakes,
             played=self._command.played, deadline=self._deadline, before=before,
         )  # fmt: skip
+
+    def _rewind(self, seq: int) -> None:
+        self.working.rewind(self.working.reader.fold(seq))
 
     def _read_turn(self, began: Commit, origins: Origins) -> None:
         """What the commits that began the run and the turn say: deadline and arguments."""

@@ -249,9 +249,9 @@ class WorkingCopy(Generic[T]):
         folded = self.reader.fold(self._seq) if self.migration_due else None
         return diff(folded.state, self._plain) if folded is not None else []
 
-    def rewind(self, seq: int) -> None:
-        """Go back, in memory only, to the state at an earlier commit: where a replay begins."""
-        self._adopt(self.reader.fold(seq))
+    def rewind(self, folded: Folded) -> None:
+        """Go back, in memory only, to an earlier state, now this copy's: where a replay begins."""
+        self._adopt(folded)
         self._live.forget()  # a replay begins with what a first run would have
 
     def advance(self, commit: Commit, *, in_place: bool = False) -> None:

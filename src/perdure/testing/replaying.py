@@ -33,7 +33,7 @@ from perdure.model import MISSING, Commit, RunInfo
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.portable import Portable, read_file
 from perdure.storage.memory import MemoryBackend
-from perdure.storage.reader import LogReader
+from perdure.storage.reader import Folded, LogReader
 from perdure.store import Store
 
 
@@ -277,25 +277,45 @@ def _described(entry: Entry) -> str:
     return describe(entry) if entry.kind != "edit" else entry.place
 
 
+class _States:
+    """The states of a run, folded from the begin of its turn on: each turn from that of the one
+    before it, so that a run of many turns takes no longer than one of as many steps."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self._begin: Folded | None = None
+
+    def begin(self, seq: int) -> None:
+        """A turn begins there, behind the one before it."""
+        self._begin = self._reader.fold(seq, known=self._begin)
+
+    def at(self, seq: int) -> Folded:
+        """A state of that turn; the caller's own."""
+        return self._reader.fold(seq, known=self._begin)
+
+
 class _ReplayDrive(Drive):
     """One turn of a recorded run: no lease, no record of how it ended."""
 
     execution_type = _ReplayExecution
 
-    def set_out(self, row: RunInfo, end: int) -> None:
+    def set_out(self, row: RunInfo, end: int, states: _States) -> None:
         """From the begin of the row's turn to the commit that ended it."""
         self.id = row.id
         self._row = row
         self._end = end
+        self._states = states
         self.result: Any = MISSING
         self.error: BaseException | None = None
 
     def begin(self) -> Execution[Any]:
-        self.working.load()
-        self.working.rewind(self._end)
+        self._rewind(self._end)
         self._choose_function(self._row)
         self.execution = self._next_execution()
         return self.execution
+
+    def _rewind(self, seq: int) -> None:
+        self.working.rewind(self._states.at(seq))
 
     def conclude(self, execution: Execution[Any], result: Any, error: BaseException | None) -> End:
         self.error = error
@@ -377,6 +397,10 @@ class _Replay:
         self._info = info
         self._function = function
         self._given = given
+        agent = store.find(info.agent)
+        assert agent is not None
+        self._reader = LogReader(store.runner.context.backend, agent)
+        self._states = _States(self._reader)
 
     def whole(self) -> Replayed:
         """Up to the first difference, or to the end of the record."""
@@ -394,10 +418,7 @@ class _Replay:
 
     def _commits(self) -> list[Commit]:
         """Those that the run lies on, oldest first, from its begin to its end."""
-        info = self._info
-        agent = self._store.find(info.agent)
-        assert agent is not None
-        reader = LogReader(self._store.runner.context.backend, agent)
+        info, reader = self._info, self._reader
         path: list[Commit] = []
         for commit in reader.ancestors(info.ended or reader.ref(info.branch).seq):
             if commit.seq < info.started:
@@ -424,7 +445,8 @@ class _Replay:
             drive = _AsyncReplayDrive(means, command)
         else:
             drive = _ReplayDrive(means, command)
-        drive.set_out(replace(info, turn_at=begin.seq), end)
+        self._states.begin(begin.seq)
+        drive.set_out(replace(info, turn_at=begin.seq), end, self._states)
         if isinstance(drive, _AsyncReplayDrive):
             asyncio.run(drive.run_async())
         else:
