@@ -211,6 +211,38 @@ def test_a_run_of_many_turns_takes_no_longer_than_one_of_as_many_steps(store: St
     assert lines[1] < 4.4 * lines[0]
 
 
+def test_a_fork_replays_with_what_it_took_over(store: Store, tmp_path: Path) -> None:
+    """What a run had recorded before it was forked was not read: each sound fork was said to call
+    something else than was recorded."""
+
+    @perdure.agent(dict)
+    def trying(run: perdure.Run[dict], turn: int) -> Any:
+        found = [search(f"{turn} {n}") for n in range(3)]
+        with run.edit("found") as draft:
+            draft["found"] = found
+        return run.again(turn + 1) if turn < 2 else found
+
+    gave = store.run(trying, "a", 0)
+    handle = store.handle("a/trying/main")
+    for number, step in enumerate(["search#2", "search#3", "search#1"]):
+        fork = handle.fork(step, branch=f"try-{number}", effects="live")
+        waits = replay(store, trying, fork.id)
+        assert waits.goes_on.startswith("step search") and waits.drift is None
+        assert store.options(key=fork.info.key).run(trying, "a", 0) == gave
+        seen = replay(store, trying, fork.id)
+        assert (seen.check(), seen.goes_on, seen.calls) == (gave, "", 4)
+        handle = fork
+    path = export(store, tmp_path, "a")
+    assert [replay(path, trying, run).check() for run in recorded_runs(path)] == [gave] * 4
+
+    @perdure.agent(dict, name="trying")
+    def changed(run: perdure.Run[dict], turn: int) -> Any:
+        return [search(f"{turn} other"), search(f"{turn} 1")]
+
+    drift = replay(store, changed, handle.id).drift
+    assert drift is not None and "other" in drift.now
+
+
 def test_errors_answers_and_async(store: Store) -> None:
     @perdure.agent(dict)
     async def careful(run: perdure.AsyncRun[dict], cents: int) -> str:

@@ -405,7 +405,7 @@ class _Replay:
     def whole(self) -> Replayed:
         """Up to the first difference, or to the end of the record."""
         commits = self._commits()
-        begins = [commit for commit in commits if _turn_begun(commit)]
+        begins = [one for one in commits if (begun := _turn_begun(one)) and "again" not in begun]
         seen = Replayed(self._info.id)
         for number, begin in enumerate(begins):
             last = number + 1 == len(begins)
@@ -417,11 +417,13 @@ class _Replay:
         return seen
 
     def _commits(self) -> list[Commit]:
-        """Those that the run lies on, oldest first, from its begin to its end."""
+        """Those that the run lies on, oldest first, from its begin to its end. A fork begins where
+        the turn does that it was forked in: what that recorded before is its own."""
         info, reader = self._info, self._reader
+        since = int(_turn_begun(reader.commit(info.started)).get("turn_at", 0)) or info.started
         path: list[Commit] = []
         for commit in reader.ancestors(info.ended or reader.ref(info.branch).seq):
-            if commit.seq < info.started:
+            if commit.seq < since:
                 break
             path.append(commit)
         return path[::-1]
