@@ -95,11 +95,28 @@ def test_a_run_that_was_kept_is_of_no_use_after_its_end() -> None:
         uses: list[Callable[[perdure.Run[dict]], object]] = [
             lambda run: run.call(abs, 1), lambda run: run.sleep(0.01), lambda run: run.state,
             lambda run: run.now(), lambda run: run.edit("late").__enter__(),
+            lambda run: run.map(abs, [1]), lambda run: run.map(abs, []),
+            lambda run: run.executor().__enter__(),
         ]  # fmt: skip
         for use in uses:
             with pytest.raises(perdure.RunInterrupted, match="its function has ended"):
                 use(kept[0])
         assert kept[0].id == "a/keeping/main"
+
+
+def test_a_thread_that_lost_its_context_may_use_what_it_has_of_the_run() -> None:
+    """`run.call` was recorded there, and `run.map` failed an assertion."""
+
+    @perdure.agent(dict)
+    def mapping(run: perdure.Run[dict]) -> list[int]:
+        found: list[int] = []
+        thread = threading.Thread(target=lambda: found.extend(run.map(abs, [-1, -2])))
+        thread.start()
+        thread.join()
+        return found
+
+    with perdure.open("memory://") as store:
+        assert store.run(mapping, "a") == [1, 2]
 
 
 def test_an_asynchronous_run_that_was_kept_is_of_no_use_after_its_end() -> None:
@@ -115,6 +132,8 @@ def test_an_asynchronous_run_that_was_kept_is_of_no_use_after_its_end() -> None:
             assert await store.run(keeping, "a") == "done"
             with pytest.raises(perdure.RunInterrupted, match="its function has ended"):
                 await kept[0].sleep(0.01)
+            with pytest.raises(perdure.RunInterrupted, match="its function has ended"):
+                await kept[0].map(abs, [])
             with pytest.raises(perdure.RunInterrupted, match="its function has ended"):
                 kept[0].now()
 

@@ -165,6 +165,7 @@ class AsyncRun(Generic[T]):
         return Pending("run.map(…)", lambda: self._map(function, items, limit))
 
     async def _map(self, function: Callable[[I], Any], items: Sequence[I], limit: int) -> list[Any]:
+        self._execution.check()
         gate = asyncio.Semaphore(limit)
         performer = self._execution.async_performer
 

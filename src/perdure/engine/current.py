@@ -88,10 +88,10 @@ def back_in(frame: Frame | None) -> None:
     _frame.set(frame)
 
 
-def enter_scope(scope: Scope) -> None:
-    """In the context of a task that was just made: it is a scope of its own."""
-    frame = _frame.get()
-    assert frame is not None
+def enter_scope(scope: Scope, run: Execution[Any]) -> None:
+    """In the context of a task of a run that was just made: it is a scope of its own. A thread that
+    lost its context may have made it, by what it has of the run."""
+    frame = _frame.get() or Frame(run, "function")
     _frame.set(replace(frame, scope=scope))
 
 

@@ -118,6 +118,7 @@ class Run(Generic[T]):
         limit = check_limit(limit)
         check_function(function, "function, what is called for each item,")
         items = list(iterable(items, "items"))  # before any of them is called
+        self._execution.check()
         from concurrent.futures import FIRST_EXCEPTION  # 2 ms, for those only who have threads
         from concurrent.futures import wait as wait_for_all
 
@@ -147,6 +148,7 @@ class Run(Generic[T]):
         from concurrent.futures import ThreadPoolExecutor
 
         limit = check_limit(limit)
+        self._execution.check()
         scope, going = _scope or self._execution.scope(), self._execution.going
         with going.crew(limit) as crew, ThreadPoolExecutor(limit, "perdure-run") as pool:
             try:
@@ -288,9 +290,10 @@ class RunThreads:
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call a function on one of the threads, as a task of the run."""
         check_function(function, "function, what is submitted,")
+        self._execution.check()
         scope = self._scope.child(label(function))
         context = contextvars.copy_context()
-        context.run(enter_scope, scope)
+        context.run(enter_scope, scope, self._execution)
 
         from perdure.engine.futures import RunFuture
 

@@ -246,7 +246,7 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
         scope = frame.scope.child(getattr(coroutine, "__qualname__", "task"))
         given = options.get("context")
         context = contextvars.copy_context() if given is None else given.copy()
-        context.run(enter_scope, scope)
+        context.run(enter_scope, scope, frame.run)
         options["context"] = context
         task = make(loop, coroutine, **options)
         tasks.add(task, scope)
