@@ -270,3 +270,35 @@ def test_nothing_is_left_behind(runs: Async, crash: Crashes, fetch: Any) -> None
     )  # fmt: skip
     with pytest.raises(perdure.OutsideRun):
         perdure.fencing_token()
+
+
+def test_a_task_that_awaits_one_it_has_cancelled_joins_it(place: Place) -> None:
+    """`asyncio.wait_for` cancels what was too slow, and awaits its end. That a task which cleans up
+    waits for a signal was not taken for waiting: its run stayed in memory for as long."""
+    kept = place.open()
+    calls: list[str] = []
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        calls.append("called")
+
+        async def slow() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await run.wait_for("clean")
+
+        try:
+            await asyncio.wait_for(slow(), 0.01)
+        except TimeoutError:
+            return "too late"
+
+    async def main() -> Any:
+        async def meanwhile(store: Any) -> None:
+            await _status(kept, "waiting")
+            await (await store.handle("a/act/main")).signal("clean")
+
+        return await _going_to_wait(place, act, meanwhile)
+
+    assert asyncio.run(main()) == "too late"
+    assert len(calls) >= 2

@@ -39,6 +39,7 @@ def parts_of(future: asyncio.Future[Any]) -> Futures | None:
 _AWAITED: Mapping[str, Callable[[Mapping[str, Any]], Futures]] = {
     "TaskGroup.__aexit__": lambda found: getattr(found["self"], "_tasks", ()),
     "_wait": lambda found: found["fs"],
+    "_cancel_and_wait": lambda found: (found["fut"],),  # of `wait_for`, before Python 3.12
 }
 """By the coroutine function in which a task is suspended, and by its local names."""
 
@@ -51,7 +52,7 @@ def _awaited_in(coroutine: Any) -> Futures | None:
     if innermost is None or innermost.cr_frame is None:
         return None
     code = innermost.cr_code
-    if code.co_qualname == "_wait" and code.co_filename != asyncio.tasks.__file__:
+    if code.co_qualname.startswith("_") and code.co_filename != asyncio.tasks.__file__:
         return None  # a function of somebody else's that has that name
     found = _AWAITED.get(code.co_qualname)
     return found(innermost.cr_frame.f_locals) if found is not None else None
