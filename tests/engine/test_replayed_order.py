@@ -360,6 +360,28 @@ def test_an_edit_that_was_cancelled_before_it_began_has_its_place(tmp_path: Path
     assert gone_over_again(act, tmp_path) == 1
 
 
+def test_what_takes_many_rounds_is_through_before_the_next_outcome(tmp_path: Path) -> None:
+    """Twelve rounds of the loop were kept free behind an outcome, on replay. What took more, as it
+    gives way while it computes or comes through many tasks, came behind the next one."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        parsed: list[str] = []
+
+        async def deep(left: int) -> str:
+            return await (asyncio.create_task(deep(left - 1)) if left else fetch("deep"))
+
+        async def one(found: Any) -> Any:
+            parsed.append(await found)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            return await report(list(parsed))
+
+        return await asyncio.gather(one(deep(20)), one(fetch("flat")), one(fetch("last", 0.01)))
+
+    gone_over_again(act, tmp_path)
+
+
 def test_a_program_that_ends_cancels_no_task_of_its_runs(tmp_path: Path) -> None:
     """A SystemExit in a callback ends the loop, and all of its tasks are cancelled, those of a run
     before the one that drives it: that was recorded as something that the run had done."""
@@ -394,3 +416,31 @@ def test_a_program_that_ends_cancels_no_task_of_its_runs(tmp_path: Path) -> None
         asyncio.run(ends())
     assert not records(tmp_path, "cancelled") and not cleaned
     assert asyncio.run(goes_on()) == [1, None, "x"]
+
+
+def test_a_program_that_ends_in_a_task_group_leaves_its_store(tmp_path: Path) -> None:
+    """A step raised SystemExit, which ends the event loop; the group raised it once more, while the
+    loop's tasks were being ended, and so ended that. The store stayed open, and the run was held:
+    whoever asked for it again waited for ever."""
+    ends = [SystemExit("here")]
+
+    @perdure.step
+    async def step(number: int) -> int:
+        await asyncio.sleep(0.001 * number)
+        if number == 1 and ends:
+            raise ends.pop()
+        return number
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> list[int]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(step(number)) for number in range(3)]
+        return [task.result() for task in tasks]
+
+    async def live() -> Any:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            return await store.run(act, "a")
+
+    with pytest.raises(SystemExit):
+        asyncio.run(live())
+    assert asyncio.run(live()) == [0, 1, 2]

@@ -94,29 +94,27 @@ class AsyncDrive(Drive):
                     execution.interrupt(Drained("the task that ran it was cancelled"))
                     way_out.cancel()
         execution.tasks.end(root)
-        left = None if root.cancelled() else root.exception()
+        ended = None if root.cancelled() else root.exception()
+        left = ended.original if isinstance(ended, _EndedBy) else ended
         if left is not None and not isinstance(left, Exception):
             execution.leaving.left(left, "the function")  # its other tasks are not cancelled by it
         if left is None and cancelled is None and execution.interrupted is None:
             self._tell_of_tasks(execution)
         cancelled = await _to_the_end(self._end_tasks(execution)) or cancelled
         if cancelled is not None:
-            if not root.cancelled():
-                root.exception()  # it has been seen
             await _to_the_end(self._means.context.in_thread(execution.writer.close))
             raise cancelled
         if root.cancelled():
             if execution.interrupted is None:
                 raise asyncio.CancelledError
             return None, execution.interrupted
-        ended = root.exception()
-        if ended is None:
+        if left is None:
             return root.result(), None
-        if type(ended) is Carried:
-            return None, ended.original
-        if isinstance(ended, RunInterrupted):
-            return None, ended
-        raise ended  # it came from outside, and is no end that the function has come to
+        if type(left) is Carried:
+            return None, left.original
+        if isinstance(left, RunInterrupted):
+            return None, left
+        raise left  # it came from outside, and is no end that the function has come to
 
     def _tell_of_tasks(self, execution: Execution[Any]) -> None:
         """The function returned, and what of it still goes on is cancelled: a tool that is under
@@ -169,6 +167,17 @@ class AsyncDrive(Drive):
                 ):
                     raise execution.interrupted from None  # a TaskGroup packed it up
                 raise
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise _EndedBy(error) from None
+
+
+class _EndedBy(Exception):
+    """The program is to end. Raised in a task, `original` ends the event loop at once: that is for
+    the caller's task, once all is tidied up. A TaskGroup raises it while the loop ends already."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__()
+        self.original = original
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> asyncio.CancelledError | None:
