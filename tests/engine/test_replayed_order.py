@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine import timers
+from perdure.engine.pacing import Event, Pace
 from perdure.engine.timers import Timers
 from perdure.testing import replay
 from tests.graphs.loops import own_time
@@ -444,3 +446,46 @@ def test_a_program_that_ends_in_a_task_group_leaves_its_store(tmp_path: Path) ->
     with pytest.raises(SystemExit):
         asyncio.run(live())
     assert asyncio.run(live()) == [0, 1, 2]
+
+
+def test_timers_are_recorded_now_and_then_where_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that looks for something every so often, for days, must not keep that all in
+    memory until its next commit."""
+    monkeypatch.setattr(timers, "WAITING_MAX", 10)
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        for _ in range(25):
+            await asyncio.sleep(1)
+        return await report("found")
+
+    with own_time():
+        assert gone_over_again(act, tmp_path) == "found"
+    sizes = [len(record["fired"]) for record in records(tmp_path, "timers")]
+    assert sum(sizes) == 25 and len(sizes) > 1 and max(sizes) < 20
+
+
+def test_what_an_exception_kept_from_its_turn_has_it_all_the_same() -> None:
+    """One that comes in while an outcome is handed over, or where its commit is told of: it was
+    taken for handed over, and its task waited for ever."""
+    tries: list[str] = []
+
+    def call() -> bool:
+        tries.append("")
+        if len(tries) == 1:
+            raise MemoryError
+        return True
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        pace = Pace(lambda: False)
+        pace.offer(Event("", "one", call))
+        untold = Event("", "other")
+        async with asyncio.timeout(30):
+            await pace.turn(untold, several=True)
+        assert pace.handed == "other" and not pace.has_waiting
+
+    asyncio.run(main())
+    assert len(tries) == 2

@@ -33,15 +33,16 @@ class Event:
         place: of the outcome, by which a timer that goes off next is placed; empty: of no outcome.
         call: hands it over; False: there is nobody to take it any more. None: whoever takes it has
             not come for it yet.
+        came: it has its place among others.
     """
 
-    __slots__ = ("call", "over", "place", "scope")
+    __slots__ = ("call", "came", "over", "place", "scope")
 
     def __init__(self, scope: str, place: str, call: Callable[[], bool] | None = None) -> None:
         self.scope = scope
         self.place = place
         self.call = call
-        self.over = False
+        self.came = self.over = False
 
 
 class Pace:
@@ -68,6 +69,7 @@ class Pace:
         """From any thread: it is the next one after those that have come. Somebody is to take it
         with `turn`, or to `drop` it."""
         self._events.append(event)
+        event.came = True
 
     async def turn(self, event: Event, several: bool) -> None:
         """Wait until it is the turn of an event, and take it.
@@ -77,6 +79,8 @@ class Pace:
         """
         loop = asyncio.get_running_loop()
         event.call = None  # who waited for it before was cancelled
+        if not event.came:  # an exception came in where its commit was told of
+            self.comes(event)
         if self._first() is event and (not several or self._is_quiet(event.scope)):
             self._hand(event)
             return
@@ -127,11 +131,12 @@ class Pace:
         return not due or self._left <= 0
 
     def _hand(self, event: Event) -> bool:
-        event.over = True
         before = self.handed
         if event.place:
             self.handed = event.place
-        if event.call is not None and not event.call():
+        taken = event.call is None or event.call()
+        event.over = True  # behind it: it is taken once, however often it is called
+        if not taken:
             self.handed = before
             return False
         self._last, self._left = event.scope, ROUNDS_MAX

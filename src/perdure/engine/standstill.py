@@ -57,8 +57,8 @@ class Rest:
         if self._pace is None:
             self.wake()
         elif not self.turn.done():
-            self.paced = True
             self._pace.offer(self._event)
+            self.paced = True  # behind it: else `hear` makes up for it
 
     def wake(self) -> None:
         """From the loop: let it look."""

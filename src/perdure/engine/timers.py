@@ -64,7 +64,14 @@ class Timed:
 
     def __call__(self) -> None:
         self.due = True
-        self.timers.is_due(self)
+        try:
+            self.timers.is_due(self)
+        except BaseException as error:
+            # Nobody knows where it went off; but whoever waits for it goes on, and hears of that.
+            self.timers.lost(error)
+            if self.is_left:
+                self.go_off()
+            raise
 
     @property
     def is_left(self) -> bool:
@@ -157,6 +164,11 @@ class Timers:
         else:
             self._late.append(timed)
             self._look_soon()
+
+    def lost(self, error: BaseException) -> None:
+        """One could not be told of in its place."""
+        if not self.ended:
+            self._execution.leaving.failed(error)
 
     @property
     def has_due(self) -> bool:

@@ -26,6 +26,7 @@ from perdure.storage.proposals import Extras, Proposal
 if TYPE_CHECKING:
     from perdure.model import Message
     from perdure.state.flow import Flow
+    from perdure.state.waiting import Wait
     from perdure.state.working import WorkingCopy
     from perdure.storage.proposals import Committed
 
@@ -236,10 +237,7 @@ class RunWriter:
     async def write_async(self, item: Item) -> None:
         """As `write`, without holding up the event loop. A task that is cancelled meanwhile is so
         once the commit is in or has failed."""
-        from perdure.state.waiting import Wait, bell  # asyncio: who is here has it anyway
-
-        landing = bell()
-        wait = Wait(landing, look=lambda: self._go_on_without(item))
+        wait = self._wait_for(item)
         item.wake = lambda: wait.done()
         self._queue_up(item)
         cancelled: BaseException | None = None
@@ -250,7 +248,7 @@ class RunWriter:
                 raise
             except BaseException as error:  # it goes on once it is known what became of the commit
                 cancelled = error
-            again = Wait(landing, look=lambda: self._go_on_without(item))
+            again = self._wait_for(item)
             settled, under_way = self._wait_again(item, again.done)
             if settled:
                 break
@@ -262,6 +260,18 @@ class RunWriter:
             raise cancelled
         if item.error is not None:
             raise item.error
+
+    def _wait_for(self, item: Item) -> Wait:
+        from perdure.state.waiting import Wait, bell  # asyncio: who is here has it anyway
+
+        def look() -> None:  # while that takes long: it may be lost, or that it is settled
+            if item.settled:
+                wait.wake()
+            else:
+                self._go_on_without(item)
+
+        wait = Wait(bell(), look)
+        return wait
 
     def _queue_up(self, item: Item) -> None:
         with self._lock:
@@ -443,6 +453,7 @@ class RunWriter:
         for item in items:
             item.error = error
             item.settled = True
+        for item in items:
             if item.landing is not None:
                 item.landing()
         for item in items:
