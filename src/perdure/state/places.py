@@ -8,7 +8,6 @@ from typing import Any
 from perdure.core import exact
 from perdure.core.exact import is_a
 from perdure.core.names import check_name, shown
-from perdure.errors import NotFound
 from perdure.model import from_micros
 from perdure.storage.reader import LogReader
 from perdure.storage.retention import RETENTION
@@ -35,10 +34,7 @@ def resolve(reader: LogReader, branch: str, where: Where) -> int:
     if not isinstance(where, int) or not is_a(where, int):
         raise TypeError(_no_place(reader.name, where))
     if type(where) is bool or not 1 <= where <= reader.last_seq():
-        raise NotFound(
-            "there is no such commit", target=reader.target(where),
-            hint=f"its log goes from 1 to {reader.last_seq()}",
-        )  # fmt: skip
+        raise reader.absent(where)
     return where
 
 

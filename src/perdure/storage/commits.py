@@ -103,12 +103,27 @@ class CommitReader:
 
     def _row(self, seq: int) -> StoredCommit:
         stored = self._backend.read(self.no, seq, seq) if seq > 0 else []
-        if stored:
-            return stored[0]
+        if not stored:
+            raise self.absent(seq)
+        return stored[0]
+
+    def absent(self, seq: int) -> NotFound:
+        """What to raise of a commit that is not there.
+
+        Raises:
+            Corrupt: it was, as a branch or checkpoint says.
+        """
         self.refuse_purged(seq)
-        raise NotFound(
+        named = max((ref.seq for ref in self._backend.refs(self.no)), default=0)
+        last = self.last_seq()  # behind it, and so not before it
+        if 0 < seq <= named and (last < named or not self._backend.read(self.no, seq, seq)):
+            raise Corrupt(
+                f"is not there, and a branch or checkpoint is at commit {named}",
+                target=self.target(seq), hint=chain.HINT, seq=seq,
+            )  # fmt: skip
+        return NotFound(
             "there is no such commit", target=self.target(seq),
-            hint=f"its log goes from 1 to {self.last_seq()}",
+            hint=f"its log goes from 1 to {last}",
         )  # fmt: skip
 
     def refuse_purged(self, seq: int) -> None:

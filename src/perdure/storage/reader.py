@@ -268,7 +268,7 @@ class LogReader(CommitReader):
                 folded = self._fold(seq, snapshots_too, known)
             except UNREADABLE as error:
                 if isinstance(error, Corrupt) and seq > self.last_seq():
-                    raise NotFound("there is no such commit", target=self.target(seq)) from error
+                    raise self.absent(seq) from error
                 if not error.seq:
                     raise
                 raise with_way_back(self, error, error.seq, self._branch(seq)) from error
@@ -331,7 +331,7 @@ class LogReader(CommitReader):
                 break
             pending.append(commit)
         if newest is None:
-            raise NotFound("there is no such commit", target=self.target(seq))
+            raise self.absent(seq)
         if snapshot_at is None:
             snapshot_at = pending[-1].at_micros
         weighed = 0

@@ -32,7 +32,14 @@ from perdure.storage.port import (  # fmt: skip
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
-from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked, unread_page
+from perdure.storage.sqlite.faults import (
+    FAILED,
+    RESTORE,
+    MisplacedError,
+    translate,
+    unmasked,
+    unread_page,
+)
 from perdure.storage.sqlite.feed import Feeder
 from perdure.storage.sqlite.files import exists
 from perdure.storage.sqlite.forks import quiet_at_forks
@@ -46,6 +53,7 @@ from perdure.storage.sqlite.rows import (
     place,
     run,
     span,
+    to_commits,
     to_ref,
     unpack_ids,
 )  # fmt: skip
@@ -115,12 +123,14 @@ class SqliteBackend:
         between = place(no, max(first, 0)), place(no, max(min(last, SEQ_MAX), 0))
         name = "read_down" if newest_first else "read_up"
         wanted = (*between, -1 if limit is None else limit)
+
+        def found(db: apsw.Connection) -> list[StoredCommit]:
+            return to_commits(run(db, name, wanted), *between, down=newest_first)
+
         if last - first < FEW or (limit is not None and limit <= FEW):
-            rows = self._look_up(lambda db: run(db, name, wanted))
-        else:
-            with self._reading() as db:
-                rows = run(db, name, wanted)
-        return [StoredCommit(at & SEQ_MAX, head, body, bool(snap)) for at, head, body, snap in rows]
+            return self._look_up(found)
+        with self._reading() as db:
+            return found(db)
 
     def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
         with self._reading() as db:
@@ -199,7 +209,7 @@ class SqliteBackend:
             try:
                 if (at_rest := writer.at_rest) is not None:
                     return (look(at_rest),)
-            except apsw.Error:
+            except (apsw.Error, MisplacedError):
                 pass  # one that only reads asks again, and says what is wrong
             finally:
                 writer.lock.give_back(_getframe())

@@ -28,7 +28,12 @@ class ReplacedError(Exception):
     """The files behind the open store are no longer at their paths."""
 
 
-FAILED = (apsw.Error, OSError, ReplacedError)
+class MisplacedError(Exception):
+    """Rows are not what their table can have. Each page has a checksum, and none says where it
+    belongs: the disk may have put one in the place of another."""
+
+
+FAILED = (apsw.Error, OSError, ReplacedError, MisplacedError)
 """What is raised where SQLite or the system could not; none of it reaches a caller as it is."""
 
 _UNREAD = (errno.EIO, errno.ENXIO, errno.ERANGE)
@@ -107,6 +112,10 @@ def translate(error: BaseException, path: str) -> PerdureError:
             hint="another program deleted, moved or checkpointed the files while the store was "
             "open (a second SQLite in this process does, when it closes the file); stop it, close "
             "this store, and open it again to see what was kept",
+        )
+    if isinstance(error, MisplacedError):
+        return Corrupt(
+            "a page of the file stands where another one belongs", target=target, hint=RESTORE
         )
     if isinstance(error, OSError):
         problem, hint = _SYSTEM.get(error.errno or 0, _UNAVAILABLE[apsw.IOError])

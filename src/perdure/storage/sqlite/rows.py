@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterable
+from operator import gt, lt
 from typing import Any
 
 import apsw
@@ -13,7 +14,8 @@ import msgspec
 from perdure.core import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
 from perdure.storage.cells import value_of
-from perdure.storage.port import Ref
+from perdure.storage.port import Ref, StoredCommit
+from perdure.storage.sqlite.faults import MisplacedError
 from perdure.storage.sqlite.statements import statements
 
 SEQ_BITS = 36
@@ -67,7 +69,28 @@ def pack_ids(ids: Any) -> bytes:
 
 
 def unpack_ids(packed: bytes) -> tuple[int, ...]:
-    return struct.unpack(f">{len(packed) // 8}q", packed)
+    """Raises MisplacedError: they are none."""
+    try:
+        return struct.unpack(f">{len(packed) // 8}q", packed)
+    except (struct.error, TypeError) as error:
+        raise MisplacedError from error
+
+
+def to_commits(rows: list[Any], first: int, last: int, *, down: bool) -> list[StoredCommit]:
+    """Of one agent, between two keys, in their order; what is read goes on behind the last.
+
+    Raises:
+        MisplacedError: they are not, or no such rows.
+    """
+    keys = [row[0] for row in rows]
+    if keys:
+        low, high = (keys[-1], keys[0]) if down else (keys[0], keys[-1])
+        if low < first or high > last or not all(map(gt if down else lt, keys, keys[1:])):
+            raise MisplacedError
+    for _, header, payload, _ in rows:
+        if type(header) is not bytes or type(payload) is not bytes:
+            raise MisplacedError
+    return [StoredCommit(at & SEQ_MAX, head, body, bool(snap)) for at, head, body, snap in rows]
 
 
 def ids_json(ids: Iterable[int]) -> str:
