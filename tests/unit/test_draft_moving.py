@@ -87,6 +87,65 @@ def test_what_was_taken_out_may_be_put_back_elsewhere() -> None:
         agent.verify()
 
 
+@dataclass
+class Task:
+    done: bool = False
+    parts: list[Task] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    tasks: dict[str, Task] = field(default_factory=dict)
+    tree: Task = field(default_factory=Task)
+
+
+def plan() -> Plan:
+    return Plan({"b": Task(True), "a": Task(parts=[Task(True)])}, Task(parts=[Task(True, [Task()])]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: setattr(p, "tasks", {k: t for k, t in p.tasks.items() if not t.done}),
+        lambda p: setattr(p, "tasks", dict(sorted(p.tasks.items()))),
+        lambda p: setattr(p, "tasks", {**p.tasks, "c": Task()}),
+        lambda p: setattr(p, "tasks", {"c": p.tasks["a"], "d": p.tasks["b"]}),
+        lambda p: setattr(p, "tree", p.tree.parts[0]),
+        lambda p: p.tasks.__setitem__("a", p.tasks["a"].parts[0]),
+        lambda p: setattr(p.tree, "parts", [p.tree.parts[0].parts[0], p.tree.parts[0]][:1]),
+    ],
+)
+def test_what_is_in_a_container_may_be_in_what_comes_instead(change: Callable[[Any], None]) -> None:
+    """`draft.tasks = {name: task for … if not task.done}` was refused, where the same of a list
+    was not: each task "already stands at" the place that it had."""
+    with perdure.open("memory://") as store:
+        agent, wanted = store.agent("a", Plan, initial=plan()), plan()
+        change(wanted)
+        with agent.edit() as draft:
+            change(draft)
+        assert agent.state == wanted
+        assert list(agent.state.tasks) == list(wanted.tasks)
+        agent.verify()
+        agent.undo()
+        assert agent.state == plan() and list(agent.state.tasks) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: setattr(p, "tasks", {"c": p.tasks["a"], "d": p.tasks["a"]}),
+        lambda p: setattr(p, "tasks", {"c": p.tree}),
+        lambda p: p.tasks.__setitem__("a", p.tasks["b"]),
+    ],
+)
+def test_what_stands_elsewhere_still_is_refused(change: Callable[[Any], None]) -> None:
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Plan, initial=plan())
+        with pytest.raises(Alias), agent.edit() as draft:
+            change(draft)
+        assert agent.state == plan()
+
+
 def test_what_is_freed_is_gone_through_once() -> None:
     """What is inside itself, or has a part at two places 60 times over, is refused in time."""
     inside: list[Any] = []

@@ -91,6 +91,13 @@ class Place:
             place = place.parent
         return True
 
+    def is_within(self, container: Any) -> bool:
+        """Whether it is that one, or a part of it."""
+        place: Place | None = self
+        while place is not None and place.plain is not container:
+            place = place.parent
+        return place is not None
+
     def last_path(self) -> Path:
         """Where it is, or was when last looked for."""
         path: list[Any] = []
@@ -123,8 +130,11 @@ class Place:
         """The value of an item: a scalar with its type, or a proxy."""
         return self.session.read(self, key, self.child(key), self.plain[key])
 
-    def take(self, key: Any, value: Any, seen: dict[int, Path] | None = None) -> Plain:
-        """A user's value as a plain one for this key; refuses aliases and cycles."""
+    def take(
+        self, key: Any, value: Any, seen: dict[int, Path] | None = None, instead: Any = MISSING
+    ) -> Plain:
+        """A user's value as a plain one for this key; refuses aliases and cycles. `instead`: of
+        this container, whose parts stand nowhere then."""
         path, name = (*self.last_path(), key), self.session.root_name
         node = self.child(key)
         origins = self.session.origins
@@ -133,7 +143,7 @@ class Place:
         try:
             return take_at(node, value, path, seen, name, origins)
         except Alias:
-            free = freed(value)
+            free = freed(value, instead)
             if free is value:
                 raise
         while len(seen) > before:
@@ -143,8 +153,8 @@ class Place:
 
     def take_over(self, key: Any, value: Any) -> Plain:
         """The same for the place of another value: what a newer program stored in that is kept."""
-        taken = self.take(key, value)
         old = _item(self.plain, key)
+        taken = self.take(key, value, instead=old)
         if type(old) not in (dict, list, tuple):
             return taken
         path = (*self.last_path(), key)
@@ -255,26 +265,32 @@ def detached(value: Any) -> Any:
     return place_of(value).detach() if isinstance(value, Proxy) else value
 
 
-def freed(value: Any, known: dict[int, Any] | None = None) -> Any:
-    """The value; with typed copies in it of what is no part of the draft any more, and of what is
-    inside a tuple, which nobody can change: to have these at two places is no harm.
+def freed(value: Any, instead: Any = MISSING, known: dict[int, Any] | None = None) -> Any:
+    """The value; with typed copies in it of what is no part of the draft any more, of what is
+    inside a tuple, which nobody can change: to have these at two places is no harm; and of what is
+    in the container that it comes `instead` of.
 
     Args:
         known: what was gone through, by its identity; a value may be inside itself.
     """
+    known = {} if known is None else known
     if isinstance(value, Proxy):
         place = place_of(value)
-        return place.detach() if place.frozen or not place.stands else value
+        if place.frozen or not place.stands:
+            return place.detach()
+        if id(value) in known or not place.is_within(instead):
+            return value
+        known[id(value)] = value  # a second time it would be an alias
+        return place.detach()
     kind = type(value)
     make: Any = kind if kind in (tuple, list, dict) else getattr(kind, "_make", None)
     if make is None or not isinstance(value, (tuple, list, dict)):
         return value
-    known = {} if known is None else known
     if id(value) in known:
         return known[id(value)]
     known[id(value)] = value
     items = list(value.values() if isinstance(value, dict) else value)
-    free = [freed(item, known) for item in items]
+    free = [freed(item, instead, known) for item in items]
     if any(one is not other for one, other in zip(free, items, strict=True)):
         known[id(value)] = make(zip(value, free, strict=True) if isinstance(value, dict) else free)
     return known[id(value)]
