@@ -100,7 +100,9 @@ class Plan:
 
 
 def plan() -> Plan:
-    return Plan({"b": Task(True), "a": Task(parts=[Task(True)])}, Task(parts=[Task(True, [Task()])]))
+    return Plan(
+        {"b": Task(True), "a": Task(parts=[Task(True)])}, Task(parts=[Task(True, [Task()])])
+    )
 
 
 @pytest.mark.parametrize(

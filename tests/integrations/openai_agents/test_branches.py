@@ -164,3 +164,19 @@ def test_what_was_added_while_it_was_compacted_is_kept(make):
             assert len(found) == 5 and found[-1] == user("meanwhile")
 
     asyncio.run(main())
+
+
+def test_a_branch_of_a_session_in_memory_is_in_that_memory() -> None:
+    """It was a session on a memory of its own, empty: "has no commits yet"."""
+
+    async def main() -> None:
+        async with (
+            PerdureSession("a", "memory://") as one,
+            PerdureSession("a", "memory://") as other,
+        ):
+            await one.add_items([{"role": "user", "content": "one"}])
+            async with await one.fork("side") as side:
+                assert await side.get_items() == await one.get_items()
+            assert await one.get_items() and not await other.get_items()
+
+    asyncio.run(main())

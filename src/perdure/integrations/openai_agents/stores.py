@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from dataclasses import dataclass
+from uuid import uuid4
 
 import perdure
 from perdure.aio import AsyncStore
@@ -73,9 +74,8 @@ class Source:
             )
         if store is not None and not isinstance(store, Store | AsyncStore):
             raise TypeError(f"{owner}: store= is an open perdure store, not {shown(store)}")
-        self.url, self.given = url, store
+        self.url, self.given = None if url is None else _shareable(os.fspath(url)), store
         self._owner = owner
-        self._key = None if url is None else _key(os.fspath(url))
         self._opened: Store | None = None
         self._closed = False
         self._lock = Lock()
@@ -116,26 +116,24 @@ class Source:
             self.check_open()
             if self._opened is None:
                 assert self.url is not None
-                self._opened = perdure.open(self.url) if self._key is None else _acquire(self._key)
+                self._opened = _acquire(self.url)
             return self._opened
 
     def _close(self) -> None:
         with self._lock:
             if not self._closed and self._opened is not None:
-                if self._key is None:
-                    self._opened.close()
-                else:
-                    _release(self._key)
+                assert self.url is not None
+                _release(self.url)
             self._closed = True
 
     def _is_closed(self) -> StoreUnavailable:
         return StoreUnavailable("it is closed", target=self._owner, hint="make a new one")
 
 
-def _key(url: str) -> str | None:
-    """What sessions that may share a store have in common; None for a memory of its own."""
-    if url == "memory://":
-        return None
+def _shareable(url: str) -> str:
+    """What names the store to others in this process, too: a branch of the session is in it."""
+    if url == "memory://":  # one of its own
+        return f"memory://session-{uuid4().hex}"
     if "://" in url:
         return url
     return os.path.abspath(url)  # the folder may be another one when it is opened
