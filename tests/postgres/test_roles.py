@@ -65,6 +65,22 @@ def test_i7_a_writer_changes_no_history(
             server.sql(statement, user=f"{schema}_a_writer")
 
 
+def test_i7_a_writer_who_may_not_trim_does_not_say_that_it_is_done(
+    url: str, roles: dict[str, str]
+) -> None:
+    """Its `trim` was refused, but the log said by then what was to go: copies removed that at once,
+    and the owner's next trim did, of which nothing was old."""
+    with perdure.open(roles["writer"]) as store:
+        agent = store.agent("a", initial={"n": 0})
+        for number in range(5):
+            agent.save({"n": number})
+        with pytest.raises(StoreUnavailable, match="permission denied"):
+            agent.trim(before=4)
+        assert "@retention" not in [commit.branch for commit in agent.log(all_branches=True)]
+    with perdure.open(url) as store:
+        assert store.agent("a").trim(before=4).removed
+
+
 def test_a_reader_sees_everything_and_writes_nothing(
     backend: PostgresBackend, roles: dict[str, str], open_store: Open
 ) -> None:

@@ -104,6 +104,8 @@ def trim(
             continue
         if not scan.unsaid and not any(map(scan.is_worth_it, word.seqs())):
             return Trimmed(reader.name, scan.horizon)
+        # Who may not remove must not say that it goes: a copy would, and the next who may.
+        context.backend.trim(reader.no, 0, {})
         try:
             _say(context, reader, word)
         except Conflict:  # somebody else just did

@@ -459,7 +459,8 @@ class Backend(Protocol):
         """Put what retention leaves of some payloads, by seq, in their places, for good, in one
         transaction. The snapshots at some commits go with it, and those leaves that no other
         snapshot of the agent names. What may go, the caller finds out before, and has said in the
-        log. It may be done again, and in a store that is closed to writers.
+        log. It may be done again, and in a store that is closed to writers. With nothing to put, it
+        finds out whether the caller may.
 
         Args:
             word: the head of the branch `@retention` as the caller knows it, 0: there is none.
@@ -468,7 +469,7 @@ class Backend(Protocol):
             False: it is another one, and nothing was done.
 
         Raises:
-            StoreUnavailable: all of it may be done, or nothing.
+            StoreUnavailable: all of it may be done, or nothing; or the caller may not.
         """
         ...
 

@@ -44,6 +44,8 @@ def trim(
     """As `Backend.trim`. Whoever appends waits: a snapshot on its way shares no leaf that goes."""
     with db.transaction():
         db.execute(sql["lock_log"], (no,))
+        if not remains:  # asked of no row, the server says whether this role may
+            db.execute(sql["trim_commits"], ([], [], no), binary=True)
         row = db.execute(sql["find_word"], (no,)).fetchone()
         if word != (row[0] if row is not None else 0):
             return False
