@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.resources import files
 
 import pytest
@@ -110,6 +112,10 @@ def test_an_auditor_verifies_and_sees_no_messages(roles: dict[str, str], open_st
     with perdure.open(roles["auditor"]) as store:
         assert store.agent("a").verify().commits == 2
         assert store.agent("a").at("start").state == {"x": 1}
+        store.check_pages()  # it was refused for the tables that an auditor does not see
+    words = [sys.executable, "-m", "perdure", "--store", roles["auditor"], "verify"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "2 commits" in done.stdout, done
     auditor = open_store(roles["auditor"])
     with pytest.raises(StoreUnavailable, match="permission denied"):
         auditor.inbox()
