@@ -489,3 +489,68 @@ def test_what_an_exception_kept_from_its_turn_has_it_all_the_same() -> None:
 
     asyncio.run(main())
     assert len(tries) == 2
+
+
+@pytest.mark.parametrize("naps", [False, True])
+def test_the_block_of_a_cancelled_edit_is_gone_through_again(tmp_path: Path, naps: bool) -> None:
+    """Its task was cancelled in it, or while it was committed. On replay that came before the edit
+    had its turn, and its block was left out, with the values that it had drawn."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        drawn: list[str] = []
+
+        async def edits() -> None:
+            with suppress(asyncio.CancelledError):
+                async with run.edit("drawn") as draft:
+                    drawn.append(str(run.uuid()))
+                    draft["drawn"] = drawn[0]
+                    if naps:
+                        await asyncio.sleep(10)
+            drawn.append(str(run.uuid()))
+
+        task = asyncio.create_task(edits())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        task.cancel()
+        await task
+        return [await report(list(drawn)), run.state.get("drawn")]
+
+    gone_over_again(act, tmp_path)
+
+
+def test_a_value_drawn_in_a_block_may_be_recorded_before_the_edit(tmp_path: Path) -> None:
+    """It joins the next commit, which was that of another task's step. Then the process died: the
+    edit, which is not recorded, was said to be called in the place of the value."""
+    deaths = [DiedError()]
+    drawn: list[str] = []
+
+    @perdure.tool(on_crash="retry")
+    async def dies() -> None:
+        if deaths:
+            raise deaths.pop()
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        over = asyncio.Event()
+
+        async def edits() -> None:
+            async with run.edit("drawn") as draft:
+                drawn.append(str(run.uuid()))
+                await over.wait()
+                draft["drawn"] = drawn[-1]
+
+        task = asyncio.create_task(edits())
+        await fetch("a")
+        await dies()
+        over.set()
+        await task
+        return run.state["drawn"]
+
+    async def live() -> Any:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            return await store.run(act, "a")
+
+    with pytest.raises(DiedError):
+        asyncio.run(live())
+    assert asyncio.run(live()) == drawn[0] == drawn[1]

@@ -17,8 +17,8 @@ from perdure.engine.current import current
 Node = tuple[str, int, Any]
 
 LEAVES = (
-    "step", "step", "slow", "tool", "failing", "edit", "now", "thread", "waits", "sleeps", "naps",
-    "puts", "sets",
+    "step", "step", "slow", "tool", "failing", "edit", "long edit", "now", "thread", "waits",
+    "sleeps", "naps", "puts", "sets",
 )  # fmt: skip
 NESTS = (
     "row", "row", "gather", "gather", "gather all", "group", "first", "some", "timeout", "timeout",
@@ -132,7 +132,13 @@ class Playing:
     async def _edit(self, node: Node, called: str) -> Any:
         async with self._run.edit(f"edit {node[1]}") as draft:
             draft["edits"] = draft.get("edits", 0) + 1
+            draft["drawn"] = len(str(self._run.uuid()))
         return "edited"
+
+    async def _long_edit(self, node: Node, called: str) -> Any:
+        async with self._run.edit(f"long edit {node[1]}") as draft:
+            draft["drawn"] = len(str(self._run.uuid()))
+            await asyncio.sleep(_delay_s(called))
 
     async def _now(self, node: Node, called: str) -> Any:
         return self._run.now()

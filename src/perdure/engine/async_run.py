@@ -21,6 +21,7 @@ from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.failures import CallCancelled
 from perdure.engine.functions import recorded_as, with_self
+from perdure.engine.journal import Entry
 from perdure.engine.run import Run, check_limit
 from perdure.engine.values import is_async, label
 from perdure.engine.waiting import (
@@ -334,6 +335,8 @@ class AsyncRunEdit(Generic[T]):
         self._execution = execution
         self._what = what
         self._open: OpenEdit
+        self._cancelled: asyncio.CancelledError | None = None
+        """On replay: its task was, before it was its turn."""
 
     async def __aenter__(self) -> T:
         with self._execution.async_performer.stopping:
@@ -344,23 +347,28 @@ class AsyncRunEdit(Generic[T]):
         performer = execution.async_performer
         scope, name = execution.scope(), f"edit:{self._what}"
         entry = execution.find_edit(name, scope)
-        try:
-            await performer.wait_for_turn(entry, scope, name)
-            if entry is None:
-                await performer.let_calls_end()
-            with performer.resting():  # only who has it, a task of the run, lets it go on
-                await performer.edit_lock.acquire()
-        except asyncio.CancelledError as cancelled:
-            if entry is not None:
-                await performer.cancelled_before_turn(entry, scope, name, cancelled)
-            if execution.interrupted is None:
-                place, since = execution.new_place(name, scope), time.monotonic()
-                await performer.cancelled_first(place, "edit", since)
-            raise
-        except BaseException:
-            if entry is not None:
-                execution.turns.release(entry)
-            raise
+        while True:
+            try:
+                await performer.wait_for_turn(entry, scope, name)
+                if entry is None:
+                    await performer.let_calls_end()
+                with performer.resting():  # only who has it, a task of the run, lets it go on
+                    await performer.edit_lock.acquire()
+                break
+            except asyncio.CancelledError as cancelled:
+                if entry is not None and not entry.unbegun and performer.goes_on:
+                    self._cancelled = cancelled  # it was later: in the block, or behind it
+                    continue
+                if entry is not None:
+                    await performer.cancelled_before_turn(entry, scope, name, cancelled)
+                if execution.interrupted is None:
+                    place, since = execution.new_place(name, scope), time.monotonic()
+                    await performer.cancelled_first(place, "edit", since)
+                raise
+            except BaseException:
+                if entry is not None:
+                    execution.turns.release(entry)
+                raise
         if entry is not None and entry.unbegun:
             performer.edit_lock.release()
             await performer.cancelled_again(entry)
@@ -372,6 +380,9 @@ class AsyncRunEdit(Generic[T]):
         self._since = time.monotonic()
         self._inside = inside(Frame(execution, "edit", scope))
         self._inside.__enter__()
+        if self._cancelled is not None and entry is not None and "error" in entry.call:
+            self._cancelled = None
+            cancel_once_more()
         return self._open.recording.draft  # type: ignore[no-any-return]
 
     async def __aexit__(
@@ -380,6 +391,15 @@ class AsyncRunEdit(Generic[T]):
     ) -> None:  # fmt: skip
         with self._execution.async_performer.stopping:
             await self._exit(error)
+
+    def _leave_recorded(self, recorded: Entry) -> None:
+        """It was committed, and its task cancelled before it heard of that."""
+        execution = self._execution
+        if "error" not in recorded.call:
+            execution.edits.close(self._open, self._what, None)
+        execution.turns.release(recorded)
+        if not recorded.cancelled and execution.async_performer.goes_on:
+            execution.async_performer.note_cancelled(recorded.place, "edit", self._since)
 
     async def _exit(self, error: BaseException | None) -> None:
         self._inside.__exit__(None, None, None)
@@ -392,10 +412,12 @@ class AsyncRunEdit(Generic[T]):
             if recorded is not None and error is None:
                 try:
                     await performer.hand_over(None, recorded.place)
+                    if self._cancelled is not None:
+                        raise self._cancelled
                     if recorded.cancelled:
                         await performer.cancelled_again(recorded)
                 except asyncio.CancelledError:
-                    execution.turns.release(recorded)
+                    self._leave_recorded(recorded)
                     raise
             item = execution.edits.close(self._open, self._what, error)
             if recorded is not None or (error is not None and not isinstance(error, Exception)):
@@ -413,9 +435,15 @@ class AsyncRunEdit(Generic[T]):
                 if execution.interrupted is not None:
                     raise execution.interrupted from None
                 if not isinstance(error, CallCancelled):
-                    noted = performer.cancelled_item(self._open.place, "edit", self._since)
-                    if noted is not None:
-                        execution.writer.post(noted)
+                    performer.note_cancelled(self._open.place, "edit", self._since)
                 raise
         finally:
             performer.edit_lock.release()
+
+
+def cancel_once_more() -> None:
+    """This task was cancelled, and that was kept from it: where it awaits something next, it is."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
+    task.cancel()

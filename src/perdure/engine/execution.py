@@ -21,7 +21,7 @@ from perdure.engine.edits import Edits
 from perdure.engine.effects import Arrive, Arrived, Await, Came, Record
 from perdure.engine.going import Going
 from perdure.engine.interrupting import Asking, Stopping
-from perdure.engine.journal import Entry, Journal, OthersFirstError, came_short
+from perdure.engine.journal import UNORDERED, Entry, Journal, OthersFirstError, came_short
 from perdure.engine.leaving import Cancelled, DeadlinePassed, Drained, Leaving
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
@@ -187,7 +187,7 @@ class Execution(Generic[T]):
             if patient:
                 self._let_others(entry, effect, scope)
             if entry is None:
-                self.journal.check_new(name, scope.path)
+                self.journal.check_new(name, scope.path, effect.kind)
                 return None
             self.journal.check_call(entry, effect.kind, effect.args, effect.preview, effect.before)
             self._take(entry)
@@ -378,8 +378,11 @@ class Execution(Generic[T]):
             self.going.living.discard(scope.path)
             replaying, living = self.journal.replaying, self.going.living
             left = self.journal.left_below(scope.path, living) if replaying else []
-            if left and self._interrupted is None:
-                self.interrupt(came_short(scope.path, left[0], error, self.id, cancelled=cancelled))
+            # Cancelled at the function's end, the block of an edit is not gone through again.
+            wrong = [one for one in left if not cancelled or one.kind not in UNORDERED]
+            if wrong and self._interrupted is None:
+                short = came_short(scope.path, wrong[0], error, self.id, cancelled=cancelled)
+                self.interrupt(short)
             for entry in left:
                 self._take(entry)
         for entry in left:

@@ -132,6 +132,11 @@ class Handing:
             self._execution.id,
         )
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the function does: a task that is cancelled is so by the function itself."""
+        return not self._tasks.leaving and self._execution.interrupted is None
+
     async def cancelled_before_turn(
         self, entry: Entry, scope: Scope, name: str, cancelled: asyncio.CancelledError
     ) -> NoReturn:
@@ -139,7 +144,7 @@ class Handing:
         that at its turn, as it did."""
         execution = self._execution
         try:
-            while not self._tasks.leaving and execution.interrupted is None:
+            while self.goes_on:
                 try:
                     await self.wait_for_turn(entry, scope, name)
                     break
@@ -150,9 +155,7 @@ class Handing:
         if execution.interrupted is not None:
             raise execution.interrupted from None
         if not entry.cancelled:
-            item = self.cancelled_item(entry.place, entry.kind, time.monotonic())
-            if item is not None:
-                execution.writer.post(item)
+            self.note_cancelled(entry.place, entry.kind, time.monotonic())
         raise cancelled
 
     # -- what is new ---------------------------------------------------------------------------
@@ -164,13 +167,21 @@ class Handing:
         the function has heard of all that is recorded, as of anything else that is not."""
         execution = self._execution
         scope = execution.scope()
-        while not self._tasks.leaving and execution.interrupted is None:
+        while self.goes_on:
             try:
                 await self.wait_for_turn(None, scope, place[len(scope.path) :])
                 break
             except asyncio.CancelledError:
                 pass  # it is already
         await self.hand_over(self.cancelled_item(place, kind, since, arrive), place)
+
+    def note_cancelled(
+        self, place: str, kind: str, since: float, arrive: Arrive | None = None
+    ) -> None:  # fmt: skip
+        """Record that the function does not see the outcome that is recorded already."""
+        item = self.cancelled_item(place, kind, since, arrive)
+        if item is not None:
+            self._execution.writer.post(item)
 
     def cancelled_item(
         self, place: str, kind: str, since: float, arrive: Arrive | None = None

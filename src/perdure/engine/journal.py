@@ -337,13 +337,17 @@ class Journal(Struct):
         """The first recorded entry of any scope that the function has not come to."""
         return self._left.first()
 
-    def check_new(self, name: str, scope: str) -> None:
-        """A call that is not recorded: its scope must have come to all that it had recorded.
+    def check_new(self, name: str, scope: str, kind: str = "") -> None:
+        """A call that is not recorded: its scope must have come to all that it had recorded; of an
+        edit, but for values that were drawn in its block, and recorded with another commit.
 
         Raises:
             NeedsAttention: the function does something else than it did before.
         """
         left = self.left_in(scope)
+        if left is not None and kind == "edit" and left.kind in UNORDERED:
+            others = [one for one in self._left.all_in(scope) if one.kind not in UNORDERED]
+            left = others[-1] if others else None
         if left is not None:
             raise changed(
                 f"the function now calls {self.new_place(name)}, where it had "

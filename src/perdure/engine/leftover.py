@@ -66,6 +66,10 @@ class Leftover:
         """The first that is left in one scope."""
         return first_left(self._by_scope.get(scope))
 
+    def all_in(self, scope: str) -> list[Entry]:
+        """All that is left in one scope."""
+        return [entry for entry in self._by_scope.get(scope, ()) if not entry.consumed]
+
     def below(self, scope: str, living: Container[str]) -> list[Entry]:
         """What is left in a scope and in those below it that nothing lives in."""
         found: list[Entry] = []

@@ -146,9 +146,7 @@ class AsyncPerformer(Handing):
         if not calling.settled:
             await self.cancelled_first(calling.place, arrive.kind, calling.since, arrive)
             return
-        item = self.cancelled_item(calling.place, arrive.kind, calling.since, arrive)
-        if item is not None:
-            self._execution.writer.post(item)
+        self.note_cancelled(calling.place, arrive.kind, calling.since, arrive)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call a synchronous function on a thread, in this context."""
