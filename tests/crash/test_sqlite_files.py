@@ -156,6 +156,27 @@ def test_the_files_of_a_store_behind_a_link_are_known(path: str, tmp_path: Path)
 # -- bad bytes -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("cut", [1, 40, 4000])
+def test_i12_a_file_that_ends_within_a_page_is_corrupt(path: str, cut: int) -> None:
+    """SQLite took the missing bytes for zeros, and did not look at that page's checksum: a signal
+    that waited there came to its run with zeros for its end, and `verify` found nothing."""
+    filled(path)
+    os.truncate(path, os.path.getsize(path) - cut)
+    with pytest.raises(Corrupt, match="ends within its last page"):
+        SqliteBackend(path)
+
+
+def test_i12_it_is_found_by_verify_where_the_file_is_in_use(path: str) -> None:
+    filled(path)
+    with perdure.open(path) as store:
+        store.agent("another", initial={}).checkpoint("made")  # it is in the WAL
+        size = os.path.getsize(path)
+        os.truncate(path, size - 40)
+        with pytest.raises(Corrupt):
+            store.check_pages()
+        os.truncate(path, size)
+
+
 def test_i11_i12_flipped_bits_are_found(path: str) -> None:
     """10 of 250 flipped bits made an indexed look-up miss in silence: a commit "was not there".
 

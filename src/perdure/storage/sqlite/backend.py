@@ -31,6 +31,7 @@ from perdure.storage.port import (  # fmt: skip
 )
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
+from perdure.storage.sqlite.connection import refuse_cut_page
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import (
     FAILED,
@@ -415,6 +416,10 @@ class SqliteBackend:
             if unread is not None:
                 raise self._writer.translate(unread)
             raise Corrupt("; ".join(found), target=f"store {self.path}", hint=RESTORE)
+        try:
+            refuse_cut_page(self.path, os.path.getsize(self.path))
+        except OSError as error:
+            raise self._writer.translate(error) from error
 
     def _sizes(self, no: int | None) -> Sizes:
         between = span(no) if no is not None else (0, 2**63 - 1)

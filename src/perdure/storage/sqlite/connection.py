@@ -35,6 +35,7 @@ VERSION_MIN = (3, 51, 3)
 BUSY_MS = 10_000
 MADE_MEANWHILE_S = 0.005
 CHECKSUM_SIZE = 8
+PAGE_SIZE = 4096
 _log = logs.logger("perdure.sqlite")
 
 _setup_lock = Lock()
@@ -106,7 +107,8 @@ class _MadeMeanwhileError(Exception):
 def _connect(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
 ) -> apsw.Connection:
-    empty = _size(path) == 0
+    size = _size(path)
+    empty = size == 0
     if not empty and not may_write(path):
         return _connect_to_look(path, vfs or checksum_vfs())
     if create and empty:
@@ -124,6 +126,8 @@ def _connect(
             connection.pragma("checksum_verification", "OFF")
         try:
             _adopt(connection, path, create=create, checked=checked)
+            if checked and not (exists(path + "-wal") and os.path.getsize(path + "-wal")):
+                refuse_cut_page(path, size)
         except Corrupt as problem:
             # The VFS reads the byte that switches checksums on when it opens the file. It cannot,
             # if the file was empty then and another process made it a store behind our back.
@@ -176,6 +180,20 @@ def _size(path: str) -> int:
     return status.st_size
 
 
+def refuse_cut_page(path: str, size: int) -> None:
+    """SQLite reads what a file lacks of its last page as zeros, and that page's checksum is not
+    looked at. To be asked where nothing of the file is in its WAL.
+
+    Raises:
+        Corrupt: the file ends within a page.
+    """
+    if size % PAGE_SIZE:
+        raise Corrupt(
+            f"ends within its last page: the file was cut short, or copied in part ({size} bytes)",
+            target=f"store {path}", hint=RESTORE,
+        )  # fmt: skip
+
+
 def may_write(path: str) -> bool:
     """Whether this user may write to the file and beside it, as a WAL needs."""
     return writable(path) and writable(os.path.dirname(path) or ".")
@@ -198,6 +216,7 @@ def _connect_to_look(path: str, vfs: str) -> apsw.Connection:
     try:
         connection = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)
         _adopt(connection, path, create=False, checked=True)
+        refuse_cut_page(path, os.path.getsize(path))
         see_as_new(connection)
     except apsw.Error as error:
         raise translate(error, path) from error
@@ -261,7 +280,7 @@ def _create(connection: apsw.Connection, path: str) -> None:
         return
     if connection.pragma("page_count") == 0:
         connection.reserve_bytes("main", CHECKSUM_SIZE)
-        connection.pragma("page_size", 4096)
+        connection.pragma("page_size", PAGE_SIZE)
     try:
         connection.pragma("journal_mode", "wal")
     except apsw.BusyError as error:  # at once: SQLite does not wait here, or two would for ever
