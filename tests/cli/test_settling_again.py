@@ -96,3 +96,23 @@ def test_an_agents_name_stands_for_its_only_run(operator: Operator) -> None:
     with pytest.raises(PowerLoss):
         pay(operator, lost="wire")
     assert operator.json("run", "show", "alice smith")["status"] == "running"
+
+
+def test_where_a_fork_is_in_doubt_too_each_command_says_of_which_run(operator: Operator) -> None:
+    """`runs` printed one and the same command for both, which is refused: "2 runs have such a
+    call"."""
+    with pytest.raises(PowerLoss):
+        pay(operator, lost="mail")
+    with perdure.open(operator.path) as store:
+        fork = store.handle("alice smith/paying/main").fork("wire#1", branch="b", effects="live")
+        power["lost"] = "mail"
+        try:
+            with pytest.raises(PowerLoss):
+                store.options(key=fork.info.key).run(paying, "alice smith")
+        finally:
+            power["lost"] = ""
+        runs = [run.id for run in store.runs("alice smith")]
+    shown = operator.see("runs")
+    for run in runs:
+        assert f"settle 'alice smith' 'mail#1' --run '{run}' --done JSON" in shown
+        operator.see("settle", "alice smith", "mail#1", "--run", run, "--done", '"sent"')

@@ -219,8 +219,10 @@ def _print_doubt(console: Screen, session: Session, run: RunInfo, effect: Effect
     else:
         console.print("  find out whether it took effect, then say so, and run it again:")
     settle = ("settle", run.agent, effect.place)
-    done = session.command(*settle, done="JSON")
-    not_done = session.command(*settle, not_done=True)
+    unfinished = session.store.runs(run.agent, unfinished=True)
+    which = {"run": run.id} if len(unfinished) > 1 else {}  # a fork may have the same call
+    done = session.command(*settle, **which, done="JSON")
+    not_done = session.command(*settle, **which, not_done=True)
     width = max(len(done), len(not_done))
     said = (AGAIN_SAID, "make it again") if before else (JSON_SAID, "it did not")
     for command, words in zip((done, not_done), said, strict=True):
