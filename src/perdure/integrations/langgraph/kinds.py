@@ -28,6 +28,7 @@ from pydantic import BaseModel
 from perdure.core.zones import MissingZone, named
 
 TAG = "@"
+DELTA_SNAPSHOT = "DeltaSnapshot"
 """The key that says of what kind a stored map is; a user's own dict with that key is wrapped."""
 
 RESERVED = frozenset({"dict", "serde"})
@@ -305,6 +306,11 @@ def as_data(fields: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
     return {name: item for name, item in fields.items() if name not in beside}, beside
 
 
+def is_delta_snapshot(plain: Any) -> bool:
+    """Whether a stored value is the whole of a channel that is stored as deltas."""
+    return type(plain) is dict and plain.get(TAG) == DELTA_SNAPSHOT
+
+
 def kind_of(tag: str, cls: type) -> Kind:
     """The kind of a class that a user registers.
 
@@ -430,7 +436,7 @@ def _frameworks() -> list[Kind]:
     )  # fmt: skip
     found: list[Kind] = [ModelKind(name, getattr(lc, name), terse=True) for name in names]
     found.append(ModelKind("Document", Document, terse=True))
-    found.append(TupleKind("DeltaSnapshot", _DeltaSnapshot))
+    found.append(TupleKind(DELTA_SNAPSHOT, _DeltaSnapshot))
     found.append(
         PartsKind("Item", Item, lambda v: {n: getattr(v, n) for n in Item.__slots__},
                   lambda **fields: Item(**fields))

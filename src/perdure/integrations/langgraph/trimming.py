@@ -14,6 +14,7 @@ from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt, PerdureError, UnsupportedFormat
 from perdure.integrations.langgraph.changes import VALUES, VERSIONS
 from perdure.integrations.langgraph.finding import standing
+from perdure.integrations.langgraph.kinds import is_delta_snapshot
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.view import View, removals_of
@@ -30,7 +31,7 @@ def stays(thread: Thread, view: View, horizon: int, passing: Collection[str]) ->
         passing: more channels in which no value stays between steps.
 
     Raises:
-        Conflict: a channel seems to be stored as deltas: its value is made of what goes.
+        Conflict: a channel is stored as deltas, or seems to be: its value is made of what goes.
     """
     states: set[int] = set()
     payloads: set[int] = set()
@@ -98,6 +99,12 @@ def _refuse_deltas(
     thread: Thread, view: View, found: Found, horizon: int, passing: Collection[str]
 ) -> None:
     state: Plain = view.log.at(found.seq).state
+    proven = [name for name, value in state[VALUES].items() if is_delta_snapshot(value)]
+    if proven:  # now and then the latest checkpoint has one; those before it are made of writes
+        raise Conflict(
+            f"channel {proven[0]!r} is stored as deltas, its values are made of the writes before",
+            target=f"thread {thread.name!r}", hint="keep its history",
+        )  # fmt: skip
     suspects = {
         name for name in state[VERSIONS].keys() - state[VALUES].keys()
         if not name.startswith(PASSING) and name not in passing
