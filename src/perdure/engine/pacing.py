@@ -155,8 +155,10 @@ class Pace:
         event = self._first()
         try:
             while event is not None and event.call is not None and self._is_quiet():
-                self._hand(event)
+                taken = self._hand(event)
                 event = self._first()
+                if taken:  # the function has something to do now
+                    break
         finally:
             if event is not None:
                 self._go_round(loop)
