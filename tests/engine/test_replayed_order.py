@@ -554,3 +554,50 @@ def test_a_value_drawn_in_a_block_may_be_recorded_before_the_edit(tmp_path: Path
     with pytest.raises(DiedError):
         asyncio.run(live())
     assert asyncio.run(live()) == drawn[0] == drawn[1]
+
+
+def test_a_timeout_takes_away_no_outcome_that_is_recorded(tmp_path: Path) -> None:
+    """A card was charged. When the run was gone on with, another task computed for longer than the
+    payment's timeout, and the payment had to wait for its turn behind that: the timeout struck, the
+    card's outcome was dropped, and the bank account was charged, too."""
+    computing = [0.0, 0.4]
+    paid: list[str] = []
+
+    @perdure.tool(on_crash="fail")
+    async def pay(how: str) -> str:
+        await asyncio.sleep(0.05)
+        paid.append(how)
+        return how
+
+    @perdure.agent(dict)
+    async def checkout(run: perdure.AsyncRun[dict]) -> list[str]:
+        async def payment() -> str:
+            try:
+                async with asyncio.timeout(0.2):
+                    how = await pay("card")
+            except TimeoutError:
+                how = await pay("bank transfer")
+            await run.wait_for("go")
+            return how
+
+        async def prices() -> str:
+            await asyncio.to_thread(time.sleep, computing.pop(0))
+            return await fetch("rates")
+
+        return list(await asyncio.gather(payment(), prices()))
+
+    async def life(*, last: bool) -> Any:
+        async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
+            if not last:
+                task = asyncio.create_task(store.run(checkout, "a"))
+                handle = await store.start(checkout, "a")
+                while await handle.status() != "waiting":
+                    await asyncio.sleep(0.005)
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                return await handle.signal("go", 1)
+            return await store.run(checkout, "a")
+
+    asyncio.run(life(last=False))
+    assert asyncio.run(life(last=True)) == ["card", "rates"] and paid == ["card"]

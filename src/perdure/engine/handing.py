@@ -40,7 +40,10 @@ class Handing:
         self._tasks = tasks
         self._in_threads, self._to_be_cancelled = Counting(), Counting()
         self.pace = Pace(tasks.function_due)
-        self.timers = Timers(execution, self.pace, lambda: self._in_threads.number > 0)
+        self.timers = Timers(
+            execution, self.pace, lambda: self._in_threads.number > 0,
+            lambda scope: self._standstill.has_before(scope),
+        )  # fmt: skip
         self._standstill = Standstill(
             execution.turns, tasks, self._all_rest, lambda: self._to_be_cancelled.number > 0
         )

@@ -45,6 +45,10 @@ class Rest:
         self._pace = pace
         self._home = threading.get_ident()
 
+    def is_for_outcome(self, scope: str) -> bool:
+        """Whether it is for one that is recorded in that scope, or below it."""
+        return self._pace is not None and self._event.scope.startswith(scope)
+
     def over(self) -> None:
         """From any thread: it has come to its turn."""
         if threading.get_ident() == self._home:
@@ -105,6 +109,10 @@ class Standstill:
 
     def end(self, rest: Rest) -> None:
         self._rests.pop(rest, None)
+
+    def has_before(self, scope: str) -> bool:
+        """Whether a task of that scope, or below it, waits for an outcome that is recorded."""
+        return any(rest.is_for_outcome(scope) for rest in self._rests)
 
     def _look(self) -> bool:
         if not self._rests:

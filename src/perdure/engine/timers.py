@@ -32,8 +32,8 @@ KIND = "timer:"
 WAITING_MAX = 1000
 """How many records may wait for the run's next commit before one is made for them."""
 
-LATE_S = 0.002
-"""How often those that are late are looked at."""
+LATE_S, HELD_S = 0.002, 0.05
+"""How often those that are late are looked at; the same, where outcomes come before them."""
 
 
 class Timed:
@@ -101,14 +101,18 @@ class Timers:
 
     Args:
         threads: whether threads of the run are at work.
+        has_before: whether a task of a scope, or below it, waits for the turn of an outcome that
+            is recorded.
     """
 
     def __init__(
-        self, execution: Execution[Any], pace: Pace, threads: Callable[[], bool]
+        self, execution: Execution[Any], pace: Pace, threads: Callable[[], bool],
+        has_before: Callable[[str], bool],
     ) -> None:  # fmt: skip
         self._execution = execution
         self._pace = pace
         self._threads = threads
+        self._has_before = has_before
         self._numbers: dict[str, int] = {}
         self._late: list[Timed] = []
         """Those whose time has come, on replay, and not their turn."""
@@ -240,9 +244,18 @@ class Timers:
         if moves != self._moves:
             self._moves, self._moved_at = moves, now
         rests = not self._threads() or now - self._moved_at >= turns.PROVEN_S
-        if rests and self._pace.is_idle():
-            self._offer(self._late[0])
-        self._look_soon(LATE_S)
+        if not rests or not self._pace.is_idle():
+            self._look_soon(LATE_S)
+            return
+        first = next((timed for timed in self._late if not self._is_held(timed)), None)
+        if first is not None:
+            self._offer(first)
+        self._look_soon(HELD_S if first is None else LATE_S)
+
+    def _is_held(self, timed: Timed) -> bool:
+        """Whether it did not go off before an outcome that is recorded, for else it would be, too:
+        it would take that away. The one before may take its time, as where something computes."""
+        return not self._execution.journal.older and self._has_before(timed.scope)
 
 
 def _nothing(*args: Any) -> None:
