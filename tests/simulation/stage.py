@@ -55,7 +55,7 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
     }  # fmt: skip
     kept = random.getstate()
     random.seed(chance.getrandbits(64))  # pauses between attempts, and `run.random`
-    randomness._drawn.clear()
+    randomness.drop_drawn()
     disabled = logging.root.manager.disable
     logging.disable()  # what is expected here would fill a log
     with ExitStack() as patches:
@@ -71,7 +71,7 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
         finally:
             logging.disable(disabled)
             random.setstate(kept)
-            randomness._drawn.clear()
+            randomness.drop_drawn()
 
 
 def _patch_names(patches: ExitStack, scheduler: Scheduler, chance: Random) -> None:

@@ -7,21 +7,29 @@ that commits, it costs a change of threads each time.
 from __future__ import annotations
 
 import os
+from io import BytesIO
 
 SIZE = 24
 """An envelope's salt, and the id of a payload."""
 
 DRAWN_AT_ONCE = 128
 
-_drawn: list[bytes] = []
-os.register_at_fork(after_in_child=_drawn.clear)  # a child must not use what its parent will
+_drawn = BytesIO()
+"""What is drawn and not used yet; read by single operations, which need no lock."""
+
+
+def drop_drawn() -> None:
+    """Begin anew: nobody gets what was drawn before."""
+    global _drawn
+    _drawn = BytesIO()
+
+
+os.register_at_fork(after_in_child=drop_drawn)  # a child must not use what its parent will
 
 
 def random_bytes() -> bytes:
     """`SIZE` bytes that nobody had before. Any thread may call it."""
-    while True:
-        try:
-            return _drawn.pop()
-        except IndexError:
-            pool = os.urandom(SIZE * DRAWN_AT_ONCE)
-            _drawn.extend(pool[at : at + SIZE] for at in range(0, len(pool), SIZE))
+    global _drawn
+    while not (drawn := _drawn.read(SIZE)):
+        _drawn = BytesIO(os.urandom(SIZE * DRAWN_AT_ONCE))
+    return drawn
