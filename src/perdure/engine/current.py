@@ -82,10 +82,10 @@ class inside:  # noqa: N801 - it reads as the function that it would be, and eac
         _frame.reset(self._token)
 
 
-def back_in(frame: Frame | None) -> None:
-    """The code is in this frame again: in a `finally` around `inside`, whose own end something may
-    come before. What came after would take itself for a part of what is over."""
-    _frame.set(frame)
+enter: Callable[[Frame | None], object] = _frame.set
+"""The code is in this frame from now on. To be in the outer one again, in a `finally`, also behind
+`inside`, whose own end something may come before: what came after would take itself for a part of
+what is over."""
 
 
 def enter_scope(scope: Scope, run: Execution[Any]) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from perdure.core.holders import is_over
 from perdure.core.values import Plain
-from perdure.engine.current import Frame, back_in, counted, current, inside
+from perdure.engine.current import Frame, counted, current, enter, inside
 from perdure.engine.effects import Carried, uncarried
 from perdure.engine.ends import (
     BranchTaken,
@@ -205,7 +205,7 @@ class Drive:
             try:
                 self.release()
             finally:
-                back_in(outer)
+                enter(outer)
 
     def begin(self) -> Execution[Any]:
         """The run, ready to go over what is recorded."""

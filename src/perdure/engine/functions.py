@@ -26,7 +26,7 @@ from perdure.core.bounds import NAME_MAX
 from perdure.core.identity import class_label, digest, is_known
 from perdure.core.names import check_name, check_words, shown
 from perdure.core.schema import Schema
-from perdure.engine.current import Frame, back_in, current, driving, inside
+from perdure.engine.current import Frame, current, driving, enter, inside
 from perdure.engine.execution import Execution
 from perdure.engine.identity import (
     SELF,
@@ -460,7 +460,7 @@ def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
                 with inside(Frame(None, "function")):
                     return await function(*args, **kwargs)  # type: ignore[misc]
             finally:
-                back_in(outer)
+                enter(outer)
 
         return call_async  # type: ignore[return-value]
 
@@ -471,7 +471,7 @@ def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
             with inside(Frame(None, "function")):
                 return function(*args, **kwargs)
         finally:
-            back_in(outer)
+            enter(outer)
 
     return call
 

@@ -187,21 +187,25 @@ class Going:
 
 
 class Counting:
-    """Context manager around something that is counted while it goes on, on whichever thread."""
+    """Context manager around something that is counted while it goes on, on whichever thread.
 
-    __slots__ = ("_marks",)
+    Attributes:
+        marks: one for each.
+    """
+
+    __slots__ = ("marks",)
 
     def __init__(self) -> None:
-        self._marks: list[None] = []
+        self.marks: list[None] = []
 
-    # One operation each, which needs no lock: it is around every step.
+    # One operation each, which needs no lock.
 
     def __enter__(self) -> None:
-        self._marks.append(None)
+        self.marks.append(None)
 
     def __exit__(self, *error: object) -> None:
-        self._marks.pop()
+        self.marks.pop()
 
     @property
     def number(self) -> int:
-        return len(self._marks)
+        return len(self.marks)

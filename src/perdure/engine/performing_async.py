@@ -163,20 +163,18 @@ class AsyncPerformer(Handing):
             await self._execution.context.in_thread(threads.close)
 
     async def perform(self, effect: Effect, calling: _Calling) -> Any:
-        match effect:
-            case Arrive():
-                return await self._arrive(effect, calling)
-            case Record():
-                await self._record(effect, calling)
-            case Invoke():
-                return await self._invoke(effect, calling)
-            case Now():
-                return self._execution.now()
-            case Pause():
-                await self._pause(effect)
-            case Await():
-                return await self._await(effect)
-        return None
+        # As `Performer.perform`.
+        if isinstance(effect, Record):
+            return await self._record(effect, calling)
+        if isinstance(effect, Invoke):
+            return await self._invoke(effect, calling)
+        if isinstance(effect, Arrive):
+            return await self._arrive(effect, calling)
+        if isinstance(effect, Now):
+            return self._execution.now()
+        if isinstance(effect, Pause):
+            return await self._pause(effect)
+        return await self._await(effect)
 
     # -- whose turn it is ----------------------------------------------------------------------
 
