@@ -172,4 +172,4 @@ class _Log:
             self._name, 1, MAIN, (self.seq,) if self.seq else (), SCHEMA.id, SCHEMA.version,
             EXECUTOR, 0, cause, chain.pack_payload(delta, extras.records),
         )  # fmt: skip
-        return Proposal(draft, extras, no=self.no, expected=self.seq or None)
+        return Proposal(draft, self.no, self.seq or None, extras)

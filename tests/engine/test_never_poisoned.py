@@ -118,7 +118,7 @@ def test_whatever_comes_so_far_is_checked_by_those_who_read_it(store: Store) -> 
         "a", 1, "main", (info.seq,), "dict", (1, 0), "x", 0, Cause("edit"), payload
     )  # fmt: skip
     with pytest.raises(perdure.Unstorable, match="queue"):
-        context.submit(Proposal(right, extras, no=info.no, expected=info.seq))
+        context.submit(Proposal(right, info.no, info.seq, extras))
     assert store.agent("a").seq == info.seq
     assert store.agent("a").verify().commits == info.seq
 

@@ -54,8 +54,8 @@ class Log:
         )  # fmt: skip
         done = self._committer.submit(
             Proposal(
-                draft, Extras(runs=[row] if row else [], **more),
-                no=last.no if last else None, expected=last.seq if last else None,
+                draft, last.no if last else None, last.seq if last else None,
+                Extras(runs=[row] if row else [], **more),
             )
         )  # fmt: skip
         self._last = done

@@ -39,7 +39,7 @@ def create_along(
         working.name, working.incarnation, working.branch, (1,), *working.schema_to_write(),
         working.context.executor, epoch, cause, chain.pack_payload((), extras.records),
     )  # fmt: skip
-    along = Proposal(draft, extras, no=None, expected=1, epoch=epoch)
+    along = Proposal(draft, None, 1, extras, epoch)
     created = drive(working.context, working.creating(along=along))
     if created is None or along.committed is None:
         raise Conflict(

@@ -141,7 +141,7 @@ class ForeignLogs:
             payload,
         )  # fmt: skip
         key = None if cause.key is None else (index_key(cause.key), b"")
-        return Proposal(draft, Extras(key=key), no=no, expected=expected)
+        return Proposal(draft, no, expected, Extras(key=key))
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call what blocks on one of the store's own threads; see `Context.in_thread`."""

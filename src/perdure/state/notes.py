@@ -28,4 +28,4 @@ def note(
         reader.name, reader.incarnation, branch, (head.seq,), head.schema_id, head.schema_version,
         context.executor, 0, cause, chain.pack_payload([], extras.records),
     )  # fmt: skip
-    return context.submit(Proposal(draft, extras, no=reader.no, expected=head.seq))
+    return context.submit(Proposal(draft, reader.no, head.seq, extras))

@@ -142,7 +142,7 @@ def import_log(
     plan.check_states()
     # What a run that waits had looked at has a number there; new messages must have later ones.
     context.backend.ship(Shipment(number_min=plan.seen))
-    context.submit(_Whole(plan, last))
+    context.submit(_Whole.of(plan, last))
     return Verified(last.agent, last.seq, 1, last.id)
 
 
@@ -228,25 +228,26 @@ class _Plan:
         return LogEntry(item.header, item.payload).commit, item.payload
 
 
-class _Whole(Proposal):
+class _Whole(Proposal, eq=False):
     """A log that is linked already: it takes its place as it is, in one transaction."""
 
-    __slots__ = ("_item", "_tail")
+    whole: Append | None = None
+    last: chain.Tail = chain.START
 
-    def __init__(self, plan: _Plan, last: Commit) -> None:
+    @classmethod
+    def of(cls, plan: _Plan, last: Commit) -> _Whole:
         first, *rest = plan.appends
         payload = chain.Payload(first.payload, b"", b"")
-        super().__init__(
-            chain.Draft(
-                first.agent, first.incarnation, first.branch, (), last.schema_id,
-                last.schema_version, "", 0, Cause("import"), payload,
-            ),
-            no=None, expected=None,
+        draft = chain.Draft(
+            first.agent, first.incarnation, first.branch, (), last.schema_id,
+            last.schema_version, "", 0, Cause("import"), payload,
         )  # fmt: skip
-        self._item = replace(first, then=rest, sync=True)
-        self._tail = chain.Tail(last.seq, last.id, last.at_micros)
+        return cls(
+            draft, None, None, whole=replace(first, then=rest, sync=True),
+            last=chain.Tail(last.seq, last.id, last.at_micros),
+        )  # fmt: skip
 
     def link(self, tail: chain.Tail, now: int) -> Append:
-        self.tail = self._tail
-        self.linked = self._item
-        return self._item
+        assert self.whole is not None
+        self.tail, self.linked = self.last, self.whole
+        return self.whole

@@ -267,7 +267,7 @@ def _say(context: Context, reader: LogReader, word: Trim) -> None:
         context.executor, 0, cause, chain.pack_payload((), [word.record()]),
     )  # fmt: skip
     extras = Extras(sync=True, trims=word.previous)
-    context.submit(Proposal(draft, extras, no=reader.no, expected=word.previous or None))
+    context.submit(Proposal(draft, reader.no, word.previous or None, extras))
 
 
 def carry_out(backend: Backend, reader: LogReader) -> int | None:

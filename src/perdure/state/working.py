@@ -497,4 +497,4 @@ class WorkingCopy(Generic[T]):
         if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
             raise refused.stores_own(self.name, self.branch)
         no = self._reader.no if self._reader else None
-        return Proposal(draft, extras, no=no, expected=expected, epoch=self.epoch)
+        return Proposal(draft, no, expected, extras, self.epoch)

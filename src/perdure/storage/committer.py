@@ -282,12 +282,12 @@ class Committer:
                 self._queue.remove(proposal)
             except ValueError:  # withdrawn at this moment
                 pass
-        if interrupted:
+        still_open = batch
+        if interrupted:  # of what is new, nobody has settled any
             self._take_up([one for one in batch if one.linked is not None and not one.settled])
+            still_open = [one for one in batch if not one.settled]
         left: list[Proposal] = []
-        for proposal in batch:
-            if proposal.settled:
-                continue
+        for proposal in still_open:
             if proposal.withdrawn:
                 proposal.error = WithdrawnError()
             else:

@@ -50,38 +50,38 @@ def asked(*declared: object) -> bytes:
     return sha256("\0".join(map(repr, declared)).encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-class Proposal:
-    """A commit that wants in. It is linked, and so gets its place, at the end."""
+class Proposal(Struct, eq=False):
+    """A commit that wants in. It is linked, and so gets its place, at the end.
 
-    __slots__ = (
-        "_done", "_gate", "committed", "draft", "end", "epoch", "error", "expected", "extras",
-        "linked", "log", "no", "refused", "snapshot", "tail", "then", "withdrawn",
-    )  # fmt: skip
+    Attributes:
+        no: the agent's number; None: it is not there yet.
+        expected: the head of its branch; None: it begins one.
+        then: of one that creates its agent: another one, that is in along with it, or none is.
+        end: the log's end, once it is in, with what comes along.
+        withdrawn: nobody wants it any more; whoever leads leaves it out.
+        log: whose end it is linked to.
+    """
 
-    def __init__(
-        self, draft: chain.Draft, extras: Extras = NOTHING, *, no: int | None,
-        expected: int | None, epoch: int | None = None,
-    ) -> None:  # fmt: skip
-        self.draft = draft
-        self.log = (draft.agent, draft.incarnation)
-        self.extras = extras
-        self.no = no
-        self.expected = expected
-        self.epoch = epoch
-        self.snapshot: StoredSnapshot | None = None
-        self.then: Proposal | None = None
-        """Of one that creates its agent: another one, that is in along with it, or none is."""
-        self.linked: Append | None = None
-        self.tail: Tail = START
-        self.end: Tail = START
-        """The log's end, once it is in, with what comes along."""
-        self.committed: Committed | None = None
-        self.refused: Refused | None = None
-        self.error: BaseException | None = None
-        self.withdrawn = False
-        """Nobody wants it any more; whoever leads leaves it out."""
-        self._gate: threading.Lock | None = None
-        self._done: Callable[[], None] | None = None
+    draft: chain.Draft
+    no: int | None
+    expected: int | None
+    extras: Extras = NOTHING
+    epoch: int | None = None
+    snapshot: StoredSnapshot | None = None
+    then: Proposal | None = None
+    linked: Append | None = None
+    tail: Tail = START
+    end: Tail = START
+    committed: Committed | None = None
+    refused: Refused | None = None
+    error: BaseException | None = None
+    withdrawn: bool = False
+    log: tuple[str, int] = ("", 0)
+    _gate: threading.Lock | None = None
+    _done: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.log = self.draft.agent, self.draft.incarnation
 
     @property
     def waited_for(self) -> bool:

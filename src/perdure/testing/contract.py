@@ -140,7 +140,7 @@ class BackendContract(
                         name, 1, "main", (expected,) if expected else (), "dict", (1, 0), "x", 0,
                         Cause("edit"), chain.pack_payload([ops.Set((), 1)], ()),
                     )  # fmt: skip
-                    done = committer.submit(Proposal(draft, no=no, expected=expected))
+                    done = committer.submit(Proposal(draft, no, expected))
                     no, expected = done.no, done.seq
             except BaseException as error:
                 errors.append(error)
