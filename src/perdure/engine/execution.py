@@ -147,8 +147,9 @@ class Execution(Generic[T]):
     def scope(self) -> Scope:
         """Which of this run's tasks the calling code is."""
         frame = current()
-        ours = frame is not None and frame.run is self and frame.scope is not None
-        return frame.scope if ours else self.root  # type: ignore[union-attr,return-value]
+        if frame is None or frame.run is not self or frame.scope is None:
+            return self.root
+        return frame.scope
 
     def check_place(self, name: str, *, edit_too: bool = False) -> None:
         """Whether something can be recorded here.

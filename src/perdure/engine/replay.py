@@ -212,7 +212,9 @@ def _step(call: Call, arrived: Arrived) -> Effects:
     entry = arrived.entry
     if entry is not None and entry.outcome is not None:
         return _outcome(call, entry.outcome)
-    tries = _Tries(call, entry)
+    tries = _Tries(call, call.limits.total_timeout is not None)
+    if entry is not None:
+        tries.go_on_from(entry)
     while True:
         try:
             if tries.wait_first:
@@ -245,8 +247,9 @@ def _step(call: Call, arrived: Arrived) -> Effects:
 
 def _tool(call: Call, entry: Entry | None) -> Effects:
     """A function with outside effects: its intent is durable before it is called (I5)."""
-    tries = _Tries(call, entry)
+    tries = _Tries(call, call.limits.total_timeout is not None)
     if entry is not None:
+        tries.go_on_from(entry)
         outcome = entry.outcome
         if entry.in_doubt and entry.asked:
             call.instead = str(entry.call.get("made", ""))
@@ -287,21 +290,22 @@ def _cancelled(record: dict[str, Any], cancelled: CancelledInside) -> dict[str, 
     return {**record, "cancelled": True, "after": cancelled.after_s, "error": error_record(gone)}
 
 
-class _Tries:
-    """The attempts of one call: which is next, and whether there is another one after a failure."""
+class _Tries(Struct):
+    """The attempts of one call: which is next, and whether there is another one after a failure.
 
-    def __init__(self, call: Call, entry: Entry | None) -> None:
-        self._call = call
-        self.number = 1
-        self.saved: Plain = MISSING
-        self.total_left_s: float | None = None
-        self._until = self._first = 0
-        self.wait_first = call.limits.total_timeout is not None
-        """Whether there may be anything to `wait` for."""
-        if entry is not None:
-            self._go_on_from(entry)
+    Attributes:
+        wait_first: whether there may be anything to `wait` for.
+    """
 
-    def _go_on_from(self, entry: Entry) -> None:
+    _call: Call
+    wait_first: bool
+    number: int = 1
+    saved: Plain = MISSING
+    total_left_s: float | None = None
+    _until: int = 0
+    _first: int = 0
+
+    def go_on_from(self, entry: Entry) -> None:
         """Behind the attempts that are recorded."""
         failures: Sequence[Mapping[str, Any]] = entry.failures
         last = failures[-1] if failures else None
