@@ -67,7 +67,7 @@ class Committer:
         self._lead, self._making = Lock(), Lock()
         self._queue: deque[Proposal] = deque()
         self._batch: list[Proposal] = []
-        self._tails: dict[tuple[str, int], Tail] = {}
+        self._tails: dict[int | None, Tail] = {}
         self._thread: threading.Thread | None = None
         self._summons: queue.SimpleQueue[Committer | None] = queue.SimpleQueue()
 
@@ -338,14 +338,14 @@ class Committer:
     def _link_all(self, waiting: list[Proposal]) -> tuple[list[Proposal], list[Append]]:
         """Link each to its log's end, or to the one of the same log before it in the batch."""
         now = self._backend.now()
-        ends: dict[tuple[str, int], Tail] = {}
+        ends: dict[int | tuple[str, int], Tail] = {}
         linked: list[Proposal] = []
         appends: list[Append] = []
         for proposal in waiting:
             try:
-                log = proposal.log
-                known = ends.get(log) or (proposal.no is not None and self._tails.get(log))
-                tail = known or self._tail(proposal)
+                draft, no = proposal.draft, proposal.no
+                log = no if no is not None else (draft.agent, draft.incarnation)
+                tail = ends.get(log) or self._tails.get(no) or self._tail(proposal)
                 append = proposal.link(tail, now)
             except Exception as error:  # its own: the others of the batch go on
                 proposal.error = error
@@ -366,7 +366,7 @@ class Committer:
         except (Corrupt, UnsupportedFormat):
             # Its bytes are what the next one links to, whatever they say.
             tail = Tail(last[0].seq, chain.commit_id(last[0].header), self._last_time(proposal.no))
-        self._remember(proposal.log, tail)
+        self._remember(proposal.no, tail)
         return tail
 
     def _last_time(self, no: int) -> int:
@@ -379,18 +379,18 @@ class Committer:
             last = rows[-1].seq - 1
         return 0
 
-    def _remember(self, log: tuple[str, int], tail: Tail) -> None:
-        if len(self._tails) >= TAILS_KEPT and log not in self._tails:
+    def _remember(self, no: int, tail: Tail) -> None:
+        if len(self._tails) >= TAILS_KEPT and no not in self._tails:
             self._tails.clear()
-        self._tails[log] = tail
+        self._tails[no] = tail
 
     def _settle(self, proposal: Proposal, outcome: Outcome) -> bool:
         """Note an outcome; False where the proposal must be linked and tried again."""
         if isinstance(outcome, Appended):
-            self._remember(proposal.log, proposal.end)
+            self._remember(outcome.no, proposal.end)
             proposal.landed(outcome.no)
             return True
-        self._tails.pop(proposal.log, None)
+        self._tails.pop(proposal.no, None)
         if not isinstance(outcome, Refused):
             proposal.error = outcome
         elif outcome.why == "stale":

@@ -59,7 +59,6 @@ class Proposal(Struct, eq=False):
         then: of one that creates its agent: another one, that is in along with it, or none is.
         end: the log's end, once it is in, with what comes along.
         withdrawn: nobody wants it any more; whoever leads leaves it out.
-        log: whose end it is linked to.
     """
 
     draft: chain.Draft
@@ -76,12 +75,8 @@ class Proposal(Struct, eq=False):
     refused: Refused | None = None
     error: BaseException | None = None
     withdrawn: bool = False
-    log: tuple[str, int] = ("", 0)
     _gate: threading.Lock | None = None
     _done: Callable[[], None] | None = None
-
-    def __post_init__(self) -> None:
-        self.log = self.draft.agent, self.draft.incarnation
 
     @property
     def waited_for(self) -> bool:
