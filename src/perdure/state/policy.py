@@ -72,19 +72,17 @@ class SnapshotPolicy(Struct, frozen=True):
             holds: bytes of it, those included that it shares with earlier ones.
             commits, age_s: how many commits and seconds it is behind.
         """
+        if kind in RESTING:
+            heavy = weight >= self.weight_min or weight >= RESTING_WEIGHT_MIN
+        else:
+            heavy = weight >= self.weight_min and weight >= min(holds // 2, WEIGHT_LONG)
         return (
-            (self.by_weight and weight >= wrote and weight >= self._least(holds, kind))
+            (heavy and self.by_weight and weight >= wrote)
             or (self.every_commits is not None and commits >= self.every_commits)
             or (self.every_seconds is not None and age_s >= self.every_seconds)
             or kind in self.on
             or what in self.on
         )
-
-    def _least(self, holds: int, kind: str) -> int:
-        """The bytes of deltas that are too few, whatever the last snapshot wrote."""
-        if kind in RESTING:
-            return min(self.weight_min, RESTING_WEIGHT_MIN)
-        return max(self.weight_min, min(holds // 2, WEIGHT_LONG))
 
 
 def _words(name: str, given: Any) -> tuple[str, ...]:
