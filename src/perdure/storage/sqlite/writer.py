@@ -199,7 +199,9 @@ class Writer:
             if durable and self._files.wal_size < self._room_needed:
                 self._files.check()  # no zeros into a file that is not ours
                 make_room(self._path, self._vfs)
-            outcomes = [append(connection, item, self._clock, self._heads) for item in batch]
+            outcomes = []
+            for item in batch:
+                outcomes.append(append(connection, item, self._clock, self._heads))
             execute("COMMIT")
         except BaseException:
             roll_back(connection)
@@ -235,7 +237,8 @@ class Writer:
             or any(item.sync for item in batch)
             or (self._durability == "group" and self._unsynced >= GROUP_COMMITS)
         )
-        self._sync_each(connection, full)
+        if full != self._full:
+            self._sync_each(connection, full)
         return full
 
     def _sync_each(self, connection: apsw.Connection, full: bool) -> None:
