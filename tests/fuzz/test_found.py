@@ -46,7 +46,7 @@ def entries(store: perdure.Store, name: str) -> list[LogEntry]:
 def refuse_records(records: Any) -> None:
     data = envelope.seal(msgspec.msgpack.encode([[], records]), SALT)
     with pytest.raises(Corrupt, match="payload is malformed"):
-        chain.read_payload(data, envelope.digest(data), "a commit")
+        chain.read_payload(data, envelope.digest(data))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_records_of_another_type_are_refused_where_they_are_read(record: Any) ->
 
 def test_records_that_are_not_known_are_nobodys_business() -> None:
     data = envelope.seal(codec.encode([[], [{"t": "later", "run": 7}, {"t": "lg", "m": []}]]), SALT)
-    assert len(chain.read_payload(data, envelope.digest(data), "a commit")[1]) == 2
+    assert len(chain.read_payload(data, envelope.digest(data))[1]) == 2
 
 
 @pytest.mark.parametrize(

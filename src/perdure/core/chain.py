@@ -19,7 +19,7 @@ from perdure.core.ops import Op, OpError
 from perdure.core.randomness import random_bytes
 from perdure.core.records import check_records
 from perdure.core.values import Plain
-from perdure.errors import Corrupt, Unstorable, UnsupportedFormat
+from perdure.errors import Corrupt, PerdureError, Unstorable, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit, id_text
 
 HEADER_VERSION = 1
@@ -262,21 +262,25 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
     Raises:
         Corrupt: naming agent and commit.
     """
-    target = f"agent {agent!r}, commit {seq}"
-    read = _typed_header(header, target)
+    try:
+        return _read_commit(agent, seq, header, payload)
+    except PerdureError as error:
+        error.target = error.target or f"agent {agent!r}, commit {seq}"
+        raise
+
+
+def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> Commit:
+    read = _typed_header(header, "")
     if read.agent != agent or read.seq != seq:
-        raise Corrupt(
-            f"its header is that of agent {read.agent!r}, commit {read.seq}", target=target,
-            hint=HINT,
-        )  # fmt: skip
+        raise Corrupt(f"its header is that of agent {read.agent!r}, commit {read.seq}", hint=HINT)
     parents, (schema_id, major, minor), (kind, said) = read.parents, read.schema, read.cause
     if parents and max(parents) >= seq:
-        raise Corrupt(f"names {parents} as its parents", target=target, hint=HINT)
+        raise Corrupt(f"names {parents} as its parents", hint=HINT)
     size = len(header) + len(payload or b"")
     trimmed = payload == remains.REMOVED
     if payload is not None and payload.startswith(remains.MAGIC) and not trimmed:
-        payload = remains.payload_of(payload, target)
-    delta, records = ((), ()) if trimmed else read_payload(payload, read.payload_digest, target)
+        payload = remains.payload_of(payload, "")
+    delta, records = ((), ()) if trimmed else read_payload(payload, read.payload_digest)
     return Commit(
         agent, read.incarnation, seq, commit_id(header), read.prev, read.branch, parents, schema_id,
         (major, minor), read.at, read.executor, read.epoch,
@@ -286,27 +290,22 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
 
 
 def read_payload(
-    data: bytes | None, expected: bytes, target: str
+    data: bytes | None, expected: bytes
 ) -> tuple[tuple[Op, ...], tuple[dict[str, Plain], ...]]:
     """The delta and records of a payload whose digest a header names."""
     if data is None:
-        raise Corrupt("its payload is gone", target=target, hint=HINT)
+        raise Corrupt("its payload is gone", hint=HINT)
     if envelope.digest(data) != expected:
-        raise Corrupt(
-            "its payload is not the one that its header was made for", target=target, hint=HINT
-        )
+        raise Corrupt("its payload is not the one that its header was made for", hint=HINT)
     try:
-        body = codec.decode(envelope.open_envelope(data, target))
+        body = codec.decode(envelope.open_envelope(data, ""))
         if type(body) is list and len(body) > PARTS:
             raise UnsupportedFormat(f"a payload of {len(body)} parts", hint=codec.NEWER)
         delta, records = body
         return tuple(map(ops.from_wire, delta)), check_records(records)
-    except UnsupportedFormat as error:
-        error.target = error.target or target
-        raise
     except (codec.UndecodableError, OpError, ValueError, TypeError, RecursionError) as error:
         stack.pass_on(error)
-        raise Corrupt("its payload is malformed", target=target, hint=HINT) from error
+        raise Corrupt("its payload is malformed", hint=HINT) from error
 
 
 def check_link(commit: Commit, before: Commit | None) -> None:

@@ -40,7 +40,7 @@ def _payloads(parts: Parts, looks: Looks) -> None:
     for body in parts:
         data = envelope.seal(body, SALT)
         with looks.look():
-            delta, _ = chain.read_payload(data, envelope.digest(data), "a commit")
+            delta, _ = chain.read_payload(data, envelope.digest(data))
             with looks.look(ops.OpError):
                 state = ops.fold(None, delta)
                 looks.note(type(state).__name__)
@@ -89,7 +89,7 @@ def _remains(parts: Parts, looks: Looks) -> None:
     for data in (whole, *parts, *(remains.MAGIC + part for part in parts)):
         with looks.look():
             body = remains.payload_of(data, "a commit")
-            chain.read_payload(body, envelope.digest(body), "a commit")
+            chain.read_payload(body, envelope.digest(body))
         with looks.look(Unstorable):
             state = remains.state_of(data, "a commit")
             with looks.look(RecursionError):
