@@ -123,15 +123,15 @@ def _inflate(body: bytes, features: int, target: str) -> bytes:
     try:
         unpack = tools.unpack_long
         if features & DICTIONARY:
-            number, body = body[: len(dictionary.ID)], body[len(dictionary.ID) :]
-            if number != dictionary.ID:
+            if not body.startswith(dictionary.ID):
+                number = body[: len(dictionary.ID)]
                 raise UnsupportedFormat(
                     f"packed with dictionary {number.hex() or 'none'}", target=target,
                     hint="read it with a newer perdure",
                 )  # fmt: skip
-            unpack = tools.unpack
+            body, unpack = body[len(dictionary.ID) :], tools.unpack
         size = tools.size(body)  # below 0: it does not say it
-        if not 0 <= size <= min(BODY_MAX, RATIO_MAX * len(body)):
+        if not 0 <= size <= BODY_MAX or size > RATIO_MAX * len(body):
             raise Corrupt("announces an absurd size", target=target, hint=RESTORE_HINT)
         return unpack(body)
     except tools.broken as error:

@@ -46,6 +46,14 @@ def check_follows(commit: Commit, before: Commit | None) -> None:
     chain.check_link(commit, before)
 
 
+def _check_pair(older: Commit, newer: Commit) -> None:
+    try:
+        check_follows(newer, older)
+    except Corrupt as error:  # which of the two it is, another one behind them would say
+        error.seq = older.seq
+        raise
+
+
 class CommitReader:
     """Reads the commits of one incarnation of one agent.
 
@@ -203,12 +211,10 @@ class CommitReader:
             return
         if abs(commit.seq - before.seq) != 1:
             self.refuse_purged(min(commit.seq, before.seq) + 1)
-        older, newer = (commit, before) if newest_first else (before, commit)
-        try:
-            check_follows(newer, older)
-        except Corrupt as error:  # which of the two it is, another one behind them would say
-            error.seq = older.seq
-            raise
+        if newest_first:
+            _check_pair(commit, before)
+        else:
+            _check_pair(before, commit)
 
     def _decode(self, row: StoredCommit) -> Commit:
         try:
@@ -262,17 +268,13 @@ class CommitReader:
         Raises:
             Corrupt: at the first that is refused; with the way back.
         """
-        walk = self._ancestor_rows(seq, damaged, chunk)
-        while True:
-            try:
-                found = next(walk, None)
-            except UNREADABLE as error:
-                if not error.seq:
-                    raise
-                raise with_way_back(self, error, error.seq) from error
-            if found is None:
-                return
-            yield found[0]
+        try:
+            for commit, _ in self._ancestor_rows(seq, damaged, chunk):
+                yield commit
+        except UNREADABLE as error:
+            if not error.seq:
+                raise
+            raise with_way_back(self, error, error.seq) from error
 
     def _ancestor_rows(
         self, seq: int, damaged: Damaged, chunk: int | None = None
@@ -293,15 +295,16 @@ class CommitReader:
                     )
                 row = rows[seq]
             try:
-                commit = self._decode(row)
-            except UNREADABLE:
+                commit = chain.read_commit(self.name, seq, row.header, row.payload)
+            except UNREADABLE as error:
+                error.seq = seq
                 commit = self._salvaged(row)
                 if damaged == "refused" or (damaged == "foldable" and not commit.foldable):
                     raise
             if child is not None and child.seq == seq + 1 and damaged != "all":
-                self._check_neighbour(commit, child, newest_first=False)
+                _check_pair(commit, child)
             yield commit, row
-            child, seq = commit, commit.parent
+            child, seq = commit, commit.parents[0] if commit.parents else 0
 
     def _chunk(self, seq: int, size: int) -> list[StoredCommit]:
         """A commit and some before it; that one alone, where bytes of the others cannot be read."""
