@@ -60,8 +60,7 @@ class Execution(Generic[T]):
         self.working = working
         self.id = run_id
         self.journal = journal
-        self.fakes = fakes or {}
-        self._before = before
+        self.fakes, self._before = fakes or {}, before
         self.wakeups = wakeups
         self.root = Scope()
         self.root.home = threading.get_ident()
@@ -69,7 +68,8 @@ class Execution(Generic[T]):
         self.past_record = False
         """True once the function has come to all that is recorded, and that was all released."""
         self.mail = Mail(working.context.backend, run_id)
-        self._behind = [one for one in reversed(journal.commits) if one.seq > working.seq]
+        seq = working.seq
+        self._behind = [one for one in reversed(journal.commits) if one.seq > seq]
         self._interrupted: RunInterrupted | None = None
         self._stop: PerdureError | None = None
         self._deadline, self.played = deadline, played
@@ -146,8 +146,7 @@ class Execution(Generic[T]):
 
     def scope(self) -> Scope:
         """Which of this run's tasks the calling code is."""
-        frame = current()
-        if frame is None or frame.run is not self or frame.scope is None:
+        if (frame := current()) is None or frame.run is not self or frame.scope is None:
             return self.root
         return frame.scope
 
@@ -196,7 +195,7 @@ class Execution(Generic[T]):
 
     def comes_past_record(self) -> bool:
         """True if nothing recorded is left to come to, or to release. That stays so."""
-        if self.turns.next_entry is not None or self.journal.replaying:
+        if self.turns.next_entry() is not None or self.journal.replaying:
             return False
         self.past_record = True
         return True
@@ -204,7 +203,7 @@ class Execution(Generic[T]):
     def next_recorded(self, call: Call) -> Entry | None:
         """What most of a replay is: the function's own thread comes to just the call whose outcome
         is the log's next. It is taken and released at once. None: an `Arrive` must find out."""
-        if (entry := self.turns.next_entry) is None:
+        if (entry := self.turns.next_entry()) is None:
             return None
         frame = current()
         if (
@@ -239,7 +238,7 @@ class Execution(Generic[T]):
     def _take(self, entry: Entry) -> None:
         """The function has come to it; the lock is held."""
         self.journal.take(entry)
-        if self.turns.watched and self.journal.left_in(entry.scope) is None:
+        if self.turns.watching and self.journal.left_in(entry.scope) is None:
             self.turns.came_to_all(entry.scope)
 
     def watch_others(self, scope: Scope, wake: Callable[[], None]) -> Waiter | None:

@@ -121,12 +121,12 @@ class Recorded:
             captured = None
             if self._captured:
                 captured = Captured(self.name, told, self._captured, execution.met)
-            fakes = execution.fakes
+            function, probe, fakes = self.function, self._probe, execution.fakes
+            if fakes:
+                function, probe = fakes.get(self.decorated, function), fakes.get(probe, probe)
             return Call(
-                execution.id, self.name, self.kind, fakes.get(self.decorated, self.function),
-                args, kwargs, told, arguments, self._results, self._policy,
-                fakes.get(self._probe, self._probe), self._limits, unsaid=unsaid,
-                captured=captured,
+                execution.id, self.name, self.kind, function, args, kwargs, told, arguments,
+                self._results, self._policy, probe, self._limits, "", "", "", unsaid, captured,
             )  # fmt: skip
         except PerdureError:
             raise

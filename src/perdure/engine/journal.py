@@ -244,16 +244,17 @@ class Journal(Struct):
         self.entries[entry.place] = entry
         if entry.kind != UNBOUND:
             self._left.add(entry)
-        named = self._by_name.get(entry.name)
+        name = entry.name
+        named = self._by_name.get(name)
         if named is None:
-            self._by_name[entry.name] = [entry]
+            self._by_name[name] = [entry]
         else:
             named.append(entry)
         return entry
 
     def _settle(self, entry: Entry, seq: int) -> None:
         entry.seq = seq
-        self._unsettle(entry)
+        self._settled.pop(entry.place, None)
         if entry.kind not in UNORDERED:
             self._settled[entry.place] = entry
 

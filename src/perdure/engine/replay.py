@@ -139,7 +139,7 @@ def is_settled_as(call: Call, entry: Entry) -> bool:
     return (
         outcome is not None and entry.kind == call.kind
         and entry.call.get("args") == call.digests
-        and not entry.cancelled and not outcome.get("not_done")
+        and entry.cancelled_after_s is None and not outcome.get("not_done")
         and call.unsaid is None and call.captured is None
     )  # fmt: skip
 

@@ -163,7 +163,7 @@ class Timers:
             return
         if self.ended or self._execution.interrupted is not None:
             timed.go_off()
-        elif timed.entry is None and self._execution.turns.next_entry is None:
+        elif timed.entry is None and self._execution.turns.next_entry() is None:
             self._offer(timed, here=True)
         else:
             self._late.append(timed)
@@ -235,7 +235,7 @@ class Timers:
         if not self._late:
             return
         execution, moves = self._execution, self._execution.turns.moves
-        if self.ended or execution.interrupted is not None or execution.turns.next_entry is None:
+        if self.ended or execution.interrupted is not None or execution.turns.next_entry() is None:
             late, self._late = self._late, []
             for timed in late:
                 self._offer(timed)

@@ -57,7 +57,8 @@ class Turns:
         self._waiting: Heap = []
         self._waiting_in: dict[str | None, Heap] = {}
         """The same waiters, by their scope: what is recorded there does not come before them."""
-        self._watching: dict[str, list[Waiter]] = {}
+        self.watching: dict[str, list[Waiter]] = {}
+        """Who is to hear of `came_to_all`, by the scope."""
         self.moves = 0
         """Grows with everything that is released."""
 
@@ -77,7 +78,6 @@ class Turns:
             heappush(self._waiting_in.setdefault(scope, []), place)
             return waiter
 
-    @property
     def next_entry(self) -> Entry | None:
         """The first in the order of the log that was not released; None: all were."""
         order, place = self._journal.order, self._next
@@ -135,7 +135,7 @@ class Turns:
             return True
         passed = False
         while (
-            (first := self.next_entry) is not None
+            (first := self.next_entry()) is not None
             and first.kind == TIMER
             and not first.consumed
         ):  # fmt: skip
@@ -148,8 +148,10 @@ class Turns:
         with self._lock:
             if entry.order >= 0:
                 self._released[entry.order] = True
-            while self._next < len(self._released) and self._released[self._next]:
-                self._next += 1
+            released, place = self._released, self._next
+            while place < len(released) and released[place]:
+                place += 1
+            self._next = place
             self.moves += 1
             woken = self._take_ready() if self._waiting else ()
         for waiter in woken:
@@ -171,8 +173,8 @@ class Turns:
         """The run is interrupted: let everybody look."""
         with self._lock:
             waiters = [waiter for _, _, waiter in self._waiting]
-            waiters += [waiter for watching in self._watching.values() for waiter in watching]
-            self._waiting, self._waiting_in, self._watching = [], {}, {}
+            waiters += [waiter for watching in self.watching.values() for waiter in watching]
+            self._waiting, self._waiting_in, self.watching = [], {}, {}
         for waiter in waiters:
             if waiter.waits:
                 waiter.waits = False
@@ -183,18 +185,13 @@ class Turns:
         `came_to_all`."""
         waiter = Waiter(wake)
         with self._lock:
-            self._watching.setdefault(scope, []).append(waiter)
+            self.watching.setdefault(scope, []).append(waiter)
         return waiter
-
-    @property
-    def watched(self) -> bool:
-        """Whether anybody is to hear of `came_to_all`."""
-        return bool(self._watching)
 
     def came_to_all(self, scope: str) -> None:
         """A scope has come to all that it had recorded: who had to let that pass goes on."""
         with self._lock:
-            watching = self._watching.pop(scope, ())
+            watching = self.watching.pop(scope, ())
         for waiter in watching:
             if waiter.waits:
                 waiter.waits = False
