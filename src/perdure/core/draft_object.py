@@ -54,12 +54,14 @@ class DraftObject(Proxy):
         if name in face.live:
             place.session.put_live(place, name, value)
             return
-        attribute = inspect.getattr_static(face.cls, name, None)
-        if name not in face.fields and isinstance(attribute, property):
-            attribute.__set__(self, value)
-            return
+        is_field = name in face.fields
+        if not is_field:
+            attribute = inspect.getattr_static(face.cls, name, None)
+            if isinstance(attribute, property):
+                attribute.__set__(self, value)
+                return
         place.session.begin(place)
-        if name not in face.fields and (name.startswith("_") or name in face.derived):
+        if not is_field and (name.startswith("_") or name in face.derived):
             raise SchemaError(
                 "it is not a stored field", target=place.text(name),
                 hint=f"declare it in {face.name}, as perdure.Ephemeral if it need not be stored",
