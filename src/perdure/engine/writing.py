@@ -421,12 +421,13 @@ class RunWriter:
             if self._flight is not flight or not flight.landed:
                 return
             flight.call, flight.landed = _getframe(), False
-            try:
-                outcome: Any = flight.proposal.outcome()
-            except BaseException as error:
-                outcome = error
-            if not self._go_on(flight, outcome):
-                self._submit_soon(flight)
+        # It is this call's now, and nobody else goes on with it.
+        try:
+            outcome: Any = flight.proposal.outcome()
+        except BaseException as error:
+            outcome = error
+        if not self._go_on(flight, outcome):
+            self._submit_soon(flight)
 
     def _go_on(self, flight: _Flight, outcome: Any) -> bool:
         """Send a commit's logic what the store answered; False: it proposed another one."""
