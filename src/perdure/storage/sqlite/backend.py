@@ -417,7 +417,7 @@ class SqliteBackend:
                 raise self._writer.translate(unread)
             raise Corrupt("; ".join(found), target=f"store {self.path}", hint=RESTORE)
         try:
-            refuse_cut_page(self.path, os.path.getsize(self.path))
+            refuse_cut_page(self.path)
         except OSError as error:
             raise self._writer.translate(error) from error
 

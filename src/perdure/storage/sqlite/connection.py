@@ -107,8 +107,7 @@ class _MadeMeanwhileError(Exception):
 def _connect(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
 ) -> apsw.Connection:
-    size = _size(path)
-    empty = size == 0
+    empty = _size(path) == 0
     if not empty and not may_write(path):
         return _connect_to_look(path, vfs or checksum_vfs())
     if create and empty:
@@ -126,8 +125,8 @@ def _connect(
             connection.pragma("checksum_verification", "OFF")
         try:
             _adopt(connection, path, create=create, checked=checked)
-            if checked and not (exists(path + "-wal") and os.path.getsize(path + "-wal")):
-                refuse_cut_page(path, size)
+            if checked:
+                refuse_cut_page(path)
         except Corrupt as problem:
             # The VFS reads the byte that switches checksums on when it opens the file. It cannot,
             # if the file was empty then and another process made it a store behind our back.
@@ -180,13 +179,19 @@ def _size(path: str) -> int:
     return status.st_size
 
 
-def refuse_cut_page(path: str, size: int) -> None:
+def refuse_cut_page(path: str) -> None:
     """SQLite reads what a file lacks of its last page as zeros, and that page's checksum is not
-    looked at. To be asked where nothing of the file is in its WAL.
+    looked at. Where something is in the WAL, all is in there that a checkpoint did not get through.
 
     Raises:
         Corrupt: the file ends within a page.
+        OSError: nobody can tell.
     """
+    # In this order: a checkpoint ends with the file before it empties the WAL.
+    with suppress(FileNotFoundError):
+        if os.path.getsize(path + "-wal"):
+            return
+    size = os.path.getsize(path)
     if size % PAGE_SIZE:
         raise Corrupt(
             f"ends within its last page: the file was cut short, or copied in part ({size} bytes)",
@@ -216,7 +221,7 @@ def _connect_to_look(path: str, vfs: str) -> apsw.Connection:
     try:
         connection = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)
         _adopt(connection, path, create=False, checked=True)
-        refuse_cut_page(path, os.path.getsize(path))
+        refuse_cut_page(path)
         see_as_new(connection)
     except apsw.Error as error:
         raise translate(error, path) from error
