@@ -248,9 +248,12 @@ class RunWriter:
                 raise
             except BaseException as error:  # it goes on once it is known what became of the commit
                 cancelled = error
+            if item.settled:
+                break
             again = self._wait_for(item)
             settled, under_way = self._wait_again(item, again.done)
             if settled:
+                again.wake()  # it knows itself: no circle is left behind
                 break
             wait = again
             # It waits to be woken even if this settles it: those of one commit go on in its order.
