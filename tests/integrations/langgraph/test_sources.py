@@ -149,6 +149,19 @@ class Touchy:
     __hash__ = object.__hash__
 
 
+@pytest.mark.parametrize("strange", [{"role": "user"}, "text", 5, None, [spoken(1)]])
+@pytest.mark.parametrize("exactly", [False, True])
+def test_a_late_message_that_is_replaced_by_what_is_none(strange: Any, exactly: bool) -> None:
+    """Of the last messages of a list all is looked at, as of messages: where one of them was
+    replaced by a dict or a text, `put` ended with an AttributeError."""
+    items: list[Any] = [spoken(number) for number in range(9)]
+    for index in (0, 2, 5, 8):
+        state, sources = advance(changes.nothing(), {}, items, 1)
+        others = [*items[:index], strange, *items[index + 1 :]]
+        made, sources = advance(state, sources, others, 2, exactly=exactly)
+        advance(made, sources, items, 3)
+
+
 def test_messages_that_are_equal_in_a_way_of_their_own_are_compared_by_identity() -> None:
     coder = Coder(BUILT_IN.with_types([Loose]))
     items: list[Any] = [Loose(content=f"word {number}", id=str(number)) for number in range(MANY)]

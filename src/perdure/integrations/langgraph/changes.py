@@ -7,10 +7,10 @@ remember which objects the stored values came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, compress, islice, repeat
 from itertools import count as count_up
-from operator import attrgetter, is_, is_not, ne
+from operator import attrgetter, is_, is_not, itemgetter, ne
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -22,6 +22,8 @@ from perdure.integrations.langgraph.values import Coder
 
 VALUES, VERSIONS, SEEN = "values", "versions", "seen"
 _content = attrgetter("content")
+_own, _extra = attrgetter("__dict__"), attrgetter("__pydantic_extra__")
+_values, _parts, _hollow = dict.values, itemgetter(0), itemgetter(1)
 _ABSENT = object()
 
 TAIL = 8
@@ -87,6 +89,10 @@ class Source:
             if len(replaced) > REPLACED or (replaced and replaced[-1] == count - 1):
                 # Items went or came in front of others, too: what is behind is compared as a whole.
                 count, replaced = replaced[0], []
+            if self._messages:  # what is looked at below is what only messages have
+                strange = [at for at in replaced if not isinstance(items[at], BaseMessage)]
+                if strange:
+                    count, replaced = strange[0], [at for at in replaced if at < strange[0]]
         if self._fixed:
             return count, replaced
         doubtful = {*replaced, *self._doubtful_at_end(items, count)}
@@ -116,13 +122,17 @@ class Source:
         finally:
             del known[count:]
 
-    def _doubtful_at_end(self, items: list[Any], count: int) -> Iterator[int]:
+    def _doubtful_at_end(self, items: list[Any], count: int) -> Iterable[int]:
         """Of the last of the items at the front, those that may look otherwise inside."""
-        known_from = self._count - len(self._last)
-        for index in range(max(0, count - TAIL), count):
-            then = self._last[index - known_from] if index >= known_from else None
-            if then is None or not _is_as(items[index], then):
-                yield index
+        known_from, start = self._count - len(self._last), max(0, count - TAIL)
+        if known_from <= start < count:
+            then = self._last[start - known_from : count - known_from]
+            if _are_as(items[start:count], then):
+                return ()
+        return [
+            index for index in range(start, count)
+            if index < known_from or not _is_as(items[index], self._last[index - known_from])
+        ]  # fmt: skip
 
     def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
         """For a list of which the first `count` items are ours."""
@@ -150,12 +160,15 @@ class Source:
 
     def _wholes_of(self, items: list[Any], count: int, doubtful: list[int]) -> list[_Whole | None]:
         """As `_wholes`; those that were just found unchanged are known."""
-        known_from = self._count - len(self._last)
+        known_from, start = self._count - len(self._last), max(0, len(items) - TAIL)
+        if known_from <= start <= count and not doubtful:  # as mostly: it grew at its end
+            known = self._last[start - known_from : count - known_from]
+            return [*known, *map(_whole, items[count:])]
         return [
             self._last[index - known_from]
             if known_from <= index < count and index not in doubtful
             else _whole(items[index])
-            for index in range(max(0, len(items) - TAIL), len(items))
+            for index in range(start, len(items))
         ]
 
     def _other(self, items: list[Any], doubtful: list[int]) -> list[tuple[int, Any]]:
@@ -182,8 +195,28 @@ def _whole(item: Any) -> _Whole | None:
     return None if item.__pydantic_extra__ or any(hollow) else (parts, hollow)
 
 
-def _is_as(item: Any, whole: _Whole) -> bool:
+def _are_as(items: list[Any], wholes: list[_Whole | None]) -> bool:
+    """Whether messages consist of just these parts still. In C: they are looked at each time."""
+    known = [one for one in wholes if one is not None]
+    if len(known) != len(wholes):
+        return False
+    own = [*map(_own, items)]
+    return (
+        [len(parts) for parts, _ in known] == [*map(len, own)]
+        and all(
+            map(
+                is_, chain.from_iterable(map(_values, own)), chain.from_iterable(map(_parts, known))
+            )
+        )
+        and not any(map(_extra, items))
+        and not any(chain.from_iterable(map(_hollow, known)))
+    )
+
+
+def _is_as(item: Any, whole: _Whole | None) -> bool:
     """Whether a message consists of just these parts still."""
+    if whole is None:
+        return False
     parts, hollow = whole
     own = item.__dict__
     if len(own) != len(parts) or item.__pydantic_extra__ or any(hollow):
