@@ -228,6 +228,18 @@ def said(value: Any, name: str) -> str:
         raise ValueError(f"{name} is no text, and nested too deep to be told as one") from error
 
 
+def address_of(config: Mapping[str, Any] | None) -> tuple[str, str, str | None]:
+    """The thread, the namespace and the checkpoint that a config names; see `thread_id_of`,
+    `namespace_of` and `checkpoint_id_of`. Of what LangGraph hands over at each step."""
+    found = _configurable(config)
+    thread, space, at = (
+        found.get("thread_id"), found.get("checkpoint_ns"), found.get("checkpoint_id")
+    )  # fmt: skip
+    if type(thread) is str and (space is None or space == "") and (at is None or type(at) is str):
+        return checked(thread), "", text_of(at, "checkpoint_id") if at else None
+    return thread_id_of(config), namespace_of(config), checkpoint_id_of(config)
+
+
 def has_namespace(config: Mapping[str, Any] | None) -> bool:
     """Whether a config names one, be it that of the graph itself."""
     return config is not None and _configurable(config).get("checkpoint_ns") is not None

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 
 from perdure.core.locks import Lock
 from perdure.integrations.langgraph.written import Write
@@ -204,16 +203,12 @@ class Queue:
             if request.patient:
                 self._closed.append((request.namespace, request.id, threading.get_ident(), at))
 
-    @contextmanager
-    def coming(self, namespace: str, parent: str | None) -> Iterator[None]:
-        """While a checkpoint wants in. See whether writes for its parent are under way, or were."""
-        space = self._come(namespace, parent)
-        try:
-            yield
-        finally:
-            self._go(namespace, space, parent)
+    def coming(self, namespace: str, parent: str | None) -> _Coming:
+        """Context manager: while a checkpoint wants in. See whether writes for its parent are under
+        way, or were."""
+        return _Coming(self, namespace, parent)
 
-    def _come(self, namespace: str, parent: str | None) -> _Space:
+    def come(self, namespace: str, parent: str | None) -> _Space:
         with self._mutex:
             space = self._space(namespace)
             space.coming.append(parent)
@@ -225,7 +220,7 @@ class Queue:
             self._could_pay()
         return space
 
-    def _go(self, namespace: str, space: _Space, parent: str | None) -> None:
+    def go(self, namespace: str, space: _Space, parent: str | None) -> None:
         with self._mutex:
             space.coming.remove(parent)
             self._leave(namespace, space)
@@ -262,3 +257,18 @@ class Queue:
                     continue
                 space = self._spaces[request.namespace]
                 space.waiting.setdefault(request.id, []).insert(0, request)
+
+
+class _Coming:
+    """See `Queue.coming`."""
+
+    __slots__ = ("_namespace", "_parent", "_queue", "_space")
+
+    def __init__(self, queue: Queue, namespace: str, parent: str | None) -> None:
+        self._queue, self._namespace, self._parent = queue, namespace, parent
+
+    def __enter__(self) -> None:
+        self._space = self._queue.come(self._namespace, self._parent)
+
+    def __exit__(self, *_: object) -> None:
+        self._queue.go(self._namespace, self._space, self._parent)

@@ -110,7 +110,7 @@ def _updated(delta: Sequence[Op]) -> list[Plain]:
                 bumped.append(path[1])
             elif path[0] == VALUES and type(op) is Delete:
                 gone.add(path[1])
-    return sorted(name for name in bumped if type(name) is str and name not in gone)
+    return sorted([name for name in bumped if type(name) is str and name not in gone])
 
 
 def _pack_metadata(metadata: Plain) -> Plain:

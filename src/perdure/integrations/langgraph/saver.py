@@ -186,7 +186,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             return self._put(thread, put)
 
     def _asked_to_put(self, config: Any, checkpoint: Any, metadata: Any) -> tuple[Thread, Put]:
-        thread = self._thread(names.thread_id_of(config))
+        thread_id, namespace, parent = names.address_of(config)
+        thread = self._thread(thread_id)
         thread.queue.alone.update(delta_channels(checkpoint, metadata))
         checkpoint_id = names.text_of(checkpoint["id"] or "", "checkpoint_id")
         checkpoint = names.plainly_named(checkpoint)
@@ -194,7 +195,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         rest["ts"] = packed_time(rest.get("ts"))
         stored = metadata_to_store(config, metadata, keep=self._keep, secrets=self._secrets)
         return thread, Put(
-            names.namespace_of(config), checkpoint_id, names.checkpoint_id_of(config), checkpoint,
+            namespace, checkpoint_id, parent, checkpoint,
             self._coder.encode_items(stored, (), "metadata"),
             self._coder.encode(rest, (), "checkpoint"),
         )  # fmt: skip
@@ -217,8 +218,9 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             Unstorable, ValueError, StoreUnavailable: as `put`.
             NotFound: the thread was deleted since that checkpoint.
         """
-        thread = self._thread(names.thread_id_of(config))
-        request = request_of(self._coder, config, writes, task_id, task_path)
+        thread_id, namespace, at = names.address_of(config)
+        thread = self._thread(thread_id)
+        request = request_of(self._coder, namespace, at, writes, task_id, task_path)
         if request is not None:
             settle(thread, request)
         else:
@@ -424,8 +426,9 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:  # fmt: skip
         """As `put_writes`."""
-        thread = self._thread(names.thread_id_of(config))
-        request = request_of(self._coder, config, writes, task_id, task_path)
+        thread_id, namespace, at = names.address_of(config)
+        thread = self._thread(thread_id)
+        request = request_of(self._coder, namespace, at, writes, task_id, task_path)
         if request is not None:
             await settle_in_loop(self._logs, thread, request)
         else:

@@ -20,16 +20,16 @@ from perdure.integrations.langgraph.written import Write
 
 
 def request_of(
-    coder: Coder, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-) -> Request | None:
+    coder: Coder, namespace: str, checkpoint_id: str | None, writes: Sequence[tuple[str, Any]],
+    task_id: str, task_path: str,
+) -> Request | None:  # fmt: skip
     """Writes that want in; None: they are none.
 
     Raises:
-        ValueError: the config names no checkpoint.
+        ValueError: there is no checkpoint that they are for.
         TypeError: a channel is called by what is no text.
         Unstorable: a value cannot be stored; names its path.
     """
-    checkpoint_id = names.checkpoint_id_of(config)
     if checkpoint_id is None:
         raise ValueError("writes are for a checkpoint: the config has no checkpoint_id")
     if not writes:
@@ -44,7 +44,7 @@ def request_of(
     ]
     # No checkpoint follows an error or an interrupt, whose indexes are negative.
     return Request(
-        names.namespace_of(config), checkpoint_id,
+        namespace, checkpoint_id,
         Write(check_text(str(task_id), "task_id"), check_text(task_path, "task_path"), encoded),
         patient=encoded[0][0] >= 0 and not _precedes(str(task_id)),
     )  # fmt: skip
