@@ -256,6 +256,28 @@ def test_an_export_leaves_a_device_a_device(operator: Operator, tmp_path: Path) 
     assert kept.read_bytes().startswith(b"{")
 
 
+def test_an_export_replaces_no_store(operator: Operator, tmp_path: Path) -> None:
+    """`export ticket-42 -o agents.db --force`, where agents.db was the store itself, left of all
+    agents one, as text."""
+    other, link = tmp_path / "other.db", tmp_path / "link.db"
+    with perdure.open(other) as store:
+        store.agent("kept", initial={}).checkpoint("c")
+    link.symlink_to(operator.path)
+    before = operator.see("ls")
+    for path in (operator.path, link, other):
+        code, words = operator.refused("export", "ticket-42", "-o", str(path), "--force")
+        assert code == 4 and "is a store" in words
+    assert operator.see("ls") == before
+    with perdure.open(other) as store:
+        assert store.agent("kept").exists
+
+
+def test_a_minus_is_stdout(operator: Operator, tmp_path: Path) -> None:
+    there = operator.see("export", "ticket-42", "-o", "-").splitlines()
+    assert there[1:-1] == operator.see("export", "ticket-42").splitlines()[1:-1]  # but for times
+    assert len(there) > 3 and not os.path.exists("-")
+
+
 def test_a_deleted_incarnation_and_the_next(operator: Operator, destination: Operator) -> None:
     first = operator.path.with_name("first.jsonl")
     second = operator.path.with_name("second.jsonl")

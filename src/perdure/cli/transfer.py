@@ -32,6 +32,7 @@ from perdure.cli.terminal import bytes_out, stderr_console, stdout_console, text
 from perdure.cli.words import count, size
 from perdure.model import id_text
 from perdure.private import mode_of, new_file
+from perdure.storage.sqlite.connection import APPLICATION_ID
 from perdure.store import read_file
 
 
@@ -40,7 +41,7 @@ def export(
     agent: AgentArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Default: stdout."),
+        typer.Option("--output", "-o", metavar="FILE", help="Default, and -: stdout."),
     ] = None,
     state: Annotated[bool, typer.Option("--state", help="One state instead, as JSON.")] = False,
     at: Annotated[
@@ -71,7 +72,11 @@ def export(
         raise UsageError("--at goes with --state; a history is exported whole, or --until a commit")
     if until is not None and state:
         raise UsageError("--until goes with a history; --state has --at")
+    if output == Path("-"):
+        output = None
     with opened(ctx) as session:
+        if output is not None:
+            _refuse_store(output, session)
         with _sink(output, force=force) as stream:
             if state:
                 said = _write_state(session, agent, branch, at, stream)
@@ -95,6 +100,36 @@ def export(
 
 
 export.__doc__ = f"{export.__doc__}\n\n    {plain.TAGS_HELP}\n    "
+
+
+def _refuse_store(path: Path, session: Session) -> None:
+    """An export replaces no store: neither the one that is read, nor a file that belongs to it, nor
+    another one.
+
+    Raises:
+        Conflict: it would.
+    """
+    own = session.store.url.removeprefix("sqlite:///")
+    for file in (own, f"{own}-wal", f"{own}-shm"):  # not opened: to close it drops our locks on it
+        with suppress(OSError, ValueError):
+            if os.path.samefile(path, file):
+                raise _is_store(path)
+    with suppress(OSError, ValueError):
+        if path.is_file() and _has_our_mark(path):
+            raise _is_store(path)
+
+
+def _has_our_mark(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(68)  # https://sqlite.org/fileformat.html: the application's id
+        return file.read(4) == APPLICATION_ID.to_bytes(4, "big")
+
+
+def _is_store(path: Path) -> Conflict:
+    return Conflict(
+        "is a store, with all of its agents; an export is of one agent", target=f"file {path}",
+        hint="name another file; `perdure import` brings an export into a store",
+    )  # fmt: skip
 
 
 @contextmanager
