@@ -14,6 +14,7 @@ import os
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from msgspec import Struct
@@ -111,10 +112,12 @@ def names_of(path: str) -> tuple[int, bool]:
     if look is look_with_times:
         return os.stat(path).st_nlink, False
     found = _Statx()
-    if _find_statx()(_AT_FDCWD, os.fsencode(path), 0, _LINKS, ctypes.byref(found)):
+    if _statx_of_names()(_AT_FDCWD, os.fsencode(path), 0, _LINKS, ctypes.byref(found)):
         raise _failed(path)
     return found.links, bool(found.attributes & _MOUNT_ROOT)
 
+
+_statx_of_names = cache(_find_statx)
 
 NOT_THERE = (FileNotFoundError, NotADirectoryError, ValueError)
 """What says that there is no such file, and no other error does."""
