@@ -19,6 +19,7 @@ from perdure import Corrupt
 from perdure.cli.app import app
 from perdure.model import Commit
 from perdure.state.line import Line
+from perdure.storage.standing import Why
 from tests.cli.operator import Operator
 
 
@@ -132,6 +133,41 @@ def test_a_source_that_handed_over_to_another_is_not_handed_over_by(
     see(*shlex.split(command[1]))
     assert see_json("promote", target)["lossless"]
     assert refused("--store", other, "undo", "ticket-42")[0] == 6
+
+
+def test_a_primary_does_not_follow_its_own_follower(source: str, target: str) -> None:
+    """The two in the wrong order, with --resync: from then on neither took a write, each sent to
+    the other, and neither could be promoted."""
+    see("replicate", source, target)
+    code, said = refused("replicate", target, source, "--resync")
+    assert code == 4 and "it follows" in said["problem"]
+    see("--store", source, "checkpoint", "ticket-42", "as-before")
+    order = re.search(r"say `perdure (.*?)`", said["hint"])
+    assert order is not None
+    see(*shlex.split(order[1]))
+    # As a copy of a copy, which nobody could promote but as if its source were lost.
+    other = source + ".other"
+    code, said = refused("replicate", target, other)
+    follow = re.search(r"follow that one, `perdure (.*?)`", said["hint"])
+    assert code == 4 and follow is not None
+    see(*shlex.split(follow[1]))
+    assert see_json("promote", other)["lossless"]
+
+
+def test_of_two_that_follow_each_other_one_is_promoted(source: str, target: str) -> None:
+    """An older version let them."""
+    see("replicate", source, target)
+    with perdure.open(source) as store:
+        backend = store._context.backend
+        with perdure.open(target) as other:
+            url = other._context.backend.url
+        backend.stand(Why("follows", url).standing())
+    code, said = refused("promote", target)
+    way = re.search("`perdure (.*?)`", said["hint"])
+    assert code == 4 and way is not None
+    see(*shlex.split(way[1]))
+    see("--store", target, "checkpoint", "ticket-42", "on")
+    assert see_json("replicate", target, source, "--resync")["lag"]["commits"] == 0
 
 
 def test_a_move(operator: Operator, source: str, target: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import chain
+from perdure.core import chain, shell
 from perdure.core.bounds import NAME_MAX
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import MISSING, AgentInfo, Message
@@ -144,13 +144,16 @@ class Follower:
 
         Raises:
             DivergedError: it has commits that the source does not have.
-            Conflict: it is not empty, follows another store, or was promoted.
+            Conflict: it is not empty, follows another store, or was promoted; or the source
+                follows one itself.
         """
         check_able(self.target)
         standing = self.target.standing()
         before = read_why(standing)
         if self.source.url == self.target.url:
             raise Conflict("is the source itself", target=f"store {self.target.url}")
+        if self.why.kind == "follows":
+            self._check_source(before)
         if before is not None and self._goes_on(before):
             self._go_on(standing, replace(before, kind=self.why.kind))
             self.shipper.tidy()
@@ -183,6 +186,28 @@ class Follower:
     def _goes_on(self, before: Why) -> bool:
         mine = (self.why.kind, self.why.url, self.why.until)
         return (before.kind, before.url, before.until) == mine
+
+    def _check_source(self, before: Why | None) -> None:
+        """I8: of stores that follow each other none takes a write, and none can hand over.
+
+        Args:
+            before: what the target is by now.
+        """
+        source, target = self.source.url, self.target.url
+        why = read_why(self.source.standing())
+        if why is None or why.kind != "follows":
+            return
+        promote = f"`{shell.perdure('promote', source)}` first, if it is to take that one's place"
+        resync = {"resync": True} if before is not None else {}
+        follow = shell.perdure("replicate", why.url, target, **resync)
+        hint = f"follow that one, `{follow}`; or {promote}"
+        if why.url == target:
+            order = shell.perdure("replicate", target, source)
+            hint = f"it is a copy of this very target: say `{order}`, or {promote}"
+            if before is not None and (before.kind, before.url) == ("follows", source):
+                alone = shell.perdure("promote", target, source_is_lost=True)
+                hint = f"they follow each other, and have the same: `{alone}`"
+        raise Conflict(f"is no primary: it follows {why.url}", target=f"store {source}", hint=hint)
 
     def _refuse_promoted(self) -> None:
         found = tuple(compare(self.source, self.target))
