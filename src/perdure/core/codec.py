@@ -35,7 +35,6 @@ _BUT_INTS = _FLAT - {int}
 _BUT_TEXTS = _BUT_INTS - {str}
 _TRIES = (_FLAT, _BUT_INTS, _BUT_TEXTS)
 _REFUSED = (OverflowError, UnicodeEncodeError)
-_TEXT = frozenset({str})
 
 _encoder = msgspec.msgpack.Encoder()
 _sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -116,43 +115,37 @@ def _wire(value: Any, encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]) 
 def _wire_list(
     value: list[Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
 ) -> list[Any]:  # fmt: skip
-    if as_is.issuperset(map(type, value)):
-        return value
-    changed: list[Any] | None = None
-    for index, item in enumerate(value):
-        kind = type(item)
-        if kind in as_is:
-            continue
-        if kind is list:
-            if as_is.issuperset(map(type, item)):  # as paths are: not even a call
-                continue
-            wired = _wire_list(item, encoder, as_is)
-        elif kind is dict:
-            wired = _wire_dict(item, encoder, as_is)
-        else:
-            wired = _wire(item, encoder, as_is)
-        if wired is not item:
-            changed = list(value) if changed is None else changed
-            changed[index] = wired
-    return value if changed is None else changed
-
-
-def _wire_dict(
-    value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
-) -> Any:  # fmt: skip
-    if (as_is is _BUT_TEXTS and value) or not _TEXT.issuperset(map(type, value)):
-        return _wire_pairs(value, encoder)
-    if as_is.issuperset(map(type, value.values())):
-        return value
-    changed: dict[str, Any] | None = None
-    for key, item in value.items():
+    items = iter(value)
+    for item in items:  # without a number for each: mostly none is replaced
         kind = type(item)
         if kind in as_is:
             continue
         if kind is dict:
             wired = _wire_dict(item, encoder, as_is)
         elif kind is list:
-            wired = _wire_list(item, encoder, as_is)
+            wired = _wire_list(item, encoder, as_is) if item else item
+        else:
+            wired = _wire(item, encoder, as_is)
+        if wired is not item:
+            behind = [_wire(one, encoder, as_is) for one in items]
+            return [*value[: len(value) - len(behind) - 1], wired, *behind]
+    return value
+
+
+def _wire_dict(
+    value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
+) -> Any:  # fmt: skip
+    changed: dict[str, Any] | None = None
+    for key, item in value.items():
+        if type(key) is not str or as_is is _BUT_TEXTS:
+            return _wire_pairs(value, encoder)
+        kind = type(item)
+        if kind in as_is:
+            continue
+        if kind is dict:
+            wired = _wire_dict(item, encoder, as_is)
+        elif kind is list:
+            wired = _wire_list(item, encoder, as_is) if item else item
         else:
             wired = _wire(item, encoder, as_is)
         if wired is not item:

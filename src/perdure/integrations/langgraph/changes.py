@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, compress, islice, repeat
 from itertools import count as count_up
-from operator import attrgetter, is_, is_not, itemgetter, ne
+from operator import attrgetter, is_, is_not, ne
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -22,8 +22,6 @@ from perdure.integrations.langgraph.values import Coder
 
 VALUES, VERSIONS, SEEN = "values", "versions", "seen"
 _content = attrgetter("content")
-_own, _extra = attrgetter("__dict__"), attrgetter("__pydantic_extra__")
-_values, _parts, _hollow = dict.values, itemgetter(0), itemgetter(1)
 _ABSENT = object()
 
 TAIL = 8
@@ -122,17 +120,26 @@ class Source:
         finally:
             del known[count:]
 
-    def _doubtful_at_end(self, items: list[Any], count: int) -> Iterable[int]:
-        """Of the last of the items at the front, those that may look otherwise inside."""
-        known_from, start = self._count - len(self._last), max(0, count - TAIL)
-        if known_from <= start < count:
-            then = self._last[start - known_from : count - known_from]
-            if _are_as(items[start:count], then):
-                return ()
-        return [
-            index for index in range(start, count)
-            if index < known_from or not _is_as(items[index], self._last[index - known_from])
-        ]  # fmt: skip
+    def _doubtful_at_end(self, items: list[Any], count: int) -> list[int]:
+        """Of the last of the items at the front, those that do not consist of just the parts that
+        they had."""
+        last, known_from = self._last, self._count - len(self._last)
+        doubtful: list[int] = []
+        for index in range(max(0, count - TAIL), count):
+            then = last[index - known_from] if index >= known_from else None
+            if then is not None:
+                parts, hollow = then
+                item = items[index]
+                own = item.__dict__
+                if (
+                    len(own) == len(parts)
+                    and all(map(is_, own.values(), parts))
+                    and not item.__pydantic_extra__
+                    and not any(hollow)
+                ):
+                    continue
+            doubtful.append(index)
+        return doubtful
 
     def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
         """For a list of which the first `count` items are ours."""
@@ -193,35 +200,6 @@ def _whole(item: Any) -> _Whole | None:
     # An empty list or dict is no doubt: filled in place, it is one.
     hollow = [part for part in parts if type(part) not in _FIXED]
     return None if item.__pydantic_extra__ or any(hollow) else (parts, hollow)
-
-
-def _are_as(items: list[Any], wholes: list[_Whole | None]) -> bool:
-    """Whether messages consist of just these parts still. In C: they are looked at each time."""
-    known = [one for one in wholes if one is not None]
-    if len(known) != len(wholes):
-        return False
-    own = [*map(_own, items)]
-    return (
-        [len(parts) for parts, _ in known] == [*map(len, own)]
-        and all(
-            map(
-                is_, chain.from_iterable(map(_values, own)), chain.from_iterable(map(_parts, known))
-            )
-        )
-        and not any(map(_extra, items))
-        and not any(chain.from_iterable(map(_hollow, known)))
-    )
-
-
-def _is_as(item: Any, whole: _Whole | None) -> bool:
-    """Whether a message consists of just these parts still."""
-    if whole is None:
-        return False
-    parts, hollow = whole
-    own = item.__dict__
-    if len(own) != len(parts) or item.__pydantic_extra__ or any(hollow):
-        return False
-    return all(map(is_, own.values(), parts))
 
 
 _FIXED = frozenset({type(None), bool, int, float, str, bytes})
