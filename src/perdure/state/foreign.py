@@ -30,7 +30,7 @@ from perdure.state.snapshotting import SinceSnapshot
 from perdure.state.trimming import Stays, Trimmed, trim
 from perdure.storage.keys import find_key, find_keys
 from perdure.storage.proposals import Extras, Proposal
-from perdure.storage.reader import SEQ_END, LogReader
+from perdure.storage.reader import SEQ_END, Folded, LogReader
 from perdure.storage.refusals import KeyUsedError as KeyUsedError
 
 P = ParamSpec("P")
@@ -205,10 +205,13 @@ class ForeignLog:
 
     def at(self, seq: int) -> Held:
         """The state at a commit, folded anew: the caller may keep and change it."""
-        folded = self._reader.fold(seq)
-        since = SinceSnapshot()
-        since.begin(folded, migrated=False)
-        return Held(seq, folded.state, since)
+        return _held(self._reader.fold(seq))
+
+    def at_last_of(self, commits: Sequence[Commit]) -> Held:
+        """As `at`, of commits that were read from here: all that lead to the last of them, from the
+        log's first on. They stay as they are."""
+        folded = self._reader.fold_read(commits)
+        return self.at(commits[-1].seq) if folded is None else _held(folded)
 
     def apply(self, state: Plain, commit: Commit) -> Plain:
         """Go over one more commit, in place."""
@@ -315,6 +318,12 @@ class ForeignLog:
         since = SinceSnapshot()
         since.begin_ageing(self._backend.now())
         return Held(seq, None, since)
+
+
+def _held(folded: Folded) -> Held:
+    since = SinceSnapshot()
+    since.begin(folded, migrated=False)
+    return Held(folded.seq, folded.state, since)
 
 
 def moved(base: Held, seq: int) -> Held:

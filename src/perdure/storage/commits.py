@@ -68,6 +68,8 @@ class CommitReader:
         self.name = info.name
         self.no = info.no
         self.incarnation = info.incarnation
+        self._snapshotted: set[int] = set()
+        """Of the commits that were read, those at which there is a snapshot."""
 
     def target(self, seq: int | None = None) -> str:
         return f"agent {self.name!r}" + (f", commit {seq}" if seq is not None else "")
@@ -217,6 +219,8 @@ class CommitReader:
             _check_pair(before, commit)
 
     def _decode(self, row: StoredCommit) -> Commit:
+        if row.snapshotted:
+            self._snapshotted.add(row.seq)
         try:
             return chain.read_commit(self.name, row.seq, row.header, row.payload)
         except UNREADABLE as error:

@@ -6,7 +6,7 @@ against the link to its neighbour, each snapshot against the commit it belongs t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -344,6 +344,24 @@ class LogReader(CommitReader):
             snapshot_at, size,
         )  # fmt: skip
 
+    def fold_read(self, commits: Sequence[Commit]) -> Folded | None:
+        """As `fold`, of commits that were read here, and checked, before: all that lead to the last
+        of them, from the first of the log on. They stay as they are: what they add is copied. None
+        where there is a snapshot among them, to begin with."""
+        if not self._snapshotted.isdisjoint(commit.seq for commit in commits):
+            return None
+        state: Plain = None
+        leaves, weighed = Leaves(), 0
+        for commit in commits:
+            state = self._go_over(state, map(ops.own, commit.delta), commit.seq)
+            leaves.note(commit.delta)
+            weighed += weight(commit.delta, commit.size)
+        first, last = commits[0], commits[-1]
+        return Folded(
+            last.seq, state, last.schema_id, last.schema_version, leaves, weighed, len(commits),
+            first.at_micros, 0,
+        )  # fmt: skip
+
     def _kept_state(self, row: StoredCommit) -> Plain:
         try:
             return remains.state_of(row.payload, self.target(row.seq))
@@ -359,12 +377,13 @@ class LogReader(CommitReader):
         """
         if commit.trimmed:
             raise self.trimmed(commit.seq)
+        return self._go_over(state, commit.delta, commit.seq)
+
+    def _go_over(self, state: Plain, delta: Iterable[Op], seq: int) -> Plain:
         try:
-            return ops.fold(state, commit.delta)
+            return ops.fold(state, delta)
         except OpError as error:
-            raise Corrupt(
-                str(error), target=self.target(commit.seq), hint=chain.HINT, seq=commit.seq
-            ) from error
+            raise Corrupt(str(error), target=self.target(seq), hint=chain.HINT, seq=seq) from error
 
     def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves, int] | None:
         """A snapshot's state, its leaves, and the bytes of all; None: it is gone."""

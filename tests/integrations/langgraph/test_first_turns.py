@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -13,11 +14,18 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, StateGraph
 
+import perdure
+from perdure import SnapshotPolicy
 from perdure.integrations.langgraph import PerdureSaver, queued
 from perdure.integrations.langgraph.changes import Source
 from perdure.integrations.langgraph.queued import Queue
+from perdure.integrations.langgraph.window import FOLDED_MAX
+from perdure.storage.commits import CommitReader
 from perdure.storage.sqlite.backend import SqliteBackend
+from tests.integrations.langgraph.checkpoints import config, get, line, put
 
+NONE = SnapshotPolicy(by_weight=False)
+EVERY_TENTH = SnapshotPolicy(by_weight=False, every_commits=10)
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
@@ -118,3 +126,57 @@ def test_what_is_known_of_the_last_messages_is_looked_at_not_made_anew(
     said[5].additional_kwargs["filled"] = "in place"
     said[9].content = "changed in place"
     assert source.unchanged(said) == (12, [5, 9])
+
+
+@contextmanager
+def opened(folder: Path, snapshots: SnapshotPolicy) -> Iterator[PerdureSaver]:
+    with perdure.open(folder / "ours.db", snapshots=snapshots) as store:
+        yield PerdureSaver(store)
+
+
+@pytest.mark.parametrize("count", [1, 5, 30, 45])
+def test_a_short_thread_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Each commit was read and proved twice: for where the thread ends, and for its state. What is
+    read is shared, and what is folded of it goes on in place: neither may change the other."""
+    with opened(tmp_path, NONE) as saver:
+        line(saver, count)
+    read: list[int] = []
+    decode = CommitReader._decode
+
+    def counted(self: CommitReader, row: Any) -> Any:
+        read.append(row.seq)
+        return decode(self, row)
+
+    with opened(tmp_path, NONE) as saver:
+        with monkeypatch.context() as patch:
+            patch.setattr(CommitReader, "_decode", counted)
+            found = get(saver)
+        assert found.checkpoint["channel_values"]["n"] == count - 1
+        if count <= FOLDED_MAX:
+            assert len(read) <= count + 1  # the first may be read by itself: what schema is it of
+        at = found.config
+        for number in range(count, count + 3):
+            at = put(saver, {"n": number, "log": list(range(number))}, at, number + 1)
+        told = list(saver.list(config()))
+        assert [one.checkpoint["channel_values"]["n"] for one in told] == [
+            *reversed(range(count + 3))
+        ]
+        with PerdureSaver.from_url(tmp_path / "ours.db") as another:
+            assert told == list(another.list(config()))
+            for one in told:
+                assert get(saver, one.config) == get(another, one.config) == one
+
+
+@pytest.mark.parametrize("count", [4, 20])
+def test_a_snapshot_in_a_short_thread_is_known(tmp_path: Path, count: int) -> None:
+    """A state that was folded from the first commit on would be thought to have none: each process
+    that opens the store would write another one."""
+    for turn in range(4):
+        with opened(tmp_path, EVERY_TENTH) as saver:
+            latest = saver.get_tuple(config())
+            at = None if latest is None else latest.config
+            for number in range(count // 4 * turn, count // 4 * (turn + 1)):
+                at = put(saver, {"n": number}, at, number + 1)
+            assert saver.store.sizes().snapshots == count // 4 * (turn + 1) // 10

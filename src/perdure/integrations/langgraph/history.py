@@ -256,14 +256,14 @@ class _Presence:
         there = self._there
         values: Plain = None
         if None in there.values():
-            values = found.view.log.at(found.seq).state[VALUES]
+            values = found.view.at(found.seq).state[VALUES]
             for channel, known in there.items():
                 there[channel] = channel in values if known is None else known
         has = [channel for channel, known in there.items() if known]
         if has and values is None:
             values = _set_at(self._commits.of(found.view)(found.seq), has)
         if has and values is None:
-            values = found.view.log.at(found.seq).state[VALUES]
+            values = found.view.at(found.seq).state[VALUES]
         for channel in has:
             del there[channel]
         return {channel: values[channel] for channel in has}

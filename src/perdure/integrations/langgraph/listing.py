@@ -228,7 +228,7 @@ class Teller:
             if path[-1].trimmed:  # from there on nobody knows what changed
                 break
         if state is None:
-            state, path = window.log.at(commit.seq).state, []
+            state, path = window.at(commit.seq).state, []
         for one in reversed(path):
             for op in one.delta:
                 # What is appended to a list leaves what was built of it as it is.

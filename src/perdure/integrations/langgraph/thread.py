@@ -116,14 +116,14 @@ class Thread:
         """The state at a line's end, from memory if that is still the one."""
         line = self._lines.get(tip.branch)
         if line is None or line.held.seq != tip.head or line.held.since is None:
-            line = Line(view.log.at(tip.head), {})
+            line = Line(view.at(tip.head), {})
         self._keep(tip.branch, line)
         return line
 
     def _past(self, view: View, seq: int) -> Line:
         """The state at a commit behind which others came. Who reads it may go on from it next."""
         name = f"@{seq}"
-        line = self._lines.get(name) or Line(view.log.at(seq), {})
+        line = self._lines.get(name) or Line(view.at(seq), {})
         self._keep(name, line)
         return line
 
@@ -391,7 +391,7 @@ class Thread:
         if known is None:
             return False
         _, state, _ = changes.begin(coder, put.checkpoint)
-        there = view.log.at(known).state
+        there = view.at(known).state
         before = record_of(view.log.commit(known))
         as_before = [parent_of(view.log, before), before["rest"], before["metadata"]]
         as_now = [put.parent, put.rest, put.metadata]
@@ -406,7 +406,7 @@ class Thread:
             place = Place(tip.branch, False, self._line(view, tip), late=late, parent=parent or 0)
         else:
             branch = names.branch_of(put.namespace, len(tips) + 1)
-            line = Line(view.log.at(known), {})
+            line = Line(view.at(known), {})
             place = Place(branch, True, line, late=late, parent=parent or 0)
         try:
             self._commit_at(coder, put, view, place, number)

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.adapters import COPIED, COPIES, ForeignLog, ForeignLogs
+from perdure.adapters import COPIED, COPIES, ForeignLog, ForeignLogs, Held
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.record import record_of
@@ -81,6 +81,10 @@ class View:
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
         """One commit, not to be changed; see `Window.commit`."""
         return self.recent().commit(seq, reach) if self.end else self.log.commit(seq)
+
+    def at(self, seq: int) -> Held:
+        """The state at a commit; see `Window.at`."""
+        return self.recent().at(seq) if self.end else self.log.at(seq)
 
     def far(self) -> Callable[[int], Commit]:
         """`commit`, for who is going to read most of what is between; of this moment."""

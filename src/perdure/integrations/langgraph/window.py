@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from perdure.adapters import ForeignLog
+from perdure.adapters import ForeignLog, Held
 from perdure.core.chain import check_link
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.trail import Trails
@@ -24,6 +24,9 @@ FAR = 256
 
 COMMITS_KEPT = 1000
 """Of one thread, between two reads."""
+
+FOLDED_MAX = 32
+"""Commits that a state is made of as they are in; of more there may be a snapshot."""
 
 ALONE_KEPT = 64
 """Commits that were read by themselves."""
@@ -104,6 +107,23 @@ class Window:
         """As `commit`, for who is going to read most of what is between."""
         found = self._commits.get(seq)
         return found if found is not None and not found.damaged else self.commit(seq, FAR)
+
+    def at(self, seq: int) -> Held:
+        """The state at a commit, which the caller may keep and change. Of a short thread nothing is
+        read a second time for it."""
+        path: list[Commit] = []
+        if 0 < seq <= FOLDED_MAX:
+            self._reach(1)
+        while seq > 0 and len(path) < FOLDED_MAX:
+            commit = self._commits.get(seq)
+            if commit is None or commit.trimmed or commit.damaged:
+                break
+            path.append(commit)
+            seq = commit.parent
+        if seq > 0 or not path or not self._spent.isdisjoint(one.seq for one in path):
+            return self.log.at(path[0].seq if path else seq)
+        path.reverse()
+        return self.log.at_last_of(path)
 
     def walk(self) -> Iterator[Commit]:
         """All commits, newest first, as they are asked for; while others are read, too."""
