@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from asyncio.exceptions import CancelledError
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -100,7 +101,8 @@ def _loaded(path: str) -> type[Exception] | None:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
+    kinds = (Exception, CancelledError)
+    return found if isinstance(found, type) and issubclass(found, kinds) else None  # type: ignore[return-value]
 
 
 def _again(record: Mapping[str, Any], target: str) -> Exception | None:

@@ -246,6 +246,8 @@ class AsyncPerformer(Handing):
             await _tick()  # whoever cancelled the whole run gets to say so
             if self._execution.interrupted is not None:
                 raise
+            if not _is_cancelling():  # of something in the call: on replay, nothing does that again
+                raise Carried(cancelled) from None  # type: ignore[arg-type]
             calling.noted = True
             after_s = round(time.monotonic() - calling.since, 3)
             raise CancelledInside(cancelled, after_s) from None
@@ -373,6 +375,12 @@ def _seen(task: asyncio.Future[Any]) -> None:
     """What a task came to that nobody waits for is no news."""
     if not task.cancelled():
         task.exception()
+
+
+def _is_cancelling() -> bool:
+    """Whether this task is being cancelled; else a `CancelledError` is of something awaited."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def _tick() -> None:
