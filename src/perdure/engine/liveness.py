@@ -79,6 +79,7 @@ class Liveness:
                 return
             self._thread, self._executor = None, self._context.executor
             self._say(self._executor)
+            self._stop.set()  # of one whose start was interrupted, and which nobody knows of
             self._stop = threading.Event()
             # Kept once it runs: an executor without a heartbeat would lose its leases in silence.
             self._thread = begin(
@@ -256,13 +257,15 @@ class Liveness:
     def stop(self) -> None:
         """End; a standby may take over at once."""
         with self._lock:
-            if self._thread is None or self._executor != self._context.executor:
+            if self._executor != self._context.executor:
                 return
             self._stop.set()
-            self._thread.join()
+            if self._thread is not None:
+                self._thread.join()
             self._thread = None
+            executor, self._executor = self._executor, ""
             try:
-                self._context.backend.heartbeat(self._executor, None)
+                self._context.backend.heartbeat(executor, None)
             except PerdureError as error:
                 _warn("ending the executor: %s", error)
 

@@ -193,7 +193,8 @@ class Committer:
         finally:
             self._leave(_getframe())
         self._summons.put(None)
-        thread.join()
+        if thread.is_alive():
+            thread.join()
 
     def _summon(self) -> None:
         """Let our own thread lead; made when it is first needed."""
@@ -212,7 +213,8 @@ class Committer:
             )  # fmt: skip
             # The thread holds no committer between batches: one that nobody has goes, with it.
             weakref.finalize(self, summons.put, None)
-            self._thread = begin(thread)
+            self._thread = thread  # before it starts: an interrupt in there must not forget it
+            begin(thread)
 
     def _succeed(self) -> None:
         """Another thread than the calling one, which ends."""
@@ -430,6 +432,7 @@ def _serve(
             except Exception:  # nobody waits for it; but it may have come before it led at all
                 committer.lead_again()
             committer = None
+        summons.put(None)  # for one whose start was interrupted, and which nobody knows of
     except BaseException:  # it ends the thread: another one does what this was summoned for
         if (committer := owner()) is not None:
             committer._succeed()

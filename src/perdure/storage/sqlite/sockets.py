@@ -49,11 +49,12 @@ class Sockets:
             try:
                 make_folder(self._folder, like=self._store)
                 ear = _Ear(self._open(executor), callback)
+                self._ears[executor] = ear  # first: an interrupt where it begins must not forget it
                 ear.begin()
             except (OSError, RuntimeError) as error:  # RuntimeError: there are too many threads
+                self._ears.pop(executor, None)
                 _log.info("%s: cannot listen for notices: %s", self._store, error)
                 return lambda: None
-            self._ears[executor] = ear
         return lambda: self._end(executor, ear)
 
     def _open(self, executor: str) -> socket.socket:
