@@ -51,6 +51,7 @@ from perdure.state.transfer import Progress, export_log, import_log
 from perdure.state.working import WorkingCopy
 from perdure.storage.answers import Sizes
 from perdure.storage.committer import Committer
+from perdure.storage.locate import is_store_file as is_store_file
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
 from perdure.storage.proposals import HERE, Extras

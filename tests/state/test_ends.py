@@ -10,11 +10,11 @@ import pytest
 
 from perdure import SnapshotPolicy
 from perdure.agents import Agent
+from perdure.core import chain
 from perdure.core.schema import Schema
 from perdure.model import MAIN
 from perdure.state.ends import end_of
 from perdure.state.working import WorkingCopy
-from perdure.storage.ends import EndReader
 from perdure.storage.sqlite.backend import SqliteBackend
 from tests.state.conftest import Place
 
@@ -107,13 +107,13 @@ def test_ten_of_thousands_are_read_by_themselves(
         with agent.edit("append") as draft:
             draft["items"].append(f"new {number}")
     decoded: list[int] = []
-    decode = EndReader._decode
+    read = chain.read_commit
 
-    def counting(self: EndReader, row: Any) -> Any:
-        decoded.append(row.seq)
-        return decode(self, row)
+    def counting(name: str, seq: int, *row: Any) -> Any:
+        decoded.append(seq)
+        return read(name, seq, *row)
 
-    monkeypatch.setattr(EndReader, "_decode", counting)
+    monkeypatch.setattr(chain, "read_commit", counting)
     assert end(agent, 10) == [f"new {number}" for number in range(20, 30)]
     assert len(decoded) == 10
     assert len(leaves) <= 1

@@ -32,8 +32,7 @@ from perdure.cli.terminal import bytes_out, stderr_console, stdout_console, text
 from perdure.cli.words import count, size
 from perdure.model import id_text
 from perdure.private import mode_of, new_file
-from perdure.storage.sqlite.connection import APPLICATION_ID
-from perdure.store import read_file
+from perdure.store import is_store_file, read_file
 
 
 def export(
@@ -115,14 +114,8 @@ def _refuse_store(path: Path, session: Session) -> None:
             if os.path.samefile(path, file):
                 raise _is_store(path)
     with suppress(OSError, ValueError):
-        if path.is_file() and _has_our_mark(path):
+        if is_store_file(str(path)):
             raise _is_store(path)
-
-
-def _has_our_mark(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(68)  # https://sqlite.org/fileformat.html: the application's id
-        return file.read(4) == APPLICATION_ID.to_bytes(4, "big")
 
 
 def _is_store(path: Path) -> Conflict:

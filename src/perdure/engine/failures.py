@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import sys
-from asyncio.exceptions import CancelledError
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -101,8 +100,10 @@ def _loaded(path: str) -> type[Exception] | None:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    kinds = (Exception, CancelledError)
-    return found if isinstance(found, type) and issubclass(found, kinds) else None  # type: ignore[return-value]
+    # Not imported for those who do without: who has such a class at hand has loaded it.
+    events = sys.modules.get("asyncio.exceptions")
+    kinds = (Exception,) if events is None else (Exception, events.CancelledError)
+    return found if isinstance(found, type) and issubclass(found, kinds) else None
 
 
 def _again(record: Mapping[str, Any], target: str) -> Exception | None:

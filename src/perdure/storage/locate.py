@@ -31,6 +31,9 @@ EXAMPLES = {
 }
 """A URL of each scheme."""
 
+STORE_MARK = b"Prdu"
+"""SQLite's id of the application, in a store's file."""
+
 
 def locate(
     url: str | os.PathLike[str], *, durability: Durability = "sync", create: bool = True,
@@ -162,3 +165,17 @@ def _memory(name: str, clock: Clock, *, create: bool) -> Backend:
                 raise NotFound("no such store in this process", target=f"memory://{name}")
             _named_memories[name] = MemoryBackend(name, clock=clock)
         return _named_memories[name]
+
+
+def is_store_file(path: str) -> bool:
+    """Whether a file is a store, by its mark. It is opened and closed: not to be asked of one that
+    this process has open, whose locks that drops.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        file.seek(68)  # https://sqlite.org/fileformat.html: the application's id
+        return file.read(4) == STORE_MARK
