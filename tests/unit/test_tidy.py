@@ -17,6 +17,10 @@ FUNCTION_LINES_MAX = 70
 # Put together here, or this file would hold what it looks for. Where packages come from is
 # the business of each machine's pip.
 REGISTRY_HOSTS = ["pypi." + "org", "python" + "hosted.org"]
+AT_THE_ROOT = {
+    *(".gitattributes", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md"),
+    *("pyproject.toml", "PKG-INFO"),  # the latter in a source distribution
+}
 MACHINE_PATHS = re.compile(r"(?<![\w.*])/(?:work|tmp)/")
 
 
@@ -92,15 +96,23 @@ def test_no_package_registry_is_named() -> None:
     assert found == []
 
 
-def test_no_path_of_a_machine_in_the_source() -> None:
-    assert [str(p) for p in source_files() if MACHINE_PATHS.search(p.read_text("utf-8"))] == []
+def test_no_path_of_a_machine() -> None:
+    """Somebody's note to somebody else, with the paths of their machine, lay in the root for a
+    day: only the source was looked at."""
+    texts = {p: p.read_bytes().decode("utf-8", "replace") for p in tracked_files()}
+    assert [str(path) for path, text in texts.items() if MACHINE_PATHS.search(text)] == []
+
+
+def test_the_root_holds_what_it_is_known_for() -> None:
+    at_the_root = {path.name for path in tracked_files() if path.parent == ROOT}
+    assert at_the_root <= AT_THE_ROOT
 
 
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     body = "    x = 1\n" * FUNCTION_LINES_MAX
     assert long_functions(ast.parse(f"class A:\n  def f():\n{body}")) == ["f has 71 lines"]
     assert MACHINE_PATHS.search('"/' + 'tmp/x"')
-    assert not MACHINE_PATHS.search("docs" + "/work/x")
+    assert not MACHINE_PATHS.search("docs" + "/" + "work/x")
     (tmp_path / "perdure").mkdir()
     for name, text in {"store": "", "core": "TABLE = ['perdure.store:open']"}.items():
         (tmp_path / "perdure" / f"{name}.py").write_text(text)
