@@ -13,6 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from perdure.core.threads import begin
@@ -58,8 +59,8 @@ class Job(Generic[R]):
         if self.cancel():
             self._done(self)
 
-    def run(self) -> None:
-        """For the pool: make the call, unless it was cancelled."""
+    def run(self, behind: Callable[[], None]) -> None:
+        """For the pool: make the call, unless it was cancelled; then call `behind`, and tell."""
         self._thread = threading.current_thread()
         if self._fate.setdefault(None, "begun") != "begun":
             return
@@ -70,12 +71,13 @@ class Job(Generic[R]):
         except BaseException as error:  # it is the waiter's
             self.error = error
         self.over = True
+        behind()
         self._done(self)
 
-    def give_up(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException, behind: Callable[[], None]) -> None:
         """For the pool: that came in `run` itself."""
         if not self._fate:  # it has not begun: so it can
-            self.run()
+            self.run(behind)
             return
         if not self.over:
             self.error = error
@@ -110,7 +112,8 @@ class Pool:
         self._closed = False
         self._jobs: _Jobs = queue.SimpleQueue()
         self._idle: deque[None] = deque()
-        """One for each thread that waits for a job, but for those that are on their way to it."""
+        """One for each thread that waits for a job, or will in a moment, but for those that are on
+        their way to it."""
         self._living: set[threading.Thread] = set()
         self._made: dict[threading.Thread, float] = {}
         weakref.finalize(self, self._jobs.put, None)
@@ -181,22 +184,40 @@ def _serve(jobs: _Jobs, idle: deque[None], living: set[threading.Thread]) -> Non
     """A thread's: it holds no pool while it waits."""
     thread = threading.current_thread()
     living.add(thread)
+    rests = False
+
+    def rest() -> None:
+        nonlocal rests
+        if not rests:
+            rests = True  # before: one mark too few costs a thread, one too many leaves a job alone
+            idle.append(None)
+
     try:
         while True:
             try:
                 job = jobs.get_nowait()
             except queue.Empty:
-                idle.append(None)
+                rest()
                 job = jobs.get()
+            else:
+                if rests:
+                    with suppress(IndexError):  # somebody counts on this thread: one comes instead,
+                        idle.pop()  # the one that was to take this job, or as soon as one can
+            rests = False
             if job is None:
                 jobs.put(None)  # for the others
                 return
             try:
-                job.run()
+                # It rests before who waits is told: else his next call, which he makes at once, has
+                # another thread made for it, until there are as many as may be.
+                job.run(rest)
             except BaseException as error:  # no call's: between two instructions of ours
-                job.give_up(error)
+                job.give_up(error, rest)
                 if not isinstance(error, Exception):
                     raise
             del job
     finally:
         living.discard(thread)
+        if rests:
+            with suppress(IndexError):
+                idle.pop()  # nobody is to count on it
