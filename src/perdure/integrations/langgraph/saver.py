@@ -419,7 +419,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """As `put`. Cancelled when it is under way, it is done before the cancellation goes on."""
         thread, put = self._asked_to_put(config, checkpoint, metadata)
         with thread.queue.coming(put.namespace, put.parent):  # as soon as the loop knows it
-            return await self._logs.in_thread(self._put, thread, put)
+            async with thread.turns.next():
+                return await self._logs.in_thread(self._put, thread, put)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,

@@ -88,7 +88,9 @@ async def settle_in_loop(logs: ForeignLogs, thread: Thread, request: Request) ->
         for seconds in thread.queue.rounds(request):
             await _pause(request, seconds)
         if not request.done:
-            await logs.in_thread(thread.settle, request)
+            async with thread.turns.next():
+                if not request.done:
+                    await logs.in_thread(thread.settle, request)
     except asyncio.CancelledError:
         while not request.done and not thread.queue.withdraw(request):  # they are in a commit
             with suppress(asyncio.CancelledError):

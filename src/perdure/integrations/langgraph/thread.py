@@ -24,6 +24,7 @@ from perdure.integrations.langgraph.finding import find_any, find_at_end, latest
 from perdure.integrations.langgraph.queued import Queue, Request
 from perdure.integrations.langgraph.record import USUAL_V, malformed, pack, record_of
 from perdure.integrations.langgraph.requests import Found, Line, Place, Put, Told, made_after
+from perdure.integrations.langgraph.turns import Turns
 from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import (
     Tip,
@@ -60,7 +61,7 @@ class Thread:
         self._views: list[View] = []
         self._end = 0
         self._lines: OrderedDict[str, Line] = OrderedDict()
-        self.queue = Queue()
+        self.queue, self.turns = Queue(), Turns()
         self._asked = asked
         self._begins = begins
 
