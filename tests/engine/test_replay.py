@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -216,6 +217,39 @@ def test_state_is_the_same_at_every_point(place: Place, crash: Crashes) -> None:
     assert runs[2] == longest
     for seen in runs[:2]:
         assert seen == longest[: len(seen)]
+
+
+@pytest.mark.parametrize("ends", ["a wait", "a failing edit"])
+def test_an_edit_is_not_seen_before_it_by_what_shares_its_commit(
+    place: Place, crash: Crashes, ends: str
+) -> None:
+    """What a wait came to joins the next commit. Where that was an edit's, the state that was read
+    between the two had the edit on replay: `run.wait_for`, then `if not run.state["n"]`, went the
+    other way, or stopped the run for good."""
+
+    @perdure.agent(Task)
+    def f(run: perdure.Run[Task]) -> Any:
+        if ends == "a wait":
+            run.sleep(0)
+        else:
+            with suppress(ValueError), run.edit("fails"):
+                raise ValueError
+        before = run.state.count
+        with run.edit("count") as draft:
+            seen = [before, draft.count, list(draft.notes)]
+            draft.count += 1
+            draft.notes.append("counted")
+        seen += [run.call(str, before), run.state.count]
+        crash("after")
+        return seen
+
+    crash.arm("after")
+    crashed(place, f)
+    assert place.open().run(f, "a") == [0, 0, [], "0", 1]
+    commits = [*place.open().agent("a").log()]
+    assert "edit" in [
+        record["t"] for commit in commits if commit.delta for record in commit.records
+    ]
 
 
 def test_a_state_that_is_held_on_to_moves_along_on_replay_as_it_did_live(

@@ -217,7 +217,7 @@ class Execution(Generic[T]):
                 return None
             self.check_process()
             self._take(entry)
-        self.catch_up(entry.seq)
+        self.catch_up(entry.seq - 1)
         self.turns.release(entry)
         return entry
 
@@ -267,7 +267,7 @@ class Execution(Generic[T]):
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
         """Its turn has come: what is recorded is released, what is not begins."""
         if entry is not None and entry.outcome is not None:
-            self.catch_up(entry.seq)
+            self.catch_up(entry.seq - 1)  # an edit of the same commit is still to come
             self.turns.release(entry)
             if not entry.outcome.get("not_done"):
                 return Arrived(entry.place, entry, "")  # it is not made, and needs no key

@@ -34,7 +34,9 @@ class Entry(Struct):
     Attributes:
         kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer``, of one
             that went off.
-        seq: of the commit that settled it; of the one that began it while it is open.
+        seq: of the commit that settled it; of the one that began it while it is open. Behind it the
+            function sees the state of the commit before, but behind an edit that of this one: what
+            an edit's commit has besides it, as the end of a wait, was met before the edit.
         outcome: the record with its value or error; None while it is open: a tool call in doubt,
             a wait that goes on, a step that failed and is to be tried again.
         attempts: how many intents a tool call has, or failed attempts a step.
