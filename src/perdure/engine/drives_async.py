@@ -18,6 +18,7 @@ from perdure.engine.effects import Carried
 from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
 from perdure.engine.leaving import Cancelled, Drained, LeftError
+from perdure.engine.performing_async import AsyncPerformer
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.engine.wayout import WayOut
 from perdure.errors import PerdureError, RunInterrupted
@@ -60,7 +61,7 @@ class AsyncDrive(Drive):
         number_tasks(loop)
         execution.tasks = RunTasks(execution, numbered=True)
         execution.root.home = threading.get_ident()
-        execution.runs_in_loop()
+        execution.runs_in_loop(AsyncPerformer(execution, execution.tasks))
         context = contextvars.copy_context()
         root = loop.create_task(self._body(execution), context=context)
         execution.tasks.begin(root, execution.root)

@@ -86,6 +86,8 @@ class Execution(Generic[T]):
         self.tasks: RunTasks | None = None
         """Of the event loop that it runs in, if it does."""
         self._async_performer: AsyncPerformer | None = None
+        self._in_own_loops: dict[int, AsyncPerformer] = {}
+        """By their threads."""
         self._loop_thread = 0
         self._warned: set[str] = set()
 
@@ -107,17 +109,15 @@ class Execution(Generic[T]):
     @property
     def async_performer(self) -> AsyncPerformer:
         """Performs its effects in the event loop that is running."""
-        if self._async_performer is None:
-            from perdure.engine.performing_async import AsyncPerformer
-            from perdure.engine.tasks import RunTasks
+        if self._async_performer is not None:
+            return self._async_performer
+        from perdure.engine.performing_async import performer_of_loop
 
-            self.tasks = self.tasks or RunTasks(self, numbered=False)
-            self._async_performer = AsyncPerformer(self, self.tasks)
-        return self._async_performer
+        return performer_of_loop(self, self._in_own_loops)
 
-    def runs_in_loop(self) -> None:
+    def runs_in_loop(self, performer: AsyncPerformer) -> None:
         """Its function is about to be called in the event loop of this thread."""
-        self._loop_thread = threading.get_ident()
+        self._async_performer, self._loop_thread = performer, threading.get_ident()
 
     def warn_if_blocking(self, name: str) -> None:
         """A synchronous function was called as it is from asynchronous code: that is recorded like

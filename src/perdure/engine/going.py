@@ -158,6 +158,12 @@ class Going:
             return self._all(self._waiting_threads())
 
     @property
+    def is_single(self) -> bool:
+        """Whether the function's own is the only thread of the run."""
+        with self._lock:
+            return self._threads == 1 and not any(crew.submitted for crew in self._crews)
+
+    @property
     def all_rest(self) -> bool:
         """Whether each thread of the run waits, if only for another one, and nothing is made."""
         with self._lock:

@@ -54,10 +54,13 @@ class Handing:
         """Until what is recorded before this has been released."""
         order = self._execution.turns
         pace = self.pace if entry is not None and entry.order >= 0 else None
-        while not order.is_ready(entry, scope.path):
+        # Tasks without scopes of their own wait for all: what they are to do first leads to calls
+        # that are told apart by who comes first.
+        own = scope.path if self._tasks.numbered else None
+        while not order.is_ready(entry, own):
             place = entry.place if entry is not None else ""
-            rest = Rest(scope.path, place, pace, patient=True)
-            waiter = order.ready(entry, scope.path, rest.over)
+            rest = Rest(self._paced(scope), place, pace, patient=True)
+            waiter = order.ready(entry, own, rest.over)
             if waiter is None:
                 break
             rest.waiter = waiter
@@ -74,10 +77,12 @@ class Handing:
             self._execution.check()
             if rest.stood and not order.is_ready(entry, scope.path):
                 raise self._execution.interrupt(order.stalled(scope.named(name)))
+            if rest.stood:
+                own = scope.path  # one after the other in one task: the code has another order now
             if rest.paced:
                 return
         if pace is not None and entry is not None:
-            event = Event(scope.path, entry.place)
+            event = Event(self._paced(scope), entry.place)
             pace.comes(event)
             try:
                 await pace.turn(event, self.several)
@@ -94,7 +99,11 @@ class Handing:
     @property
     def several(self) -> bool:
         """Whether there are tasks whose order could matter."""
-        return len(self._tasks.scopes) > 1
+        return not self._tasks.numbered or len(self._tasks.scopes) > 1
+
+    def _paced(self, scope: Scope) -> str:
+        """Whose events come one after the other anyway."""
+        return scope.path if self._tasks.numbered else f"{scope.path}{id(asyncio.current_task())}/"
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
@@ -111,7 +120,7 @@ class Handing:
         going = self._execution.going
         idle = not going.calls and not self.pace.has_waiting
         due = self.timers.has_due
-        return self._tasks.numbered and idle and not due and self._tasks.all_wait()
+        return idle and not due and self._tasks.all_wait()
 
     async def cancelled_again(self, entry: Entry) -> None:
         """Its task was cancelled here: wait for whatever did that, to do it again. What is recorded

@@ -157,7 +157,7 @@ class Performer:
 
     def _handed_over(self, place: str) -> None:
         """The function hears of an outcome; in an event loop that is an event like others."""
-        if self._execution.tasks is not None:
+        if self._execution.tasks is not None and self._execution.tasks.numbered:
             self._execution.async_performer.pace.handed = place
 
     # -- calling the user's functions ----------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -90,6 +91,7 @@ class AsyncPerformer(Handing):
 
     def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
         super().__init__(execution, tasks)
+        self.loop = asyncio.get_running_loop()
         self._threads: Threads | None = None
         self.stopping = _Stopping(execution.leaving.passed_on)
         self.edit_lock = asyncio.Lock()
@@ -364,7 +366,24 @@ class AsyncPerformer(Handing):
 
     def _unloadable(self) -> bool:
         """Whether all of the run provably waits, and would for ever do nothing else."""
-        return self._all_rest() and not self._tasks.timers()
+        return self._tasks.numbered and self._all_rest() and not self._tasks.timers()
+
+
+def performer_of_loop(
+    execution: Execution[Any], known: dict[int, AsyncPerformer]
+) -> AsyncPerformer:  # fmt: skip
+    """The one for the loop that is running, of a synchronous function's own: it may run several,
+    one after the other, and on several threads.
+
+    Args:
+        known: those for the latest loop of each thread.
+    """
+    here = threading.get_ident()
+    performer = known.get(here)
+    if performer is None or performer.loop is not asyncio.get_running_loop():
+        execution.tasks = execution.tasks or RunTasks(execution, numbered=False)
+        performer = known[here] = AsyncPerformer(execution, execution.tasks)
+    return performer
 
 
 def _as_users(error: BaseException) -> BaseException:

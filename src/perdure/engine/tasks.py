@@ -117,13 +117,20 @@ class RunTasks:
         is False, and the run stays in memory."""
         return all(
             task in self.waiting or task.done() or self._joins(task)
-            for task in reversed(self.scopes)  # the last made is the last to come to its wait
+            for task in reversed(self._living)  # the last made is the last to come to its wait
         )
 
     def all_wait(self) -> bool:
         """Whether provably nothing goes on. In doubt it is False."""
+        if not self.numbered and not self._execution.going.is_single:
+            return False
         ended = any(task.done() for task in self.scopes)  # of which nobody was told
         return not ended and self.seem_to_wait() and not self.due()
+
+    @property
+    def _living(self) -> Sequence[asyncio.Task[Any]]:
+        """All that may do something for the run; in a loop of its own function's all that are."""
+        return [*self.scopes] if self.numbered else [*asyncio.all_tasks()]
 
     def _joins(self, task: asyncio.Task[Any]) -> bool:
         futures = joined(task)
@@ -132,6 +139,8 @@ class RunTasks:
     def _is_of_run(self, future: asyncio.Future[Any]) -> bool:
         if future.done() or future in self.scopes:
             return True
+        if not self.numbered and isinstance(future, asyncio.Task):
+            return True  # of a loop in which all are
         parts = parts_of(future)
         return parts is not None and all(self._is_of_run(part) for part in parts)
 
@@ -141,7 +150,9 @@ class RunTasks:
         ready = _ready_in(asyncio.get_running_loop())
         if ready is None:  # then who goes on next shows, if not who is told by a callback
             here = asyncio.current_task()
-            return any(task.done() or (task is not here and _goes_on(task)) for task in self.scopes)
+            return any(
+                task.done() or (task is not here and _goes_on(task)) for task in self._living
+            )  # fmt: skip
         return any(
             not handle.cancelled() and self._is_ours(getattr(handle, "_context", None))
             for handle in ready

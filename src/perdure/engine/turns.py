@@ -83,8 +83,8 @@ class Turns:
         order, place = self._journal.order, self._next
         return order[place] if place < len(order) else None
 
-    def is_ready(self, entry: Entry | None, scope: str) -> bool:
-        """Whether it is this one's turn."""
+    def is_ready(self, entry: Entry | None, scope: str | None) -> bool:
+        """Whether it is this one's turn; see `ready`."""
         if self._next >= len(self._journal.order):
             return True  # everything was released: that stays so, and needs no lock
         with self._lock:

@@ -1,0 +1,152 @@
+"""A plain agent function that runs an event loop of its own, whose tasks call steps and tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.store import Store
+from tests.engine.conftest import CrashError, Crashes
+
+Steps = tuple[Callable[[int], Coroutine[Any, Any, str]], Callable[[str], int]]
+
+
+@pytest.fixture
+def steps(crash: Crashes) -> Steps:
+    """Live, page 0 comes when page 1 has been counted; on replay nothing takes any time."""
+    counted = False
+
+    @perdure.step
+    async def fetch(page: int) -> str:
+        while page == 0 and not counted:
+            await asyncio.sleep(0.001)
+        crash.note(page)
+        return f"page {page}"
+
+    @perdure.step
+    def count(text: str) -> int:
+        nonlocal counted
+        counted = True
+        crash(text)
+        crash.note(text)
+        return len(text) + int(text[-1])
+
+    return fetch, count
+
+
+def test_tasks_that_call_synchronous_steps_go_on_after_a_crash(
+    store: Store, crash: Crashes, steps: Steps
+) -> None:
+    """Outcomes reached the tasks of such a loop in the order in which they asked, not in that of
+    the log. A synchronous step cannot wait for its turn there: it was held against another task's,
+    and the run stopped."""
+    fetch, count = steps
+
+    async def one(page: int) -> int:
+        return count(await fetch(page))
+
+    async def all_of_them() -> list[int]:
+        return [*await asyncio.gather(one(0), one(1))]
+
+    @perdure.agent(dict)
+    def collect(run: perdure.Run[Any]) -> list[int]:
+        return asyncio.run(all_of_them())
+
+    crash.arm("page 0")
+    with pytest.raises(CrashError):
+        store.run(collect, "a")
+    assert store.run(collect, "a") == [6, 7]
+    assert crash.calls == [1, "page 1", 0, "page 0"]
+
+
+def test_what_tasks_draw_is_theirs_again(store: Store, crash: Crashes) -> None:
+    """Which of two tasks made a call first follows from which heard first of what it had awaited.
+    On replay both heard of it at once, and each had what the other one had drawn: in silence, as
+    nothing told the two calls apart."""
+    pages: list[dict[int, int]] = []
+    drawn = iter(range(10))
+
+    @perdure.step
+    async def fetch(page: int) -> None:
+        while page == 0 and not pages[-1]:
+            await asyncio.sleep(0.001)
+
+    @perdure.step
+    async def draw() -> int:
+        return next(drawn)
+
+    async def one(page: int) -> None:
+        await fetch(page)
+        pages[-1][page] = await draw()
+
+    async def all_of_them() -> None:
+        await asyncio.gather(one(0), one(1))
+
+    @perdure.agent(dict)
+    def collect(run: perdure.Run[Any]) -> int:
+        pages.append({})
+        asyncio.run(all_of_them())
+        crash("behind it")
+        return len(pages)
+
+    crash.arm("behind it")
+    with pytest.raises(CrashError):
+        store.run(collect, "a")
+    assert store.run(collect, "a") == 2
+    assert pages == [{1: 0, 0: 1}] * 2
+
+
+def test_loops_one_after_the_other_and_side_by_side(store: Store, crash: Crashes) -> None:
+    """One that had ended, or that ran on another thread, was to hand over what came to this one."""
+
+    @perdure.step
+    async def fetch(page: int) -> int:
+        await asyncio.sleep(0.001 * (page % 3))
+        crash.note(page)
+        return page
+
+    async def pages(first: int) -> list[int]:
+        return await asyncio.gather(*(fetch(first + number) for number in range(4)))
+
+    @perdure.agent(dict)
+    def collect(run: perdure.Run[Any]) -> list[list[int]]:
+        found = [asyncio.run(pages(0)), asyncio.run(pages(10))]
+        found += run.map(lambda first: asyncio.run(pages(first)), [20, 30, 40], limit=3)
+        crash("behind it")
+        return found
+
+    crash.arm("behind it")
+    with pytest.raises(CrashError):
+        store.run(collect, "a")
+    whole = [[*range(first, first + 4)] for first in range(0, 50, 10)]
+    assert store.run(collect, "a") == whole
+    assert len(crash.calls) == 20
+
+
+@pytest.mark.usefixtures("stalls_soon")
+def test_another_order_of_calls_in_one_task_is_no_error(store: Store, crash: Crashes) -> None:
+    @perdure.step
+    async def fetch(page: int) -> int:
+        crash.note(page)
+        return page
+
+    async def pages(order: list[int]) -> list[int]:
+        found = [await fetch(page) for page in order]
+        crash("behind it")
+        return sorted(found)
+
+    orders = [[0, 1, 2], [2, 1, 0]]
+
+    @perdure.agent(dict)
+    def collect(run: perdure.Run[Any]) -> list[int]:
+        return asyncio.run(pages(orders.pop(0)))
+
+    crash.arm("behind it")
+    with pytest.raises(CrashError):
+        store.run(collect, "a")
+    assert store.run(collect, "a") == [0, 1, 2]
+    assert crash.calls == [0, 1, 2]
