@@ -105,6 +105,8 @@ class AsyncDrive(Drive):
         if cancelled is not None:
             await _to_the_end(self._means.context.in_thread(execution.writer.close))
             raise cancelled
+        if (ends := execution.tasks.ends_program) is not None:
+            return None, ends  # whatever of the function caught what it heard of that
         if root.cancelled():
             if execution.interrupted is None:
                 raise asyncio.CancelledError
@@ -115,7 +117,7 @@ class AsyncDrive(Drive):
             return None, left.original
         if isinstance(left, RunInterrupted):
             return None, left
-        raise left  # it came from outside, and is no end that the function has come to
+        return None, left  # it came from outside, and is no end that the function has come to
 
     def _tell_of_tasks(self, execution: Execution[Any]) -> None:
         """The function returned, and what of it still goes on is cancelled: a tool that is under

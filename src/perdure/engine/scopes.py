@@ -9,6 +9,8 @@ makes now and then, for waiting say, do not shift its number.
 from __future__ import annotations
 
 import re
+from collections.abc import Coroutine
+from typing import Any
 
 from perdure.core.locks import Lock
 
@@ -20,7 +22,7 @@ class Scope:
     """One task of a run. `path`: empty for the function itself, then ``fetch#2/``,
     ``fetch#2/page#1/`` …"""
 
-    __slots__ = ("_counts", "_lock", "alive", "home", "over", "parent", "path")
+    __slots__ = ("_counts", "_lock", "alive", "home", "over", "parent", "path", "runs")
 
     def __init__(self, path: str = "", parent: Scope | None = None) -> None:
         self.path = path
@@ -30,6 +32,8 @@ class Scope:
         """Children that have not ended."""
         self.home = 0
         """Ident of the thread that its code runs on: others come to its calls in any order."""
+        self.runs: Coroutine[Any, Any, Any] | None = None
+        """Of a task, until it has ended."""
         self._counts: dict[str, int] = {}
         self._lock = Lock()
 

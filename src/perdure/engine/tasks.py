@@ -48,6 +48,8 @@ class RunTasks:
         """Whether the function itself has come to what interrupted the run."""
         self.leaving = False
         """The function has ended, and what is left of its tasks is cancelled."""
+        self.ends_program: BaseException | None = None
+        """Raised by one of the tasks: for the run's caller."""
         self._left: list[asyncio.Task[Any]] = []
         """Those that ended with something that ends the run."""
         self._function: asyncio.Task[Any] | None = None
@@ -88,6 +90,9 @@ class RunTasks:
             self._execution.leaving.left(error, "a task")
         self._execution.scope_ended(scope, error, cancelled=task.cancelled())
         scope.ended()
+        if scope.runs is not None:
+            scope.runs.close()  # of one that was cancelled before it began, asyncio would complain
+            scope.runs = None
         del self.scopes[task]  # last: an end that was lost on its way is told again
 
     def tell_lost(self) -> None:
@@ -215,6 +220,23 @@ class RunTasks:
         self._left.clear()
 
 
+async def _through(
+    coroutine: Coroutine[Any, Any, Any], execution: Execution[Any], tasks: RunTasks
+) -> Any:  # fmt: skip
+    """What a task runs. That the program is to end goes from it to who awaits it as what ends the
+    run, and from there to the run's caller. Raised in a task, it ends the event loop at once: a
+    group, or whoever else heard of it, would raise it again while the loop's tasks are being ended,
+    and end that, before all is tidied up."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        tasks.ends_program = tasks.ends_program or error
+        execution.leaving.left(error, "a task")
+        execution.wakeups.ring(execution.id)
+        assert execution.interrupted is not None
+        raise execution.interrupted from None
+
+
 def exception_of(task: asyncio.Task[Any]) -> BaseException | None:
     """What a task that is done raised; whether anybody has seen that, stays as it is."""
     return getattr(task, "_exception", None)
@@ -254,12 +276,16 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
         tasks = getattr(frame.run, "tasks", None)
         if tasks is None or not tasks.numbered:
             return make(loop, coroutine, **options)
-        scope = frame.scope.child(getattr(coroutine, "__qualname__", "task"))
+        name = getattr(coroutine, "__qualname__", "task")
+        scope = frame.scope.child(name)
         given = options.get("context")
         context = contextvars.copy_context() if given is None else given.copy()
         context.run(enter_scope, scope, frame.run)
         options["context"] = context
-        task = make(loop, coroutine, **options)
+        scope.runs = coroutine
+        through: Any = _through(coroutine, frame.run, tasks)
+        through.__qualname__ = name  # as people, and their tools, see it
+        task = make(loop, through, **options)
         tasks.add(task, scope)
         return task
 

@@ -26,6 +26,7 @@ class WayOut:
     The function is cancelled where it awaits something, once nothing of the run is due or being
     made and nobody was told. One that was told may be cleaning up, in a `finally`: it is cancelled
     when it has awaited the same thing for `LEAVE_S`. That comes again for one that catches it.
+    Where the program is to end it is cancelled at once, as all that goes on in its loop would be.
     """
 
     def __init__(
@@ -36,12 +37,16 @@ class WayOut:
         self._function = function
         self._awaited: Any = self  # nothing that it awaits
         self._since = 0.0
+        self._at_once = True
         self._ticker = Ticker(self._look, LOOK_S)
 
     def look(self) -> None:
         """From the loop, as often as anybody likes: see to it, if the run is interrupted."""
         if self._execution.interrupted is not None and not self._function.done():
             self._ticker.begin(asyncio.get_running_loop())
+            if self._tasks.ends_program is not None and self._at_once:
+                self._at_once = False
+                self.cancel()
 
     def cancel(self) -> None:
         """From the loop: end what the function awaits."""
