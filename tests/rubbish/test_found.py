@@ -224,6 +224,33 @@ def test_what_tests_are_given_is_checked_where_it_comes_in(store: perdure.Store)
         Clock(dt.datetime.max.replace(tzinfo=dt.UTC)).advance(1)
 
 
+class LyingMoment(dt.datetime):
+    """It has a zone when it is asked, and none when it is used."""
+
+    def utcoffset(self) -> None:
+        return None
+
+
+def test_a_clock_starts_at_the_moment_that_was_checked() -> None:
+    """A datetime whose methods lie ended in arithmetic deep within, which named no argument."""
+    assert Clock(LyingMoment(2024, 1, 1, tzinfo=dt.UTC)).now == dt.datetime(
+        2024, 1, 1, tzinfo=dt.UTC
+    )
+
+
+def test_a_lease_of_an_executor_whose_name_no_file_can_have(tmp_path: Path) -> None:
+    """Whether its process lives is asked of a file; a name with a zero byte made every read of the
+    agent raise a bare ValueError, for good."""
+    with perdure.open(tmp_path / "s.db") as store:
+        store.agent("a").save({"n": 1})
+        info = store.find("a")
+        assert info is not None
+        store._context.backend.lease(info.no, "main", "\0")
+        assert store.agent("a").state == {"n": 1}
+        with store.agent("a").edit() as draft:
+            draft["n"] = 2
+
+
 def test_what_a_framework_is_set_up_with_is_checked_there(store: perdure.Store) -> None:
     """A session with `store=False` ended in an assertion, a `ttl` of the wrong type at a put."""
     wrong: Any = False

@@ -58,6 +58,30 @@ def test_an_adapters_delta_that_does_not_fit_is_refused(what: str) -> None:
         assert store.agent_of(store.agents()[0]).verify().commits == 2
 
 
+class EqualToAll(str):
+    """A word that is any word that it is asked about."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+def test_a_snapshot_holds_what_the_ops_make() -> None:
+    """An adapter said a state that was not what its ops make. The log was right; once a snapshot
+    was due (here by a cause that is equal to every one) it held the other state, and verify said
+    that the agent was corrupt."""
+    with perdure.open("memory://", snapshots=perdure.SnapshotPolicy(every_commits=1)) as store:
+        logs = foreign_logs(store, "theirs", (1, 0))
+        log, held = logs.create("t", {"n": 1}, Cause("create"))
+        kind = EqualToAll("save")
+        held = log.append(held, [ops.Set(("n",), 2)], {"n": 99}, Cause(kind), branch=MAIN)
+        assert held.state == log.at(held.seq).state == {"n": 2}
+        agent = store.agent_of(store.agents()[0])
+        assert agent.state == {"n": 2} and agent.verify().commits == 2
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_ops_from_elsewhere_are_folded_before_they_are_sent(what: str) -> None:
     """The same by the way of diffs and inverses: save, undo, migrations."""

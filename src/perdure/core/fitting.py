@@ -9,9 +9,9 @@ from perdure.core.ops import Op, apply, own
 from perdure.core.values import Path, Plain
 
 
-def check_fits(root: Plain, delta: Iterable[Op]) -> None:
-    """Fold a delta onto a copy of what it touches. The state stays as it is; of each container on
-    the way to a change one level is copied.
+def check_fits(root: Plain, delta: Iterable[Op]) -> Plain:
+    """Fold a delta onto a copy of what it touches, and return that. The state stays as it is; of
+    each container on the way to a change one level is copied, and the rest is shared.
 
     Raises:
         OpError: an op does not fit.
@@ -19,6 +19,7 @@ def check_fits(root: Plain, delta: Iterable[Op]) -> None:
     made: list[Plain] = []
     for op in delta:
         root = apply(_thawed(root, op.path, made), own(op))
+    return root
 
 
 def _thawed(root: Plain, path: Path, made: list[Plain]) -> Plain:

@@ -228,6 +228,7 @@ class ForeignLog:
 
         Args:
             delta: what turns `base.state` into `state`; the tree and the ops may share values.
+                What goes on, also into a snapshot, is what the delta makes.
             branch: its head must be `base`, unless it is `new`.
             cause: its `key`, if it has one, must be new to the agent.
             folded: the caller made `state` of `base.state` by these changes, in place: there is
@@ -250,7 +251,7 @@ class ForeignLog:
             flag(folded, "folded="),
         )
         if delta and not folded:
-            self._check_fits(base, delta)
+            state = self._fold(base, delta)
         step = (delta, state, cause, records)
         proposal, size = self._propose(base, step, branch, new=new)
         if new:
@@ -268,12 +269,12 @@ class ForeignLog:
             since.wrote(proposal, stored, committed.at_micros)
         return Held(committed.seq, state, since)
 
-    def _check_fits(self, base: Held, delta: Sequence[Op]) -> None:
+    def _fold(self, base: Held, delta: Sequence[Op]) -> Plain:
         first = delta[0]
         replaced = type(first) is ops.Set and first.path == ()
         state = base.state if base.state is not None or replaced else self.at(base.seq).state
         try:
-            check_fits(state, delta)
+            return check_fits(state, delta)
         except ops.OpError as error:
             raise Unstorable(
                 f"its delta does not fit the state of commit {base.seq}: {error}",
@@ -298,9 +299,10 @@ class ForeignLog:
     ) -> Callable[[int], None] | None:
         """Note one more commit, with the snapshot that it is to carry if one is due; gives what to
         call, with its time, once that is stored."""
-        delta, state, cause, _ = step
+        delta, state, _, _ = step
         since.note(delta, size)
-        if not since.due(self._logs.context, cause):
+        # The cause as it is written: the caller's may hold words that are equal to anything.
+        if not since.due(self._logs.context, proposal.draft.cause):
             return None
         info = self.info
         proposal.snapshot, stored = since.write(state, info.name, info.incarnation, parent)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from perdure.core.arguments import count, flag, seconds
-from perdure.core.exact import is_a
+from perdure.core.exact import is_a, moment
 from perdure.core.names import shown
 from perdure.engine.liveness import LEASE_TTL
 from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
@@ -43,6 +43,7 @@ class Clock:
             start = datetime.now(UTC).replace(microsecond=0)
         if not is_a(start, datetime):
             raise TypeError(f"start= is an aware datetime, not {shown(start)}")
+        start = moment(start)
         if start.tzinfo is None:
             raise ValueError(f"{start!r} has no time zone; say datetime(…, tzinfo=UTC)")
         micros = to_micros(start)

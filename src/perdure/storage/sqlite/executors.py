@@ -86,7 +86,7 @@ class ExecutorLocks:
             return False
         try:
             descriptor = os.open(self._file(executor), os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+        except (OSError, ValueError):  # the latter: no file can have this name
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
