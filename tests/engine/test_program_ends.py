@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +151,51 @@ def test_a_task_that_is_cancelled_before_it_begins_is_no_news(tmp_path: Path) ->
             return await store.run(act, "a")
 
     assert asyncio.run(live()) == 2
+
+
+BROKEN_OFF = """
+import asyncio, sys
+from datetime import timedelta
+import perdure
+
+ends = [SystemExit("here")]
+
+@perdure.step
+async def many(name: str) -> str:
+    # Its own tasks raise it again and again, each in a group of another one.
+    async def inner(left: int) -> None:
+        if left == 0 and ends:
+            raise ends.pop()
+        if left > 0:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(inner(left - 1))
+
+    await asyncio.create_task(inner(3))
+    return name
+
+@perdure.agent(dict)
+async def act(run):
+    return await many("done")
+
+async def live():
+    ttl = timedelta(seconds=0.3)
+    async with perdure.open_async(sys.argv[1], durability="os", lease_ttl=ttl) as store:
+        return await store.run(act, "a")
+
+try:
+    asyncio.run(live())
+except SystemExit as error:
+    print("left by", error)
+print(asyncio.run(live()))
+"""
+
+
+def test_what_a_loop_left_that_was_broken_off_is_given_back(tmp_path: Path) -> None:
+    """An event loop that is broken off leaves its tasks as they are: nobody gave back the lease of
+    a run, or closed the store, whose heartbeat went on. The run waited for the end of this
+    process."""
+    said = subprocess.run(  # what the loop left complains, whenever it is thrown away
+        [sys.executable, "-c", BROKEN_OFF, tmp_path / "a.db"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert said.stdout.splitlines() == ["left by here", "done"], said.stderr

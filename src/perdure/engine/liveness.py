@@ -93,6 +93,7 @@ class Liveness:
         while not stop.wait(self._ttl_ms / 3000):
             try:
                 self._say(executor)
+                self._release_left()
                 self.settle()
             except Exception as error:  # a moment's MemoryError, too: nobody would make another
                 # Not fatal here: if it lasts, others take over, and our appends are fenced.
@@ -218,6 +219,14 @@ class Liveness:
         with self._owed_lock:
             self._owed.append(claim)
         self.settle()
+
+    def _release_left(self) -> None:
+        """Of calls that will never come to that themselves: their event loop was broken off, say.
+        Other executors stand by for as long as this one lives."""
+        with self._claims_lock:
+            left = [one for one in self._claims if one.is_left is not None and one.is_left()]
+        for claim in left:
+            self.release(claim)
 
     def released(self, claim: Claim) -> None:
         """A commit gave the lease back, along with what it wrote."""
