@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
+import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
@@ -33,14 +33,23 @@ LOST_S = 5.0
 class AsyncDrive(Drive):
     """What blocks is done on the store's threads; the function itself runs in the event loop."""
 
-    async def run_async(self) -> End:
+    _this_call: weakref.ref[Coroutine[Any, Any, End]]
+
+    def run_async(self) -> Coroutine[Any, Any, End]:
         """As `Drive.run`. A caller that is cancelled leaves the run to whoever is next."""
-        in_thread = self._means.context.in_thread
-        self._hold.is_left = partial(has_ended, asyncio.current_task())
+        call = self._run_async()
+        self._this_call = weakref.ref(call)
+        return call
+
+    async def _run_async(self) -> End:
+        in_thread, loop = self._means.context.in_thread, asyncio.get_running_loop()
+        self._hold.is_left = partial(has_ended, self._this_call, loop)
         try:
             execution = await in_thread(self.begin)
             while True:
-                result, error = await self._call(execution)
+                tasks = execution.tasks = RunTasks(execution, numbered=True)
+                tasks.drive = self._this_call()
+                result, error = await self._call(execution, tasks)
                 if isinstance(error, RunInterrupted) and isinstance(error.reason, LeftError):
                     error = error.reason.left  # siblings, and who waits for them, hear of it first
                 if error is not None and not isinstance(error, Exception | RunInterrupted):
@@ -55,18 +64,52 @@ class AsyncDrive(Drive):
             if cancelled is not None:
                 raise cancelled  # kept back, it would be lost: the caller would try again for ever
 
-    async def _call(self, execution: Execution[Any]) -> tuple[Any, BaseException | None]:
+    async def _call(
+        self, execution: Execution[Any], tasks: RunTasks
+    ) -> tuple[Any, BaseException | None]:
         """Call the function in a task of its own, and see all of its tasks end."""
         loop = asyncio.get_running_loop()
         number_tasks(loop)
-        execution.tasks = RunTasks(execution, numbered=True)
         execution.root.home = threading.get_ident()
-        execution.runs_in_loop(AsyncPerformer(execution, execution.tasks))
-        context = contextvars.copy_context()
-        root = loop.create_task(self._body(execution), context=context)
-        execution.tasks.begin(root, execution.root)
+        execution.runs_in_loop(AsyncPerformer(execution, tasks))
+        try:
+            root = tasks.begin(self._body(execution), execution.root)
+            cancelled = await self._until_done(execution, tasks, root)
+            tasks.end(root)
+            ended = None if root.cancelled() else root.exception()
+            left = ended.original if isinstance(ended, _EndedBy) else ended
+            self._tell_of_end(execution, left, cancelled)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # Nobody else would end them. And what they come to from here on is none of the
+            # function's doing: its replay would wait for their being cancelled.
+            execution.leaving.failed(error)
+            await _to_the_end(self._end_tasks(execution, tasks))
+            raise
+        cancelled = await _to_the_end(self._end_tasks(execution, tasks)) or cancelled
+        if cancelled is not None:
+            await _to_the_end(self._means.context.in_thread(execution.writer.close))
+            raise cancelled
+        if (ends := tasks.ends_program) is not None:
+            return None, ends  # whatever of the function caught what it heard of that
+        if root.cancelled():
+            if execution.interrupted is None:
+                raise asyncio.CancelledError
+            return None, execution.interrupted
+        if left is None:
+            return root.result(), None
+        if type(left) is Carried:
+            return None, left.original
+        return None, left  # what interrupted it; none of this is an end that it has come to
 
-        way_out = WayOut(execution, execution.tasks, root)
+    async def _until_done(
+        self, execution: Execution[Any], tasks: RunTasks, root: asyncio.Task[Any]
+    ) -> asyncio.CancelledError | None:
+        """Wait for the function's end, and look for what is to be its end; whether this call was
+        cancelled meanwhile."""
+        loop = asyncio.get_running_loop()
+        way_out = WayOut(execution, tasks, root)
         rung = heard = 0
 
         def look() -> None:
@@ -94,30 +137,19 @@ class AsyncDrive(Drive):
                     cancelled = error
                     execution.interrupt(Drained("the task that ran it was cancelled"))
                     way_out.cancel()
-        execution.tasks.end(root)
-        ended = None if root.cancelled() else root.exception()
-        left = ended.original if isinstance(ended, _EndedBy) else ended
+        return cancelled
+
+    def _tell_of_end(
+        self, execution: Execution[Any], left: BaseException | None,
+        cancelled: asyncio.CancelledError | None,
+    ) -> None:  # fmt: skip
+        """The function's own task has ended, with that: before its others are cancelled for it."""
         if left is not None and not isinstance(left, Exception):
-            execution.leaving.left(left, "the function")  # its other tasks are not cancelled by it
-        if left is None and cancelled is None and execution.interrupted is None:
+            execution.leaving.left(left, "the function")
+        elif left is not None and type(left) is not Carried:
+            execution.leaving.failed(left)  # from outside: nor are they by the function
+        elif left is None and cancelled is None and execution.interrupted is None:
             self._tell_of_tasks(execution)
-        cancelled = await _to_the_end(self._end_tasks(execution)) or cancelled
-        if cancelled is not None:
-            await _to_the_end(self._means.context.in_thread(execution.writer.close))
-            raise cancelled
-        if (ends := execution.tasks.ends_program) is not None:
-            return None, ends  # whatever of the function caught what it heard of that
-        if root.cancelled():
-            if execution.interrupted is None:
-                raise asyncio.CancelledError
-            return None, execution.interrupted
-        if left is None:
-            return root.result(), None
-        if type(left) is Carried:
-            return None, left.original
-        if isinstance(left, RunInterrupted):
-            return None, left
-        return None, left  # it came from outside, and is no end that the function has come to
 
     def _tell_of_tasks(self, execution: Execution[Any]) -> None:
         """The function returned, and what of it still goes on is cancelled: a tool that is under
@@ -131,9 +163,8 @@ class AsyncDrive(Drive):
                 self.id, ", ".join(sorted(names)),
             )  # fmt: skip
 
-    async def _end_tasks(self, execution: Execution[Any]) -> None:
-        assert execution.tasks is not None
-        await execution.tasks.cancel()
+    async def _end_tasks(self, execution: Execution[Any], tasks: RunTasks) -> None:
+        await tasks.cancel()
         await execution.async_performer.close()
 
     def _look(

@@ -474,9 +474,9 @@ class Execution(Generic[T]):
     @property
     def interrupted(self) -> RunInterrupted | None:
         """Why this execution may not go on, if it may not."""
-        if self._interrupted is None and self.tasks is not None and self.tasks.driver_cancelled:
+        if self._interrupted is None and self.tasks is not None and self.tasks.is_left:
             # Its function's tasks may hear of that before the driver does: it is none of theirs.
-            self.interrupt(Drained("the task that ran it was cancelled"))
+            self.interrupt(Drained("what ran it was cancelled, or has ended"))
         return self._interrupted
 
     def interrupt(self, reason: PerdureError) -> RunInterrupted:

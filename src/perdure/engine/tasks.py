@@ -55,19 +55,29 @@ class RunTasks:
         self._function: asyncio.Task[Any] | None = None
         self._driver: asyncio.Task[Any] | None = None
         self._driver_cancels = 0
+        self.drive: Any = None
+        """The coroutine that sees them all end, until they have."""
+        self.making: dict[Coroutine[Any, Any, Any], Scope] = {}
+        """By what they run: tasks that may have been made, and are not noted yet."""
         self._nowhere = contextvars.copy_context()
         self._settler: asyncio.Task[Any] | None = None
 
-    def begin(self, function: asyncio.Task[Any], scope: Scope) -> None:
+    def begin(self, body: Coroutine[Any, Any, Any], scope: Scope) -> asyncio.Task[Any]:
         """The run's function is a task, from here to `end`; the one that calls this drives it."""
-        self._function = function
         self._driver = asyncio.current_task()
         self._driver_cancels = self._driver.cancelling() if self._driver is not None else 0
+        self.making[body] = scope
+        function = self._function = asyncio.create_task(body, context=contextvars.copy_context())
         self.scopes[function] = scope
+        del self.making[body]
+        return function
 
     @property
-    def driver_cancelled(self) -> bool:
-        """Whether the task that drives the run was cancelled meanwhile."""
+    def is_left(self) -> bool:
+        """Whether the task that drives the run was cancelled meanwhile, or does not drive it any
+        more: an exception, and a second one where it saw to the first."""
+        if self.drive is not None and self.drive.cr_frame is None:
+            return True
         return self._driver is not None and self._driver.cancelling() > self._driver_cancels
 
     def end(self, function: asyncio.Task[Any]) -> None:
@@ -78,6 +88,19 @@ class RunTasks:
         scope.home = threading.get_ident()
         self._execution.going.living.add(scope.path)
         task.add_done_callback(self._ended, context=self._nowhere)
+
+    def find_made(self, one: Coroutine[Any, Any, Any] | None = None) -> bool:
+        """Note tasks whose maker was interrupted behind the making, all or the one that runs this;
+        whether there were any."""
+        todo = [one] if one is not None else [*self.making]
+        made = {task.get_coro(): task for task in asyncio.all_tasks()} if todo else {}
+        found = [(coroutine, made[coroutine]) for coroutine in todo if coroutine in made]
+        for coroutine, task in found:
+            if task not in self.scopes:
+                self.add(task, self.making[coroutine])
+        for coroutine in todo:
+            self.making.pop(coroutine, None)
+        return bool(found)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         scope = self.scopes.get(task)
@@ -208,6 +231,7 @@ class RunTasks:
     async def cancel(self) -> None:
         """End those that are left, and wait until they have ended."""
         self.leaving = True
+        self.find_made()
         here = asyncio.current_task()
         while left := [task for task in self.scopes if task is not here and not task.done()]:
             for task in left:
@@ -218,6 +242,7 @@ class RunTasks:
             if not task.cancelled():
                 task.exception()
         self._left.clear()
+        self.drive = None
 
 
 async def _through(
@@ -285,8 +310,20 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
         scope.runs = coroutine
         through: Any = _through(coroutine, frame.run, tasks)
         through.__qualname__ = name  # as people, and their tools, see it
-        task = make(loop, through, **options)
-        tasks.add(task, scope)
+        tasks.making[through] = scope
+        try:
+            task = make(loop, through, **options)
+            tasks.add(task, scope)
+        except BaseException as error:
+            if tasks.find_made(through):
+                # The function does not get it, and would go on from an error that is not its own.
+                failure = frame.run.leaving.failed(error)
+                if failure is not error:
+                    raise failure from error
+            else:
+                through.close()  # else asyncio would complain of it, too
+            raise
+        del tasks.making[through]
         return task
 
     _numbered[loop] = factory

@@ -11,7 +11,7 @@ import contextvars
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from perdure.core.pool import Job, Pool
@@ -158,9 +158,11 @@ def bell() -> _Bell:
     return found
 
 
-def has_ended(task: asyncio.Task[Any] | None) -> bool:
-    """Whether nothing of a task is done any more. A coroutine's frame cannot be asked."""
-    return task is not None and (task.done() or task.get_loop().is_closed())
+def has_ended(call: weakref.ref[Coroutine[Any, Any, Any]], loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether nothing of a coroutine's call is done any more: it has no frame then. Its task may
+    go on without it."""
+    coroutine: Any = call()
+    return coroutine is None or coroutine.cr_frame is None or loop.is_closed()
 
 
 async def commit(committer: Committer, proposal: Proposal) -> Committed:

@@ -1,0 +1,150 @@
+"""What an exception left behind once in the call that drives an asynchronous run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.aio import AsyncStore
+from perdure.engine import drives_async
+from perdure.engine.drives_async import AsyncDrive
+from perdure.engine.hold import Hold
+from perdure.engine.tasks import RunTasks
+from perdure.store import Store
+from tests.faults.injecting import Helper
+from tests.faults.run_scenes import add
+
+
+class Resting:
+    """A run of two steps side by side, which rest in its first execution; whether they have begun
+    there."""
+
+    def __init__(self) -> None:
+        self.executions = 0
+        self.begun = asyncio.Semaphore(0)
+
+        @perdure.step
+        async def rest(n: int) -> int:
+            self.begun.release()
+            await asyncio.sleep(0.0 if self.executions > 1 else 3600.0)
+            return n
+
+        @perdure.agent(dict)
+        async def resting(run: perdure.AsyncRun[dict]) -> int:
+            self.executions += 1
+            tasks = [asyncio.create_task(rest(n)) for n in (1, 2)]
+            if self.executions == 1:
+                await self.both_begun()
+                self.then()
+            return sum([await task for task in tasks])
+
+        self.function = resting
+        self.then: Callable[[], None] = lambda: None
+
+    async def both_begun(self) -> None:
+        for _ in range(2):
+            await self.begun.acquire()
+
+
+def in_time(main: Callable[[Store], Any]) -> Any:
+    """What a coroutine gives that is not waited for in vain."""
+    results: list[Any] = []
+    with perdure.open("memory://") as store:
+        Helper().call(lambda: results.append(asyncio.run(main(store))), 20.0)
+    return results[0]
+
+
+def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, behind: bool = False) -> None:
+    """That function is interrupted the first time, where it begins or behind its end."""
+    real = getattr(owner, name)
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.setattr(owner, name, real)
+        if behind:
+            real(*args)
+        raise MemoryError("injected")
+
+    monkeypatch.setattr(owner, name, interrupted)
+
+
+def test_i8_tasks_that_are_cancelled_for_an_error_from_outside_are_not_by_their_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A MemoryError came where the function's own error was noted. Its other tasks were cancelled
+    for that, and it was recorded of their calls as if the function had cancelled them. On replay
+    they waited for that, which nobody did any more."""
+
+    def fail() -> None:
+        raise LookupError
+
+    async def main(store: Store) -> int:
+        run = Resting()
+        run.then = fail
+        once(monkeypatch, drives_async, "Carried")
+        with pytest.raises((MemoryError, perdure.PerdureError)):
+            await AsyncStore(store).run(run.function, "a")
+        return await AsyncStore(store).run(run.function, "a")
+
+    assert in_time(main) == 3
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_i8_tasks_whose_driver_was_interrupted_are_no_longer_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    """MemoryErrors came behind the making of the function's task, and where that was seen to. The
+    function went on; as its loop was ended, it was recorded of its steps that it had cancelled
+    them. And the caller who went on from there could not run it again: the lease was his."""
+
+    async def main(store: Store) -> int:
+        run = Resting()
+        once(monkeypatch, RunTasks, "begin", behind=True)
+        if more > 0:
+            once(monkeypatch, AsyncDrive, "_end_tasks")
+        if more > 1:
+            once(monkeypatch, Hold, "release")
+        with pytest.raises(MemoryError):
+            await AsyncStore(store).run(run.function, "a")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert bool(left) == bool(more)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        run.executions = 1  # in any case
+        return await AsyncStore(store).run(run.function, "a")
+
+    assert in_time(main) == 3
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_i8_a_task_that_was_made_and_not_noted_ends_with_its_run(
+    monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    """A MemoryError came behind the making of a task, before it was noted as the run's. The
+    function took that for what `create_task` raises, and returned; nobody ended the task, which
+    went on behind the run's end."""
+    crashes = iter([True])
+
+    @perdure.agent(dict)
+    async def making(run: perdure.AsyncRun[dict]) -> int:
+        if next(crashes, False):
+            once(monkeypatch, RunTasks, "add", behind=behind)
+        try:
+            task = asyncio.create_task(add(1))
+        except MemoryError:
+            return -1
+        return await task
+
+    async def main(store: Store) -> int:
+        with pytest.raises(perdure.PerdureError, match="MemoryError: injected"):
+            await AsyncStore(store).run(making, "a")
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return await AsyncStore(store).run(making, "a")
+
+    assert in_time(main) == 2
