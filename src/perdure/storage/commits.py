@@ -197,14 +197,22 @@ class CommitReader:
                 yield commit
                 before = commit
             if len(rows) < chunk:
-                if newest_first and before is not None and before.seq > max(first, 1):
-                    self.refuse_purged(before.seq - 1)
+                if newest_first:
+                    self._check_reached(before, first, last, bool(salvaged))
                 return
             if newest_first:
                 last = rows[-1].seq - 1
             else:
                 first = rows[-1].seq + 1
             chunk = min(chunk * 4, CHUNK_MAX)
+
+    def _check_reached(self, before: Commit | None, first: int, last: int, salvaged: bool) -> None:
+        """That a walk back ended where the log begins: else what is there may be elsewhere."""
+        missing = before.seq - 1 if before is not None else last
+        if max(first, 1) <= missing < SEQ_END:
+            self.refuse_purged(missing)
+            if not salvaged:
+                raise self.absent(missing)
 
     def _check_neighbour(
         self, before: Commit | None, commit: Commit, *, newest_first: bool

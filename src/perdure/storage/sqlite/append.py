@@ -14,10 +14,13 @@ from perdure.storage.clocks import Clock
 from perdure.storage.port import Append, Appended, Outcome, Refused, StoredSnapshot
 from perdure.storage.retention import RETENTION
 from perdure.storage.sqlite.closing import closed
+from perdure.storage.sqlite.forest import RUNS
+from perdure.storage.sqlite.guards import check_missing
 from perdure.storage.sqlite.inbox import Put
 from perdure.storage.sqlite.purging import mark
 from perdure.storage.sqlite.rows import (
     do,
+    find_key,
     find_ref,
     from_checkpoint,
     from_run,
@@ -70,8 +73,9 @@ def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Ou
     # Taken before anything else: it is its own look whether somebody used it before.
     do(db, "take_key", (no, key, item.seq, item.key[1]))
     if not db.changes():
-        ((seq, asked),) = run(db, "find_key", (no, key))
+        seq, asked = find_key(db, no, key) or (0, b"")
         return Refused("key", seq=seq, asked=asked)
+    check_missing(db, "keys", no, key)
     try:
         outcome = _append_new(db, item, clock, heads)
     except apsw.ConstraintError:
@@ -223,6 +227,7 @@ def _append_extras(db: apsw.Connection, item: Append, no: int, at: int, clock: C
     if item.consumed:
         do(db, "consume_messages", (ids_json(item.consumed),))
     for row in item.runs:
+        check_missing(db, RUNS, row.id)  # or it would be there twice
         do(db, "put_run", from_run(row, no))
         if row.status in FINISHED:
             do(db, "close_inbox", (row.id,))

@@ -5,7 +5,6 @@ One connection writes (writer.py), under a lock; others read.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from sys import _getframe
@@ -49,6 +48,8 @@ from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
     behind,
+    find_key,
+    find_keys,
     find_ref,
     ids_json,
     place,
@@ -161,16 +162,12 @@ class SqliteBackend:
         return rows[0][1] if rows else None
 
     def key(self, no: int, key: str) -> tuple[int, bytes] | None:
-        rows = self._look_up(lambda db: run(db, "find_key", (no, key)))
-        return (rows[0][0], rows[0][1]) if rows else None
+        return self._look_up(lambda db: find_key(db, no, key))
 
     def keys(self, no: int, keys: Sequence[str]) -> dict[str, int]:
         """As `ManyKeys.keys`."""
         with self._reading() as db:
-            if all(key.isascii() and key.isprintable() for key in keys):
-                return dict(run(db, "find_keys", (no, json.dumps(keys))))
-            rows = {key: run(db, "find_key", (no, key)) for key in keys}  # no JSON holds a NUL
-        return {key: found[0][0] for key, found in rows.items() if found}
+            return find_keys(db, no, keys)
 
     # -- agents and names ------------------------------------------------------------------
 

@@ -24,9 +24,11 @@ from perdure.private import make_empty
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.files import NOT_THERE, exists, look, writable
 from perdure.storage.sqlite.frames import Frame, Frames
+from perdure.storage.sqlite.guards import Connection
 from perdure.storage.sqlite.sites import refuse_network_file_system
 from perdure.storage.sqlite.statements import migrations
-from perdure.storage.sqlite.upgrade import see_as_new
+from perdure.storage.sqlite.trees import Trees
+from perdure.storage.sqlite.upgrade import is_old, see_as_new
 
 APPLICATION_ID = 0x50726475  # "Prdu"
 VERSION_MIN = (3, 51, 3)
@@ -64,13 +66,15 @@ def checksum_vfs() -> str:
 
 
 def connect(
-    path: str, *, synchronous: str, create: bool, vfs: str | None = None, checked: bool = True
-) -> apsw.Connection:
+    path: str, *, synchronous: str, create: bool, vfs: str | None = None, checked: bool = True,
+    trees: Trees | None = None,
+) -> apsw.Connection:  # fmt: skip
     """Open the file as a store, creating it if asked. One of an earlier format that may not be
     written to is seen as if it were of this one; else call `upgrade` before anything else.
 
     Args:
         checked: False: read pages whose checksum is wrong, too; only for their repair.
+        trees: what was looked at in this file so far.
 
     Raises:
         StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say. A file
@@ -78,14 +82,17 @@ def connect(
     """
     try:
         refuse_network_file_system(path)
-        return _connect_in_time(path, synchronous, create, vfs, checked)
+        connection = _connect_in_time(path, synchronous, create, vfs, checked)
     except OSError as error:
         raise translate(error, path) from error
+    if checked and not connection.is_old:
+        connection.trees = trees
+    return connection
 
 
 def _connect_in_time(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
-) -> apsw.Connection:
+) -> Connection:
     until = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
@@ -106,7 +113,7 @@ class _MadeMeanwhileError(Exception):
 
 def _connect(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
-) -> apsw.Connection:
+) -> Connection:
     empty = _size(path) == 0
     if not empty and not may_write(path):
         return _connect_to_look(path, vfs or checksum_vfs())
@@ -116,7 +123,7 @@ def _connect(
     try:
         # Not to be made by SQLite, which would let others read it.
         flags = apsw.SQLITE_OPEN_READWRITE
-        connection = apsw.Connection(path, flags=flags, vfs=vfs or checksum_vfs())
+        connection = Connection(path, flags=flags, vfs=vfs or checksum_vfs())
     except apsw.Error as error:
         raise translate(error, path) from error
     try:
@@ -204,7 +211,7 @@ def may_write(path: str) -> bool:
     return writable(path) and writable(os.path.dirname(path) or ".")
 
 
-def _connect_to_look(path: str, vfs: str) -> apsw.Connection:
+def _connect_to_look(path: str, vfs: str) -> Connection:
     """Open a file that may only be read: nothing is made beside it, and nothing can be written.
 
     Raises:
@@ -219,9 +226,10 @@ def _connect_to_look(path: str, vfs: str) -> apsw.Connection:
         )
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
-        connection = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)
+        connection = Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)
         _adopt(connection, path, create=False, checked=True)
         refuse_cut_page(path)
+        connection.is_old = is_old(connection)
         see_as_new(connection)
     except apsw.Error as error:
         raise translate(error, path) from error

@@ -9,11 +9,14 @@ import apsw
 from perdure.errors import Corrupt
 from perdure.model import MAIN, AgentInfo
 from perdure.storage.looks import Seen
-from perdure.storage.sqlite.faults import RESTORE
+from perdure.storage.sqlite.faults import RESTORE, MisplacedError
 from perdure.storage.sqlite.feed import PURGED
 from perdure.storage.sqlite.inbox import messages
 from perdure.storage.sqlite.rows import NO_MAX, SEQ_MAX, find_ref, run, span, to_run
 from perdure.storage.wanted import Wanted
+
+DELETED = (0, 1, PURGED)
+"""What the column of that name can be."""
 
 
 def look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
@@ -44,9 +47,11 @@ def find_agent(db: apsw.Connection, name: str, incarnation: int | None = None) -
 
 def info_of(db: apsw.Connection, row: Any) -> AgentInfo:
     """Of a row of agents, and of where the log ends."""
-    no, name, incarnation, deleted = row
+    no, name, incarnation, deleted = row[:4]
     if not 0 < no <= NO_MAX:
         raise Corrupt(f"an agent has the number {no}", target=f"agent {name!r}", hint=RESTORE)
+    if deleted not in DELETED or type(incarnation) is not int:
+        raise MisplacedError
     last = run(db, "last_place", span(no))
     seq = last[0][0] & SEQ_MAX if last else 0
     return AgentInfo(name, no, incarnation, bool(deleted), seq, deleted == PURGED)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import product
 from operator import gt, lt
 from typing import Any
 
@@ -16,7 +18,9 @@ from perdure.model import MISSING, Checkpoint, Message, RunInfo
 from perdure.storage.cells import value_of
 from perdure.storage.port import Ref, StoredCommit
 from perdure.storage.sqlite.faults import MisplacedError
+from perdure.storage.sqlite.guards import GUARDS, check_missing
 from perdure.storage.sqlite.statements import statements
+from perdure.storage.sqlite.trees import Trees
 
 SEQ_BITS = 36
 SEQ_MAX = (1 << SEQ_BITS) - 1
@@ -29,8 +33,18 @@ _checkpoint = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
 def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
-    """Execute a named statement; all its rows."""
-    return db.execute(_sql[name], values).fetchall()
+    """Execute a named statement; all its rows.
+
+    Raises:
+        MisplacedError: there may be more of them.
+    """
+    rows = db.execute(_sql[name], values).fetchall()
+    guard = GUARDS.get(name)
+    if guard is not None and (guard.each or not rows):
+        trees: Trees | None = getattr(db, "trees", None)
+        if trees is not None:
+            guard.check(db, trees, values, rows)
+    return rows
 
 
 def each(db: apsw.Connection, name: str, values: Any) -> Iterable[Any]:
@@ -98,14 +112,68 @@ def ids_json(ids: Iterable[int]) -> str:
     return f"[{','.join(map(str, ids))}]"
 
 
+def find_key(db: apsw.Connection, no: int, key: str) -> tuple[int, bytes] | None:
+    rows = run(db, "find_key", (no, key))
+    if not rows:
+        return None
+    ((seq, asked, *found),) = rows
+    if found != [no, key] or type(seq) is not int or type(asked) is not bytes:
+        raise MisplacedError
+    return seq, asked
+
+
+def find_keys(db: apsw.Connection, no: int, keys: Sequence[str]) -> dict[str, int]:
+    """As `ManyKeys.keys`."""
+    if all(key.isascii() and key.isprintable() for key in keys):
+        found: dict[str, int] = dict(run(db, "find_keys", (no, json.dumps(keys))))
+        for key in keys:
+            if key not in found:
+                check_missing(db, "keys", no, key)
+        return found
+    each_found = {key: find_key(db, no, key) for key in keys}  # no JSON holds a NUL
+    return {key: one[0] for key, one in each_found.items() if one is not None}
+
+
 def find_ref(db: apsw.Connection, no: int, name: str) -> Ref | None:
     rows = run(db, "find_ref", (no, name))
-    return to_ref(rows[0]) if rows else None
+    if not rows:
+        return None
+    row = rows[0]
+    if row[0] != name or row[8] != no:  # SQLite takes what comes next for what it looked for
+        raise MisplacedError
+    return to_ref(row)
+
+
+def _kinds(*columns: type | tuple[type, ...]) -> frozenset[tuple[type, ...]]:
+    """All that the types of a row's columns can be."""
+    each = [column if isinstance(column, tuple) else (column,) for column in columns]
+    return frozenset(product(*each))
+
+
+_NONE = type(None)
+RUN_COLUMNS = 22
+_REF = _kinds(str, str, int, int, int, (int, _NONE), (str, _NONE), (bytes, _NONE), int)
+_RUN = _kinds(
+    str, str, int, str, str, str, str, int, int, str, bytes, (str, _NONE), int, str, int, int, str,
+    str, str, int, int, int,
+)  # fmt: skip
+_MESSAGE = _kinds(str, str, str, str, str, (bytes, _NONE), str, int, int)
+
+
+def _refuse_others(row: Any, kinds: frozenset[tuple[type, ...]]) -> None:
+    """Raises MisplacedError: it is a row of another table."""
+    if tuple(map(type, row)) not in kinds:
+        raise MisplacedError
 
 
 def to_ref(row: Any) -> Ref:
-    name, kind, seq, deleted, epoch, held, holder, data = row
-    checkpoint = _checkpoint(data) if data else None
+    """Raises MisplacedError: it is none."""
+    _refuse_others(row, _REF)
+    name, kind, seq, deleted, epoch, held, holder, data, _ = row
+    try:
+        checkpoint = _checkpoint(data) if data else None
+    except msgspec.MsgspecError as error:
+        raise MisplacedError from error
     return Ref(name, kind, seq, bool(deleted), epoch, held, holder, checkpoint)
 
 
@@ -114,7 +182,9 @@ def from_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def to_run(row: Any) -> RunInfo:
-    values = list(row)
+    """Raises MisplacedError: it is none."""
+    _refuse_others(row[:RUN_COLUMNS], _RUN)
+    values = list(row[:RUN_COLUMNS])
     values[10] = value_of(values[10], values[1])
     return RunInfo(*values)
 
@@ -129,7 +199,12 @@ def from_run(row: RunInfo, no: int) -> tuple[Any, ...]:
 
 
 def to_message(row: Any) -> Message:
-    """Its value is MISSING if it was taken out."""
+    """Its value is MISSING if it was taken out.
+
+    Raises:
+        MisplacedError: it is none.
+    """
+    _refuse_others(row, _MESSAGE)
     values = list(row)
     values[5] = MISSING if values[5] is None else value_of(values[5], values[1])
     return Message(*values)

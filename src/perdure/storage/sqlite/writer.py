@@ -26,6 +26,7 @@ from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.keeping import copy_beside
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import do
+from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import see_as_it_is, see_as_new, upgrade
 from perdure.storage.sqlite.wal import make_room, room_needed, sync_wal, write_wal_again
 
@@ -58,6 +59,7 @@ class Writer:
         self._durability = durability
         self._vfs = vfs
         self._checked = checked
+        self._trees = Trees(path)
         self._unsynced = 0
         self._marked = durability == "sync"
         self._suspect = is_in_doubt(path)
@@ -91,6 +93,7 @@ class Writer:
             create=create,
             vfs=self._vfs,
             checked=self._checked,
+            trees=self._trees,
         )
         only_looks = connection.readonly("main")
         if self._only_looks not in (None, only_looks):

@@ -1,7 +1,9 @@
 -- Agents, their names, and their logs as they are read.
 
 -- name: find_agent
-SELECT no, name, incarnation, deleted FROM agents
+-- The first columns come out of the index; the last, out of the row that it leads to.
+SELECT no, name, incarnation, deleted, (SELECT name FROM agents o NOT INDEXED WHERE o.no = a.no)
+FROM agents a
 WHERE name = ?1 AND (?2 IS NULL OR incarnation = ?2)
 ORDER BY incarnation DESC LIMIT 1;
 
@@ -50,9 +52,10 @@ SELECT max(no) FROM agents;
 SELECT header FROM commits WHERE id = ?;
 
 -- name: find_ref
-SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM refs
+-- The last column, too, is what was asked for, as far as all is where it belongs.
+SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint, agent_no FROM refs
 WHERE agent_no = ? AND name = ?;
 
 -- name: list_refs
-SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint FROM refs
+SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint, agent_no FROM refs
 WHERE agent_no = ? ORDER BY name;

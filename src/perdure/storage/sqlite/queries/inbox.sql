@@ -28,10 +28,11 @@ WHERE consumed = 0 AND run = :run AND (:agent IS NULL OR agent = :agent)
     AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
 
 -- name: waiting_of_agent
--- However many runs of others wait to begin.
+-- However many runs of others wait to begin. What is no row of this table is not passed over.
 INDEXED BY inbox_by_agent
-WHERE agent = :agent AND consumed = 0 AND (:kind IS NULL OR kind = :kind)
-    AND (:name IS NULL OR name = :name)
+WHERE agent = :agent AND (typeof(at) <> 'integer' OR (
+    consumed = 0 AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
+))
 
 -- name: list_messages_up
 SELECT {message_columns} FROM inbox {waiting} ORDER BY no LIMIT :limit;

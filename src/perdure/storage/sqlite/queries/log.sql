@@ -56,7 +56,7 @@ ON CONFLICT (agent_no, key) DO NOTHING;
 DELETE FROM keys WHERE agent_no = ? AND key = ?;
 
 -- name: find_key
-SELECT seq, asked FROM keys WHERE agent_no = ? AND key = ?;
+SELECT seq, asked, agent_no, key FROM keys WHERE agent_no = ? AND key = ?;
 
 -- name: find_keys
 -- The keys come as a JSON array.

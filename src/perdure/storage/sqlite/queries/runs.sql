@@ -21,9 +21,11 @@ wake_at, waits, turn, turn_at, version, queue, parent, started_at, changed_at, s
 status IN ('pending', 'running', 'waiting', 'needs_attention')
 
 -- name: wanted_runs
--- A part: what narrows every list of runs.
-place > :low AND place < :high AND (:function IS NULL OR function = :function)
-AND (:status IS NULL OR status IN (SELECT value FROM json_each(:status)))
+-- A part: what narrows every list of runs. What is no row of this table is not passed over.
+place > :low AND place < :high AND (typeof(seen) <> 'integer' OR (
+    (:function IS NULL OR function = :function)
+    AND (:status IS NULL OR status IN (SELECT value FROM json_each(:status)))
+))
 
 -- name: find_run
 SELECT {run_columns} FROM runs WHERE id = ?;
@@ -32,16 +34,17 @@ SELECT {run_columns} FROM runs WHERE id = ?;
 SELECT place FROM runs WHERE id = ?;
 
 -- name: list_runs_up
-SELECT {run_columns} FROM runs WHERE {wanted_runs} ORDER BY place LIMIT :limit;
+SELECT {run_columns}, place FROM runs WHERE {wanted_runs} ORDER BY place LIMIT :limit;
 
 -- name: list_runs_down
-SELECT {run_columns} FROM runs WHERE {wanted_runs} ORDER BY place DESC LIMIT :limit;
+SELECT {run_columns}, place FROM runs WHERE {wanted_runs} ORDER BY place DESC LIMIT :limit;
 
 -- name: list_agents_runs_up
-SELECT {run_columns} FROM runs WHERE agent = :agent AND {wanted_runs} ORDER BY place LIMIT :limit;
+SELECT {run_columns}, place FROM runs WHERE agent = :agent AND {wanted_runs}
+ORDER BY place LIMIT :limit;
 
 -- name: list_agents_runs_down
-SELECT {run_columns} FROM runs WHERE agent = :agent AND {wanted_runs}
+SELECT {run_columns}, place FROM runs WHERE agent = :agent AND {wanted_runs}
 ORDER BY place DESC LIMIT :limit;
 
 -- name: unfinished_runs
@@ -104,7 +107,7 @@ WHERE agent = :agent AND {unfinished} AND {wanted_runs}
 ORDER BY place * :direction LIMIT :limit;
 
 -- name: list_unfinished_of_agent
-SELECT {run_columns} FROM runs INDEXED BY runs_unfinished_by_agent
+SELECT {run_columns}, place FROM runs INDEXED BY runs_unfinished_by_agent
 WHERE agent = ? AND {unfinished} ORDER BY place;
 
 -- name: list_ready

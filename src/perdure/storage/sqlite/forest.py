@@ -1,0 +1,170 @@
+"""The trees of the schema that look-ups go down, and what tells each from the others."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Tree(Struct, frozen=True):
+    """What there is to tell a tree by.
+
+    Attributes:
+        table: that it belongs to.
+        columns: how many its keys have; of a table, 1: the row's id.
+        shape: of its rows, as `Page.shape` says them.
+        lacks: a look, by SQL, that finds a row which the tree should have and has not; among a few.
+            For where it has one page only, which no other one bounds; empty: there is none.
+        whose: for an index of two columns, the look at the row of its table, by the row's id: a
+            value that never changes.
+        words: or all that its first column can be.
+    """
+
+    table: str
+    columns: int
+    shape: str
+    lacks: str
+    whose: str = ""
+    words: frozenset[str] = frozenset()
+
+
+STATUSES = frozenset({"pending", "running", "waiting", "needs_attention"})
+KINDS = frozenset({"start", "signal", "answer", "cancel"})
+AGENTS, RUNS, INBOX = (f"sqlite_autoindex_{table}_1" for table in ("agents", "runs", "inbox"))
+
+_UNFINISHED = "status IN ('pending', 'running', 'waiting', 'needs_attention')"
+"""Written as the indexes have it, so that they serve."""
+
+_LATEST_RUNS = (
+    "(SELECT place, agent, status FROM (SELECT place, agent, status FROM runs NOT INDEXED "
+    f"ORDER BY place DESC LIMIT 64) WHERE {_UNFINISHED})"
+)
+_OF_MESSAGE = "t.run = s.run AND t.kind = s.kind AND t.name = s.name AND t.key = s.key"
+
+
+def _lacks(rows: str, columns: str, order: str, tree: str, where: str) -> str:
+    """A look at some rows `s` of a source, at both of its ends, of which a tree `t` has none."""
+    ends = (
+        f"SELECT * FROM (SELECT {columns} FROM {rows} ORDER BY {order}{way} LIMIT 8)"
+        for way in ("", " DESC")
+    )
+    return (
+        f"SELECT 1 FROM ({' UNION ALL '.join(ends)}) s "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {tree} WHERE {where}) LIMIT 1"
+    )
+
+
+KEYED = (
+    "SELECT id >> 36, header FROM (SELECT * FROM (SELECT id, header FROM commits ORDER BY id LIMIT "
+    "16) UNION ALL SELECT * FROM (SELECT id, header FROM commits ORDER BY id DESC LIMIT 16)) "
+    "WHERE instr(header, x'a16b') AND (SELECT deleted FROM agents WHERE no = id >> 36) = 0"
+)
+"""Commits that may have a key, with the number of their agent: of keys nothing else tells."""
+
+TREES = {
+    AGENTS: Tree(
+        "agents", 2, "tii",
+        _lacks(
+            "agents NOT INDEXED", "name, incarnation", "no", f"agents t INDEXED BY {AGENTS}",
+            "t.name = s.name AND t.incarnation = s.incarnation",
+        ),
+    ),
+    "agents": Tree(
+        "agents", 1, "ntii",
+        _lacks(
+            f"agents INDEXED BY {AGENTS}", "no", "name", "agents t NOT INDEXED", "t.no = s.no"
+        ),
+    ),
+    "commits": Tree(
+        "commits", 1, "nbb",
+        "",  # who reads a log compares its end with its branches: that is one agent's trouble
+    ),
+    "refs": Tree(
+        "refs", 2, "ittiii[in][tn][bn]",
+        _lacks("agents WHERE deleted < 2", "no", "no", "refs t", "t.agent_no = s.no"),
+    ),
+    "keys": Tree("keys", 2, "itib", KEYED),
+    RUNS: Tree(
+        "runs", 2, "ti",
+        _lacks("runs NOT INDEXED", "id", "place", f"runs t INDEXED BY {RUNS}", "t.id = s.id"),
+        whose="SELECT id FROM runs WHERE place = ?",
+    ),
+    "runs_by_agent": Tree(
+        "runs", 2, "ti",
+        _lacks(
+            "runs NOT INDEXED", "agent, place", "place", "runs t INDEXED BY runs_by_agent",
+            "t.agent = s.agent AND t.place = s.place",
+        ),
+        whose="SELECT agent FROM runs WHERE place = ?",
+    ),
+    "runs_unfinished": Tree(
+        "runs", 2, "ti",
+        _lacks(
+            _LATEST_RUNS, "status, place", "place", "runs t INDEXED BY runs_unfinished",
+            f"t.status = s.status AND t.place = s.place AND t.{_UNFINISHED}",
+        ),
+        words=STATUSES,
+    ),
+    "runs_unfinished_by_agent": Tree(
+        "runs", 2, "ti",
+        _lacks(
+            _LATEST_RUNS, "agent, place", "place", "runs t INDEXED BY runs_unfinished_by_agent",
+            f"t.agent = s.agent AND t.place = s.place AND t.{_UNFINISHED}",
+        ),
+        whose="SELECT agent FROM runs WHERE place = ?",
+    ),
+    "runs_by_timer": Tree(
+        "runs", 2, "ii",
+        _lacks(
+            "(SELECT place, wake_at FROM (SELECT place, status, wake_at FROM runs NOT INDEXED "
+            "ORDER BY place DESC LIMIT 64) WHERE status = 'waiting' AND wake_at > 0)",
+            "wake_at, place", "place", "runs t INDEXED BY runs_by_timer",
+            "t.wake_at = s.wake_at AND t.place = s.place AND t.status = 'waiting' "
+            "AND t.wake_at > 0",
+        ),
+    ),
+    "runs": Tree(
+        "runs", 1, "nttittttiitb[tn]itiitttiii",
+        _lacks(
+            f"runs INDEXED BY {RUNS}", "place", "id", "runs t NOT INDEXED", "t.place = s.place"
+        ),
+    ),
+    INBOX: Tree(
+        "inbox", 4, "tttti",
+        _lacks(
+            "inbox NOT INDEXED", "run, kind, name, key", "no", f"inbox t INDEXED BY {INBOX}",
+            _OF_MESSAGE,
+        ),
+    ),
+    "inbox": Tree(
+        "inbox", 1, "nttttt[bn]tii",
+        _lacks(
+            f"inbox INDEXED BY {INBOX}", "no", "run, kind, name, key", "inbox t NOT INDEXED",
+            "t.no = s.no",
+        ),
+    ),
+    "inbox_by_agent": Tree(
+        "inbox", 2, "ti",
+        _lacks(
+            "inbox NOT INDEXED", "agent, no", "no", "inbox t INDEXED BY inbox_by_agent",
+            "t.agent = s.agent AND t.no = s.no",
+        ),
+        whose="SELECT agent FROM inbox WHERE no = ?",
+    ),
+    "inbox_by_run": Tree(
+        "inbox", 2, "ti",
+        _lacks(
+            "inbox INDEXED BY inbox_by_kind WHERE consumed = 0", "run, no", "kind, no",
+            "inbox t INDEXED BY inbox_by_run", "t.run = s.run AND t.no = s.no AND t.consumed = 0",
+        ),
+        whose="SELECT run FROM inbox WHERE no = ?",
+    ),
+    "inbox_by_kind": Tree(
+        "inbox", 2, "ti",
+        _lacks(
+            "inbox INDEXED BY inbox_by_run WHERE consumed = 0", "kind, no", "run, no",
+            "inbox t INDEXED BY inbox_by_kind",
+            "t.kind = s.kind AND t.no = s.no AND t.consumed = 0",
+        ),
+        words=KINDS,
+    ),
+}  # fmt: skip

@@ -1,0 +1,188 @@
+"""What is looked at before a statement's answer is believed: that there is nothing, or no more.
+
+Rows, too: SQLite takes for what it looked for whatever comes next on the page where that belongs.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import apsw
+from msgspec import Struct
+
+from perdure.storage.sqlite.btree import Key, column
+from perdure.storage.sqlite.faults import MisplacedError
+from perdure.storage.sqlite.forest import AGENTS, INBOX, RUNS, TREES
+from perdure.storage.sqlite.trees import FIRST, LAST, Trees
+
+Rows = list[Any]
+
+
+class Connection(apsw.Connection):
+    """One to a store's file. `trees`: None where nothing is looked at, as for a repair;
+    `is_old`: it is seen as if it were of a later format."""
+
+    trees: Trees | None = None
+    is_old = False
+
+
+class One(Struct, frozen=True):
+    """Of a statement that looks for one row.
+
+    Attributes:
+        tree: in which it looks.
+        columns: how many of its values, the first ones, are the key there.
+        echo: columns that are what was asked for, and which values those are.
+    """
+
+    tree: str
+    columns: int
+    echo: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def each(self) -> bool:
+        """Whether rows are looked at, too."""
+        return bool(self.echo)
+
+    def check(self, db: apsw.Connection, trees: Trees, values: Any, rows: Rows) -> None:
+        """Raises MisplacedError: a page on the way belongs elsewhere."""
+        if not rows:
+            trees.prove(db, self.tree, tuple(map(column, values[: self.columns])))
+        for place, value in self.echo:
+            for row in rows:
+                if row[place] != values[value]:
+                    raise MisplacedError
+
+
+class All(Struct, frozen=True):
+    """Of a statement that looks for all that there is, or all of one agent, run or kind.
+
+    Attributes:
+        tree: out of which they come.
+        whose: the name or number of the value by which its keys begin, and the column of the rows
+            that it is.
+        also: other trees that they come out of.
+        ordered: the column by which they come, in the order of the tree; `down`: the other way
+            round.
+    """
+
+    tree: str
+    whose: tuple[Any, int] | None = None
+    ordered: int | None = None
+    down: bool = False
+    also: tuple[str, ...] = ()
+
+    @property
+    def each(self) -> bool:
+        return True
+
+    def check(self, db: apsw.Connection, trees: Trees, values: Any, rows: Rows) -> None:
+        """As `One.check`."""
+        prefix: Key = ()
+        if self.whose is not None:
+            value = values[self.whose[0]]
+            prefix = (column(value),)
+            if any(row[self.whose[1]] != value for row in rows):
+                raise MisplacedError
+        trees.prove(db, self.tree, prefix or FIRST)
+        trees.prove(db, self.tree, prefix + LAST)
+        for tree in self.also:
+            trees.prove(db, tree, FIRST)
+            trees.prove(db, tree, LAST)
+        table = TREES[self.tree].table
+        if table != self.tree:  # the rows are there, too
+            trees.prove(db, table, FIRST)
+        if self.ordered is not None and rows:
+            keys = [row[self.ordered] for row in rows]
+            _check_order(keys[::-1] if self.down else keys)
+            trees.prove(db, self.tree, (*prefix, column(keys[-1]), *LAST))
+
+
+class Log(Struct, frozen=True):
+    """Of a statement that looks for commits from one key to another, which lie close together.
+
+    Attributes:
+        each: whether it is asked for all of them, not for the last one.
+    """
+
+    each: bool = True
+    down: bool = False
+
+    def check(self, db: apsw.Connection, trees: Trees, values: Any, rows: Rows) -> None:
+        """As `One.check`."""
+        first, last, *limit = values
+        near, far = (last, first) if self.down else (first, last)
+        if not rows or rows[0][0] != near:
+            trees.prove(db, "commits", (column(near),))
+        if not rows:
+            trees.prove(db, "commits", (column(far),))
+        elif rows[-1][0] != far and [len(rows)] != limit:
+            trees.prove(db, "commits", (column(far),))
+            trees.prove(db, "commits", (column(rows[-1][0] + (-1 if self.down else 1)),))
+
+
+def _check_order(keys: list[Any]) -> None:
+    try:
+        if all(a < b for a, b in pairwise(keys)):
+            return
+    except TypeError:
+        pass
+    raise MisplacedError
+
+
+def check_missing(db: apsw.Connection, tree: str, *values: Any) -> None:
+    """That there is no row of a key, where SQLite found none.
+
+    Raises:
+        MisplacedError: nobody knows.
+    """
+    trees: Trees | None = getattr(db, "trees", None)
+    if trees is not None:
+        trees.prove(db, tree, tuple(map(column, values)))
+
+
+_PLACE, _NUMBER = 22, 8
+"""Of a run, behind all that it says; and of a message."""
+
+GUARDS: dict[str, One | All | Log] = {
+    "find_agent": One(AGENTS, 1, echo=((1, 0), (4, 0))),
+    "list_agents": All(AGENTS, ordered=1),
+    "list_agents_alone": All(AGENTS, ordered=1),
+    "list_incarnations": All("agents", ordered=0),
+    "find_numbered": One("agents", 1),
+    "find_deleted": One("agents", 1),
+    "read_up": Log(),
+    "read_down": Log(down=True),
+    "last_place": Log(each=False, down=True),
+    "find_header": One("commits", 1),
+    "find_ref": One("refs", 2),
+    "list_refs": All("refs", whose=(0, 8), ordered=0),
+    "find_key": One("keys", 2),
+    "find_run": One(RUNS, 1, echo=((0, 0),)),
+    "find_run_place": One(RUNS, 1),
+    "list_runs_up": All("runs", ordered=_PLACE),
+    "list_runs_down": All("runs", ordered=_PLACE, down=True),
+    "list_agents_runs_up": All("runs_by_agent", whose=("agent", 1), ordered=_PLACE),
+    "list_agents_runs_down": All("runs_by_agent", whose=("agent", 1), ordered=_PLACE, down=True),
+    "list_unfinished_up": All("runs_unfinished"),
+    "list_unfinished_down": All("runs_unfinished"),
+    "list_ready": All("runs_unfinished", also=("inbox_by_kind", "runs_by_timer")),
+    "list_running": All("runs_unfinished"),
+    "list_agents_unfinished": All("runs_unfinished_by_agent", whose=("agent", 1)),
+    "list_unfinished_of_agent": All("runs_unfinished_by_agent", whose=(0, 1), ordered=_PLACE),
+    "next_timer": All("runs_by_timer"),
+    "find_message": One(INBOX, 4, echo=((0, 0), (2, 1), (3, 2), (4, 3))),
+    "find_start": One("inbox_by_run", 1),
+    "list_mail": All("inbox", ordered=_NUMBER),
+}
+"""By the statement's name."""
+
+for _way in ("up", "down"):
+    _down = _way == "down"
+    GUARDS |= {
+        f"list_messages_{_way}": All("inbox", ordered=_NUMBER, down=_down),
+        f"list_messages_of_run_{_way}": All("inbox_by_run", ("run", 0), _NUMBER, _down),
+        f"list_messages_of_agent_{_way}": All("inbox_by_agent", ("agent", 1), _NUMBER, _down),
+        f"list_messages_of_kind_{_way}": All("inbox_by_kind", ("kind", 2), _NUMBER, _down),
+    }
