@@ -264,10 +264,11 @@ class Message(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """One difference between two states: `before` and `after` are plain; MISSING where absent."""
+    """One difference between two states: `before` and `after` are plain; MISSING where absent. Of a
+    dict that is ``reordered`` they are lists of the keys that both have."""
 
     path: str
-    kind: Literal["added", "removed", "changed"]
+    kind: Literal["added", "removed", "changed", "reordered"]
     before: Any
     after: Any
 

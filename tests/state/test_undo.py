@@ -285,3 +285,56 @@ def test_undo_under_a_migration_that_is_not_written_yet(store, steady):
     two.undo()
     assert two.state == {"total": 2, "n": 0} == store.agent("a", two._working.schema).state
     two.verify()
+
+
+EDITS = {
+    "a key in front is deleted": lambda d: d.pop("a"),
+    "two are, and one comes back": lambda d: (d.pop("a"), d.pop("b"), d.__setitem__("a", 9)),
+    "one is put last": lambda d: d.__setitem__("b", d.pop("b")),
+    "deep down": lambda d: d["deep"].pop("x"),
+    "all are": lambda d: [d.__setitem__(key, d.pop(key)) for key in ("c", "b", "a")],
+    "what holds it is deleted, too": lambda d: (d["deep"].pop("x"), d.pop("deep")),
+    "in a list whose items move": lambda d: (
+        d["list"][1].pop("x"), d["list"].insert(0, 5), d["list"][2].pop("y"), d["list"].reverse(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_dicts_order_comes_back(store, what):
+    """Undo put a key that had been deleted behind all others. An edit that did nothing but put one
+    last was undone without a word and without an effect, and `diff` knew of no difference."""
+    first = {
+        "a": 1, "b": {"n": 2}, "c": 3, "deep": {"x": 1, "y": 2, "z": 3},
+        "list": [0, {"x": 1, "y": 2, "z": 3}],
+    }  # fmt: skip
+    agent = store.agent("keys", initial=first)
+    agent.save(first)
+    before, start = repr(agent.state), agent.seq
+    with agent.edit() as draft:
+        EDITS[what](draft)
+    with agent.edit() as draft:
+        draft["c"] = 4
+    after = repr(agent.state)
+    assert agent.diff(start, agent.seq)
+    for _ in range(2):
+        agent.undo()
+        agent.undo()
+        assert repr(agent.state) == repr(store.agent("keys").state) == before
+        assert agent.diff(start, "main") == []
+        agent.redo()
+        agent.redo()
+        assert repr(agent.state) == repr(store.agent("keys").state) == after
+    agent.verify()
+
+
+def test_a_difference_in_nothing_but_the_order(store):
+    agent = store.agent("keys", initial={"a": 1, "b": 2, "c": 3})
+    agent.save({"a": 1, "b": 2, "c": 3})
+    start = agent.seq
+    agent.save({"x": 0, "c": 3, "a": 1})
+    found = agent.diff(start, "main")
+    assert [(one.path, one.kind) for one in found] == [
+        ("state", "reordered"), ("state.b", "removed"), ("state.x", "added"),
+    ]  # fmt: skip
+    assert (found[0].before, found[0].after) == (["a", "c"], ["c", "a"])

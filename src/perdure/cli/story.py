@@ -218,7 +218,8 @@ def difference(change: Change, *, whole: bool = False) -> Text:
         return line("+", change.path, say(change.after))
     if change.kind == "removed":
         return line("-", change.path, say(change.before))
-    return line("~", change.path, f"{say(change.before)} → {say(change.after)}")
+    keys = "keys " if change.kind == "reordered" else ""
+    return line("~", change.path, f"{keys}{say(change.before)} → {say(change.after)}")
 
 
 def record_lines(commit: Commit, *, whole: bool) -> list[Text]:

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from perdure.core import ops
-from perdure.core.ops import Append, Move, Op, Reach, Splice, TextSplice, reach, spares
+from perdure.core.diff import diff
+from perdure.core.ops import Append, Delete, Move, Op, Reach, Splice, TextSplice, reach, spares
 from perdure.core.shift import shift
 from perdure.core.values import Plain, format_path, look_up
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
@@ -235,6 +236,9 @@ def _take_back(
 ) -> Plan:
     """The inverse of `chosen`, if nothing that came after one of them stands in its way.
 
+    A dict's keys come back in their order, unless changes that stay stand between them: then those
+    that come back are the last.
+
     Args:
         chosen, path: newest first; the path goes at least as far back as `chosen`.
     """
@@ -242,15 +246,18 @@ def _take_back(
     path = path[: [commit.seq for commit in path].index(chosen[-1].seq) + 1]
     cancelled = _cancelled(path, seqs)
     base = state_at(chosen[-1].parent)
+    alone = all(commit.seq in seqs or commit.seq in cancelled for commit in path)
     places: list[_Place] = []
     delta: list[Op] = []
     blocked: list[tuple[int, str]] = []
+    out_of_order = False
     for commit in reversed(path):
         for op in commit.delta:
             if commit.seq in seqs:
                 places = _moved(places, op)
                 places.append(_place(base, op))
                 delta.append(ops.invert(base, op))
+                out_of_order = out_of_order or _loses_its_turn(base, op)
             elif commit.seq not in cancelled:
                 touched = _later(op)
                 if not all(spares(touched, place.reach, place.left) for place in places):
@@ -260,7 +267,17 @@ def _take_back(
     delta.reverse()
     if blocked:
         return Plan([], sorted(seqs), blocked)
+    if out_of_order and alone:
+        delta += diff(ops.fold(base, map(ops.own, delta)), state_at(chosen[-1].parent))
     return Plan(delta, sorted(seqs), [], _passing(chosen, path))
+
+
+def _loses_its_turn(state: Plain, op: Op) -> bool:
+    """Whether the inverse of an op puts a key of a dict behind others that it was in front of."""
+    if type(op) is not Delete or not op.path:
+        return False
+    parent = look_up(state, op.path[:-1])
+    return type(parent) is dict and next(reversed(parent), None) != op.path[-1]
 
 
 def _cancelled(path: Sequence[Commit], chosen: set[int]) -> set[int]:

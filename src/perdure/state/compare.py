@@ -12,11 +12,15 @@ def changes(before: Plain, after: Plain, path: Path = ()) -> Iterator[Change]:
     """Every place where two plain states differ, containers gone into. Lists by index."""
     if type(before) is dict and type(after) is dict:
         both = shared_keys(before, after)
-        for key, old in before.items():
-            yield from _pair(old, after[key] if key in both else MISSING, (*path, key))
-        for key, new in after.items():
+        if (old := [key for key in before if key in both]) != (
+            new := [key for key in after if key in both]
+        ):
+            yield Change(format_path(path), "reordered", old, new)
+        for key, item in before.items():
+            yield from _pair(item, after[key] if key in both else MISSING, (*path, key))
+        for key, item in after.items():
             if key not in both:
-                yield from _pair(MISSING, new, (*path, key))
+                yield from _pair(MISSING, item, (*path, key))
     elif type(before) is list and type(after) is list:
         for index in range(max(len(before), len(after))):
             old = before[index] if index < len(before) else MISSING
