@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from perdure.errors import Alias
 
@@ -84,3 +86,37 @@ def test_an_open_edit_is_no_drift(store):
         assert [one.path for one in agent.drift()] == ["state.l[0].k"]
         agent.state["l"][0]["k"] = 1
     assert agent.drift() == [] and agent.state == {"n": 2, "l": [{}, {"k": 2}]}
+
+
+@dataclass
+class Sets:
+    due: set[dt.datetime]
+    prices: set[Decimal]
+
+
+def test_a_member_that_an_equal_one_takes_the_place_of(store):
+    """The same instant in another zone, the same number with other digits: the log had the new
+    member and the handle kept the old one, which its next `save` then wrote back."""
+    here, there = (
+        dt.datetime(2024, 1, 1, 12 + hours, tzinfo=dt.timezone(dt.timedelta(hours=hours)))
+        for hours in (0, 2)
+    )
+    first = Sets({here}, {Decimal("1.0"), Decimal(7)})
+    agent, other = (store.agent("sets", Sets, initial=first) for _ in range(2))
+    agent.save(first)
+    assert other.state == first
+    with agent.edit() as draft:
+        draft.due.remove(here)
+        draft.due.add(there)
+        draft.prices -= {Decimal("1.0")}
+        draft.prices |= {Decimal("1.00")}
+        draft.prices.add(Decimal(8))
+        draft.prices.remove(Decimal(8))
+    other.refresh()
+    for handle in (agent, other, store.agent("sets", Sets)):
+        assert [one.utcoffset() for one in handle.state.due] == [dt.timedelta(hours=2)]
+        assert sorted(map(str, handle.state.prices)) == ["1.00", "7"]
+        assert handle.drift() == []
+    seq = agent.seq
+    agent.save(agent.state)
+    assert agent.diff(seq, "main") == []

@@ -206,10 +206,16 @@ class SetShadow(Shadow):
     def __init__(self, value: Any, node: Node) -> None:
         super().__init__(value, node)
         self.overlay: dict[Any, bool] = {}
+        self.log: list[tuple[Any, bool]] = []
 
     @property
     def changed_itself(self) -> bool:
-        return bool(self.overlay)
+        return bool(self.log)
+
+    def put(self, key: Any, value: Any, op: int) -> None:
+        """Add a member (`value` is True) or take it out."""
+        self.overlay[key] = value
+        self.log.append((key, value))
 
     def has(self, member: Any) -> bool:
         return self.overlay.get(member, member in self.value)
@@ -225,8 +231,11 @@ class SetShadow(Shadow):
         self._write(self.value)
 
     def _write(self, target: set[Any]) -> set[Any]:
-        target.difference_update(member for member, there in self.overlay.items() if not there)
-        target.update(member for member, there in self.overlay.items() if there)
+        for member, there in self.log:  # in order: an equal one may have taken another's place
+            if there:
+                target.add(member)
+            else:
+                target.discard(member)
         return target
 
 

@@ -314,7 +314,7 @@ class Planner(Ground):
             if shadow.has(item.build(plain, op.path, self.name)) is adding:
                 raise self.drifted(op.path)
         for plain in op.members:
-            shadow.overlay[item.build(plain, op.path, self.name)] = adding
+            shadow.put(item.build(plain, op.path, self.name), adding, index)
 
     # The whole
 

@@ -12,10 +12,9 @@ def changes(before: Plain, after: Plain, path: Path = ()) -> Iterator[Change]:
     """Every place where two plain states differ, containers gone into. Lists by index."""
     if type(before) is dict and type(after) is dict:
         both = shared_keys(before, after)
-        if (old := [key for key in before if key in both]) != (
-            new := [key for key in after if key in both]
-        ):
-            yield Change(format_path(path), "reordered", old, new)
+        order = [key for key in before if key in both], [key for key in after if key in both]
+        if order[0] != order[1]:
+            yield Change(format_path(path), "reordered", *order)
         for key, item in before.items():
             yield from _pair(item, after[key] if key in both else MISSING, (*path, key))
         for key, item in after.items():
