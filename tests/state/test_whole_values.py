@@ -5,7 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import NamedTuple
 
+import pytest
+
+import perdure
 from perdure.errors import Alias
 
 
@@ -120,3 +124,36 @@ def test_a_member_that_an_equal_one_takes_the_place_of(store):
     seq = agent.seq
     agent.save(agent.state)
     assert agent.diff(seq, "main") == []
+
+
+class Pair(NamedTuple):
+    numbers: list[int]
+    text: str
+
+
+WHOLE = {
+    "tuple": (tuple[int, str], (1, "a"), (2, "b")),
+    "named tuple": (Pair, Pair([1], "a"), Pair([1, 2], "b")),
+    "number": (int, 1, 2),
+    "frozenset": (frozenset[int], frozenset({1}), frozenset({2})),
+    "nothing yet": (Book | None, None, Book(pages=[1])),
+}
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_a_state_that_is_saved_whole_is_so_from_the_first(store, what):
+    """The commit that creates the agent looked at its state as at something with parts: `save`
+    was refused with the hint to use `save`."""
+    kind, first, second = WHOLE[what]
+    schema = perdure.Schema(kind, id="whole", invariants=[lambda old, new: new != 5])
+    agent = store.agent("a", schema, initial=first)
+    with pytest.raises(perdure.SchemaError, match=r"agent\.save"), agent.edit():
+        pass
+    agent.save(second)
+    assert agent.state == store.agent("a", schema).state == second
+    agent.undo()
+    assert agent.state == first
+    store.agent("b", schema, initial=first).checkpoint("begun")
+    assert store.agent("b", schema).state == first
+    for one in ("a", "b"):
+        store.agent(one, schema).verify()

@@ -331,7 +331,10 @@ _UNDO: dict[str, Callable[..., None]] = {
 
 
 def view(schema: Schema[Any], plain: Plain, *, root_name: str = "state") -> Any:
-    """A read-only proxy of a plain tree, which looks like the typed object. Nothing is copied."""
+    """A read-only proxy of a plain tree, which looks like the typed object. Nothing is copied. What
+    has no parts to be edited in place (a number, a tuple) is built."""
+    if type(plain) not in Session.kinds:
+        return schema.build(plain)
     session = Session(schema, plain, root_name, None)
     draft, session.draft = session.draft, None  # as where a recording is closed
     return draft

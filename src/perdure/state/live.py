@@ -42,16 +42,10 @@ class Live(Generic[T]):
             self.value, self._left = built, MISSING
         return self.value  # type: ignore[no-any-return]
 
-    @property
-    def there(self) -> T | None:
-        """The object, if it is built."""
-        return None if self.value is MISSING else self.value
-
-    def if_it_fits(self, plain: Plain, seq: int) -> T | None:
-        """As `of`; None where it does not fit."""
+    def build_if_it_fits(self, plain: Plain, seq: int) -> None:
+        """Build the object, as `of` does, where it fits; else there is none still."""
         with suppress(SchemaError):
-            return self.of(plain, seq)
-        return None
+            self.of(plain, seq)
 
     def drop(self) -> None:
         """It no longer fits its plain state: the next look builds another, with its Ephemerals."""

@@ -351,7 +351,8 @@ class WorkingCopy(Generic[T]):
     ) -> Flow[Committed]:
         self._mend()
         if not self.in_memory:
-            yield lambda: self._live.if_it_fits(self.plain, self._seq) if whole else self.typed
+            build = self._live.build_if_it_fits
+            yield lambda: build(self.plain, self._seq) if whole else self.typed
         self._keep_base()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last, and the order of keys counts.
@@ -388,11 +389,12 @@ class WorkingCopy(Generic[T]):
         whole: bool = False,
     ) -> Flow[Committed]:  # fmt: skip
         check_cause(cause)
-        typed, plan = self._live.there if whole else self.typed, None
-        if delta and typed is not None:
+        typed, plan = self._live.value if whole else self.typed, None
+        if delta and typed is not MISSING:
             plan = self.schema.plan(typed, root, delta, inverses)
         if delta and self.schema.invariants:
-            self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in delta])
+            before = None if typed is MISSING else typed
+            self.schema.check_invariants(before, view(self.schema, root), [op.path for op in delta])
         self._plain = root
         if self._seq == 0 or self.migration_due:
             yield from self._committing_base()
