@@ -242,11 +242,12 @@ class Schema(Generic[T]):
                 return TypedPlan(typed, [simple], normalises=False)
         return Planner(self.root, typed, plain, ops, inverses, root_name).run()
 
-    def check_invariants(self, before: T | None, after: Any, touched: Sequence[Path]) -> None:
+    def check_invariants(self, before: Any, after: Any, touched: Sequence[Path]) -> None:
         """Run the invariants that concern the touched paths.
 
         Args:
-            before: the state that was, None at creation.
+            before: the state that was; None at creation, MISSING where it does not fit the type:
+                invariants get None then.
             after: the state to be; a draft or a view will do, because it is only read.
 
         Raises:
@@ -254,7 +255,7 @@ class Schema(Generic[T]):
         """
         for one in self.invariants:
             if one.concerns(touched):
-                one.check(before, after)
+                one.check(None if before is MISSING else before, after)
 
     def drift(self, typed: T, plain: Plain) -> list[Drift]:
         """Everything in which the live object differs from the plain truth. Costs O(state)."""

@@ -42,7 +42,7 @@ class Live(Generic[T]):
             self.value, self._left = built, MISSING
         return self.value  # type: ignore[no-any-return]
 
-    def build_if_it_fits(self, plain: Plain, seq: int) -> None:
+    def attempt(self, plain: Plain, seq: int) -> None:
         """Build the object, as `of` does, where it fits; else there is none still."""
         with suppress(SchemaError):
             self.of(plain, seq)

@@ -351,8 +351,7 @@ class WorkingCopy(Generic[T]):
     ) -> Flow[Committed]:
         self._mend()
         if not self.in_memory:
-            build = self._live.build_if_it_fits
-            yield lambda: build(self.plain, self._seq) if whole else self.typed
+            yield lambda: self._live.attempt(self.plain, self._seq) if whole else self.typed
         self._keep_base()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last, and the order of keys counts.
@@ -393,8 +392,7 @@ class WorkingCopy(Generic[T]):
         if delta and typed is not MISSING:
             plan = self.schema.plan(typed, root, delta, inverses)
         if delta and self.schema.invariants:
-            before = None if typed is MISSING else typed
-            self.schema.check_invariants(before, view(self.schema, root), [op.path for op in delta])
+            self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in delta])
         self._plain = root
         if self._seq == 0 or self.migration_due:
             yield from self._committing_base()
