@@ -17,9 +17,10 @@ class LeftError(PerdureError):
 
     def __init__(self, left: BaseException, what: str, target: str) -> None:
         super().__init__(
-            f"{type(left).__name__} left {what} without an outcome, and was caught", target=target,
-            hint="let it through; run it again to go on",
-        )  # fmt: skip
+            f"{type(left).__name__} left {what} without an outcome, and the function went on",
+            target=target,
+            hint="where the function caught it, let it through; run it again to go on",
+        )
         self.left = left
         self.__cause__ = left
 

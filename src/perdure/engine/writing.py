@@ -97,17 +97,22 @@ class RunWriter:
 
     def post(self, item: Item, instead: Item | None = None) -> None:
         """Commit it soon; nobody waits for that. If it fails, so does the run. It takes the place
-        of `instead`, where that is not under way yet."""
-        with self._lock:
-            if self._closed:  # by a call that was left to itself, and has outlived its run
-                return
-            if instead is not None and instead in self._queue:
-                self._queue[self._queue.index(instead)] = item
-            else:
-                self._queue.append(item)
-            flight = self._start(_getframe())
-        if flight is not None:
-            self._submit_soon(flight)
+        of `instead`, where that is not under way yet. Raises what comes from outside."""
+        try:
+            with self._lock:
+                if self._closed:  # by a call that was left to itself, and has outlived its run
+                    return
+                if instead is not None and instead in self._queue:
+                    self._queue[self._queue.index(instead)] = item
+                else:
+                    self._queue.append(item)
+                flight = self._start(_getframe())
+            if flight is not None:
+                self._submit_soon(flight)
+        except BaseException as error:
+            if (failure := self._on_failure(error)) is not error:
+                raise failure from error
+            raise
 
     def close(self) -> None:
         """The function has ended: see what was posted in, or fail, and take nothing more. The
@@ -403,6 +408,8 @@ class RunWriter:
             return None
         except BaseException as error:
             self._settle(items, self._on_failure(error))
+            if _is_this_threads(error):
+                raise
             return None
         self._waiting, self._waiting_consumed = [], []
         return self._flight
@@ -434,6 +441,7 @@ class RunWriter:
 
     def _go_on(self, flight: _Flight, outcome: Any) -> bool:
         """Send a commit's logic what the store answered; False: it proposed another one."""
+        came: BaseException | None = None
         with self._lock:
             try:
                 flight.proposal = _next_proposal(flight.flow, outcome)
@@ -443,7 +451,7 @@ class RunWriter:
                 if flight.proposal.committed is None:  # I5: its logic was interrupted before
                     failure = self._on_failure(WithdrawnError())
             except BaseException as error:
-                failure = self._on_failure(error)
+                failure, came = self._on_failure(error), error
             self._flight = flight.call = None
             self._settle(flight.items, failure)
             for wake in flight.waiters:
@@ -451,7 +459,12 @@ class RunWriter:
             following = self._start() if self._queue else None
             if following is not None:
                 self._submit_soon(following)
-            return True
+        if came is not None and _is_this_threads(came):
+            try:
+                raise came
+            finally:
+                came = failure = None  # or the error would hold itself
+        return True
 
     def _settle(self, items: Sequence[Item], error: BaseException | None) -> None:
         for item in items:
@@ -463,6 +476,12 @@ class RunWriter:
         for item in items:
             if item.wake is not None:
                 item.wake()
+
+
+def _is_this_threads(error: BaseException) -> bool:
+    """Whether it is to be raised where it came, whoever waits for the commit: Ctrl-C, which would
+    else be lost where nobody does."""
+    return not isinstance(error, Exception | RunInterrupted)
 
 
 def _next_proposal(flow: Flow[Committed], outcome: Any) -> Proposal:
