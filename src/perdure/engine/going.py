@@ -94,32 +94,40 @@ class Going:
     @contextmanager
     def joining(self, lasts: Callable[[], bool]) -> Iterator[None]:
         """Around waiting, on a thread of the run, for others of it, for as long as this is true."""
-        with self._lock:
-            self._joined.append(lasts)
         try:
-            self._wake_if_all_wait()
+            self._join(lasts)
             yield
         finally:
             self._join_no_more(lasts)
 
+    def _join(self, lasts: Callable[[], bool]) -> None:
+        with self._lock:
+            self._joined.append(lasts)
+        self._wake_if_all_wait()
+
     def _join_no_more(self, lasts: Callable[[], bool]) -> None:
         with self._lock:
-            self._joined.remove(lasts)
+            if lasts in self._joined:
+                self._joined.remove(lasts)
 
     @contextmanager
     def crew(self, limit: int) -> Iterator[Crew]:
         """Around the use of an executor."""
         crew = Crew(limit)
-        with self._lock:
-            self._crews.append(crew)
         try:
+            self._hire(crew)
             yield crew
         finally:
             self._dismiss(crew)
 
+    def _hire(self, crew: Crew) -> None:
+        with self._lock:
+            self._crews.append(crew)
+
     def _dismiss(self, crew: Crew) -> None:
         with self._lock:
-            self._crews.remove(crew)
+            if crew in self._crews:
+                self._crews.remove(crew)
 
     def submitted(self, crew: Crew) -> None:
         with self._lock:
