@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -31,6 +32,11 @@ from perdure.testing.faults import FaultyFiles, no_fault
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "store.db")
+
+
+@perdure.agent(dict)
+def waits(run: perdure.Run[dict[str, Any]]) -> None:
+    run.wait_for("go")
 
 
 def filled(path: str, commits: int = 50) -> None:
@@ -164,6 +170,26 @@ def test_i12_a_file_that_ends_within_a_page_is_corrupt(path: str, cut: int) -> N
     os.truncate(path, os.path.getsize(path) - cut)
     with pytest.raises(Corrupt, match="ends within its last page"):
         SqliteBackend(path)
+
+
+@pytest.mark.parametrize("cut", [40, 4000, 4096, 2 * 4096])
+def test_a_file_that_is_cut_short_while_it_is_in_use_does_not_pass(path: str, cut: int) -> None:
+    """Something is in the WAL of a store that is open, and so nobody looked: of a value that goes
+    on on other pages, as of a message that waits, the end was zeros, and `verify` found nothing."""
+    filled(path)
+    with perdure.open(path) as store:
+        for number in range(4):
+            store.start(waits, f"new {number}").signal("go", "x" * 12000)
+    with perdure.open(path) as store:
+        store.agent("a", initial={}).checkpoint("made")
+        assert os.path.getsize(path + "-wal")
+        os.truncate(path, os.path.getsize(path) - cut)
+        with pytest.raises(Corrupt):
+            store.check_pages()
+        for name in (path, path + "-wal"):
+            shutil.copy(name, name.replace("store", "copy"))
+    with pytest.raises(Corrupt), perdure.open(path.replace("store", "copy")) as store:
+        store.check_pages()
 
 
 def test_a_checkpoint_that_ended_within_a_page_is_made_again(path: str) -> None:

@@ -30,7 +30,6 @@ from perdure.storage.port import (  # fmt: skip
 )
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
-from perdure.storage.sqlite.connection import refuse_cut_page
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import (
     FAILED,
@@ -63,6 +62,7 @@ from perdure.storage.sqlite.runs import list_ready, list_runs
 from perdure.storage.sqlite.sites import refuse_second_names
 from perdure.storage.sqlite.sockets import Sockets
 from perdure.storage.sqlite.transaction import Alone, Transaction, settled
+from perdure.storage.sqlite.whole import refuse_missing_pages
 from perdure.storage.sqlite.writer import Writer
 from perdure.storage.wanted import Wanted
 
@@ -413,10 +413,8 @@ class SqliteBackend:
             if unread is not None:
                 raise self._writer.translate(unread)
             raise Corrupt("; ".join(found), target=f"store {self.path}", hint=RESTORE)
-        try:
-            refuse_cut_page(self.path)
-        except OSError as error:
-            raise self._writer.translate(error) from error
+        with self._reading() as db:
+            refuse_missing_pages(db, self.path)
 
     def _sizes(self, no: int | None) -> Sizes:
         between = span(no) if no is not None else (0, 2**63 - 1)

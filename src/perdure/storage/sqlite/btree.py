@@ -9,6 +9,7 @@ INTERIOR_INDEX, INTERIOR_TABLE, LEAF_INDEX, LEAF_TABLE = 2, 5, 10, 13
 _HEADS = {INTERIOR_INDEX: 12, INTERIOR_TABLE: 12, LEAF_INDEX: 8, LEAF_TABLE: 8}
 """Bytes of the header of a page, by its kind."""
 
+PAGE_SIZE = 4096
 CHECKSUM_SIZE = 8
 """Bytes at each page's end that are none of the b-tree's."""
 

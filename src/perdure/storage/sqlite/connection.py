@@ -17,18 +17,18 @@ from urllib.parse import quote
 import apsw
 import apsw.sqlite_extra
 
-from perdure.core import logs
 from perdure.core.locks import Lock
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.private import make_empty
+from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
-from perdure.storage.sqlite.files import NOT_THERE, exists, look, writable
-from perdure.storage.sqlite.frames import Frame, Frames
+from perdure.storage.sqlite.files import NOT_THERE, exists, writable
 from perdure.storage.sqlite.guards import Connection
 from perdure.storage.sqlite.sites import refuse_network_file_system
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import is_old, see_as_new
+from perdure.storage.sqlite.whole import refuse_cut_page
 
 APPLICATION_ID = 0x50726475  # "Prdu"
 VERSION_MIN = (3, 51, 3)
@@ -36,9 +36,6 @@ VERSION_MIN = (3, 51, 3)
 
 BUSY_MS = 10_000
 MADE_MEANWHILE_S = 0.005
-CHECKSUM_SIZE = 8
-PAGE_SIZE = 4096
-_log = logs.logger("perdure.sqlite")
 
 _setup_lock = Lock()
 
@@ -133,7 +130,7 @@ def _connect(
         try:
             _adopt(connection, path, create=create, checked=checked)
             if checked:
-                refuse_cut_page(path)
+                refuse_cut_page(connection, path)
         except Corrupt as problem:
             # The VFS reads the byte that switches checksums on when it opens the file. It cannot,
             # if the file was empty then and another process made it a store behind our back.
@@ -186,26 +183,6 @@ def _size(path: str) -> int:
     return status.st_size
 
 
-def refuse_cut_page(path: str) -> None:
-    """SQLite reads what a file lacks of its last page as zeros, and that page's checksum is not
-    looked at. Where something is in the WAL, all is in there that a checkpoint did not get through.
-
-    Raises:
-        Corrupt: the file ends within a page.
-        OSError: nobody can tell.
-    """
-    # In this order: a checkpoint ends with the file before it empties the WAL.
-    with suppress(FileNotFoundError):
-        if os.path.getsize(path + "-wal"):
-            return
-    size = os.path.getsize(path)
-    if size % PAGE_SIZE:
-        raise Corrupt(
-            f"ends within its last page: the file was cut short, or copied in part ({size} bytes)",
-            target=f"store {path}", hint=RESTORE,
-        )  # fmt: skip
-
-
 def may_write(path: str) -> bool:
     """Whether this user may write to the file and beside it, as a WAL needs."""
     return writable(path) and writable(os.path.dirname(path) or ".")
@@ -228,7 +205,7 @@ def _connect_to_look(path: str, vfs: str) -> Connection:
     try:
         connection = Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)
         _adopt(connection, path, create=False, checked=True)
-        refuse_cut_page(path)
+        refuse_cut_page(connection, path)
         connection.is_old = is_old(connection)
         see_as_new(connection)
     except apsw.Error as error:
@@ -317,84 +294,3 @@ def sync_folder(path: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-UNSYNCED = "unsynced"
-UNSYNCED_MARK = "SELECT 1 FROM marks WHERE name = ?"
-"""The mark of a store that was written to at a durability other than "sync"."""
-
-
-def check_wal(connection: apsw.Connection, path: str) -> None:
-    """Find damage in the middle of the WAL that SQLite would take for its end.
-
-    Recovery stops in silence at the first frame whose checksum fails, and drops all behind it. A
-    torn write can only leave frames of one unfinished transaction there; a *commit* behind it that
-    is followed by more was acknowledged, so its loss is damage, not a crash. (A damaged last
-    transaction cannot be told from a torn one; `verify(anchor=…)` can.) In a store that was ever
-    written to without syncing each commit, a power cut leaves such gaps, too: there, it is an end.
-
-    Raises:
-        Corrupt: with the frame's number. The WAL is left as it is.
-    """
-    if connection.readonly("main"):
-        return  # it was opened without its WAL, which is empty
-    with suppress(OSError):
-        if look(path + "-wal")[1] == 0:
-            return  # the common case: who had the store open last has tidied up
-    while True:
-        valid = _valid_frames(connection)
-        if _commit_behind(path, valid, connection.pragma("page_size")) is None:
-            return
-        if _valid_frames(connection) == valid:  # else another process appended meanwhile
-            break
-    if connection.execute(UNSYNCED_MARK, (UNSYNCED,)).get:
-        _log.warning("%s: a power cut lost commits that were not synced yet", path)
-        return
-    raise Corrupt(
-        f"frame {valid + 1} of its write-ahead log is damaged, with commits behind it",
-        target=f"store {path}",
-        hint="copy the file and its -wal to a safe place before anything else; then restore",
-    )
-
-
-def _valid_frames(connection: apsw.Connection) -> int:
-    """How many frames SQLite takes for valid. It says "busy" at once beside a checkpoint."""
-    until = time.monotonic() + BUSY_MS / 1000
-    while True:
-        try:
-            return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
-        except apsw.BusyError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(MADE_MEANWHILE_S)
-
-
-def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
-    """A frame of the current WAL generation that was written behind a later commit, if any.
-
-    It must go on from that commit: writers that were killed before they had published theirs leave
-    frames that the next one writes over from the same place on, as far as its own go. And the mark
-    of that commit must be its own: of a transaction that was just being written, a part of a header
-    may be an older one's.
-    """
-    flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
-    try:
-        # Through SQLite's own file layer: closing a plain descriptor would drop our locks.
-        wal = apsw.VFSFile("unix", path + "-wal", flags)
-    except apsw.Error:
-        return None
-    try:
-        frames = Frames(wal, page_size)
-        commit: Frame | None = None
-        for number in range(valid, frames.count):
-            frame = frames.read(number)
-            if frame.salts != frames.salts:
-                continue
-            if commit is not None and frames.follows(frame, commit):
-                return number + 1
-            commit = frame if frame.pages else None
-            if commit is not None and frames.may_be_patched(number):
-                commit = frame if frames.follows(frame, frames.read(number - 1)) else None
-        return None
-    finally:
-        wal.xClose()

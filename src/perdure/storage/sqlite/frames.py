@@ -17,8 +17,10 @@ _MASK = 0xFFFFFFFF
 
 
 class Frame(Struct, frozen=True):
-    """One page that was written. `pages`: of the database after a commit; 0: no commit."""
+    """One page that was written: its number. `pages`: of the database after a commit; 0: no
+    commit."""
 
+    page: int
     salts: bytes
     pages: int
     checksum: tuple[int, int]
@@ -43,9 +45,9 @@ class Frames:
     def read(self, number: int) -> Frame:
         """A frame, from 0."""
         whole = self._wal.xRead(self._size, WAL_HEADER_SIZE + number * self._size)
-        _, pages, _, _, first, second = _HEAD.unpack_from(whole)
+        page, pages, _, _, first, second = _HEAD.unpack_from(whole)
         return Frame(
-            whole[8:16], pages, (first, second), whole[:8] + whole[FRAME_HEADER_SIZE:]
+            page, whole[8:16], pages, (first, second), whole[:8] + whole[FRAME_HEADER_SIZE:]
         )  # fmt: skip
 
     def may_be_patched(self, number: int) -> bool:

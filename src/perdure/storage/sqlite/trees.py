@@ -25,11 +25,10 @@ import apsw
 
 from perdure.core import chain
 from perdure.errors import PerdureError
-from perdure.storage.sqlite.btree import Key, NoPageError, Page
+from perdure.storage.sqlite.btree import PAGE_SIZE, Key, NoPageError, Page
 from perdure.storage.sqlite.faults import MisplacedError
 from perdure.storage.sqlite.forest import KEYED, TREES, Tree
 
-PAGE_SIZE = 4096
 DEPTH_MAX = 20
 RANGES_MAX = 10_000
 """Leaves that are remembered of a tree."""

@@ -18,7 +18,7 @@ from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.append import append, landed
-from perdure.storage.sqlite.connection import UNSYNCED, check_wal, connect
+from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import FAILED, ReplacedError, translate, unmasked
 from perdure.storage.sqlite.files import Files
@@ -29,6 +29,7 @@ from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import see_as_it_is, see_as_new, upgrade
 from perdure.storage.sqlite.wal import make_room, room_needed, sync_wal, write_wal_again
+from perdure.storage.sqlite.whole import UNSYNCED, check_wal
 
 GROUP_COMMITS = 64
 GROUP_MS = 20

@@ -1,0 +1,167 @@
+"""Whether a store's file has its end, and its WAL all that was acknowledged."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+import apsw
+
+from perdure.core import logs
+from perdure.errors import Corrupt
+from perdure.storage.sqlite.btree import PAGE_SIZE
+from perdure.storage.sqlite.faults import RESTORE
+from perdure.storage.sqlite.files import look
+from perdure.storage.sqlite.frames import Frame, Frames
+
+WAIT_S, PAUSE_S = 10.0, 0.005
+_log = logs.logger("perdure.sqlite")
+
+
+def refuse_cut_page(connection: apsw.Connection, path: str) -> None:
+    """SQLite reads what a file lacks of its last page as zeros, and that page's checksum is not
+    looked at. One that a checkpoint did not get through with is in the WAL.
+
+    Raises:
+        Corrupt: the file ends within a page that is nowhere else.
+        OSError: nobody can tell.
+    """
+    size = os.path.getsize(path)
+    while size % PAGE_SIZE:
+        number = size // PAGE_SIZE + 1
+        if not connection.readonly("main") and _frames(connection)[0]:
+            count = int(connection.pragma("page_count"))
+            if number > count or number in _pending_pages(connection, path):
+                return  # the next checkpoint puts it right
+        before, size = size, os.path.getsize(path)
+        if size == before:
+            raise Corrupt(
+                f"ends within its last page: the file was cut short, or copied in part ({size} "
+                "bytes)", target=f"store {path}", hint=RESTORE,
+            )  # fmt: skip
+
+
+def refuse_missing_pages(connection: apsw.Connection, path: str) -> None:
+    """As `refuse_cut_page`, of whole pages: those that something is on are looked for. It takes as
+    long as to read all pages where the file is shorter than what SQLite makes of it.
+
+    Raises:
+        Corrupt, OSError: the same.
+    """
+    refuse_cut_page(connection, path)
+    count = int(connection.pragma("page_count"))
+    there = os.path.getsize(path) // PAGE_SIZE
+    missing = set(range(there + 1, count + 1))
+    if missing and not connection.readonly("main"):
+        missing -= _pending_pages(connection, path)
+    if missing and os.path.getsize(path) // PAGE_SIZE == there:
+        # A page that was never used need not be anywhere.
+        missing &= {int(number) for (number,) in connection.execute("SELECT pageno FROM dbstat")}
+        if missing:
+            raise Corrupt(
+                f"ends before its page {min(missing)}: the file was cut short",
+                target=f"store {path}", hint=RESTORE,
+            )  # fmt: skip
+
+
+def _pending_pages(connection: apsw.Connection, path: str) -> set[int]:
+    """The numbers of pages that are read from the WAL, not from the main file."""
+    valid, copied = _frames(connection)
+    if valid <= copied:
+        return set()
+    try:
+        wal = _wal(path)
+    except apsw.Error:
+        return set()
+    try:
+        frames = Frames(wal, PAGE_SIZE)
+        return {frames.read(number).page for number in range(copied, min(valid, frames.count))}
+    finally:
+        wal.xClose()
+
+
+UNSYNCED = "unsynced"
+UNSYNCED_MARK = "SELECT 1 FROM marks WHERE name = ?"
+"""The mark of a store that was written to at a durability other than "sync"."""
+
+
+def check_wal(connection: apsw.Connection, path: str) -> None:
+    """Find damage in the middle of the WAL that SQLite would take for its end.
+
+    Recovery stops in silence at the first frame whose checksum fails, and drops all behind it. A
+    torn write can only leave frames of one unfinished transaction there; a *commit* behind it that
+    is followed by more was acknowledged, so its loss is damage, not a crash. (A damaged last
+    transaction cannot be told from a torn one; `verify(anchor=…)` can.) In a store that was ever
+    written to without syncing each commit, a power cut leaves such gaps, too: there, it is an end.
+
+    Raises:
+        Corrupt: with the frame's number. The WAL is left as it is.
+    """
+    if connection.readonly("main"):
+        return  # it was opened without its WAL, which is empty
+    with suppress(OSError):
+        if look(path + "-wal")[1] == 0:
+            return  # the common case: who had the store open last has tidied up
+    while True:
+        valid = _frames(connection)[0]
+        if _commit_behind(path, valid, connection.pragma("page_size")) is None:
+            return
+        if _frames(connection)[0] == valid:  # else another process appended meanwhile
+            break
+    if connection.execute(UNSYNCED_MARK, (UNSYNCED,)).get:
+        _log.warning("%s: a power cut lost commits that were not synced yet", path)
+        return
+    raise Corrupt(
+        f"frame {valid + 1} of its write-ahead log is damaged, with commits behind it",
+        target=f"store {path}",
+        hint="copy the file and its -wal to a safe place before anything else; then restore",
+    )
+
+
+def _frames(connection: apsw.Connection) -> tuple[int, int]:
+    """How many frames SQLite takes for valid, and how many of these are in the main file for sure.
+    It says "busy" at once beside a checkpoint."""
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(PAUSE_S)
+
+
+def _wal(path: str) -> apsw.VFSFile:
+    """Through SQLite's own file layer: closing a plain descriptor would drop our locks."""
+    flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
+    return apsw.VFSFile("unix", path + "-wal", flags)
+
+
+def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
+    """A frame of the current WAL generation that was written behind a later commit, if any.
+
+    It must go on from that commit: writers that were killed before they had published theirs leave
+    frames that the next one writes over from the same place on, as far as its own go. And the mark
+    of that commit must be its own: of a transaction that was just being written, a part of a header
+    may be an older one's.
+    """
+    try:
+        wal = _wal(path)
+    except apsw.Error:
+        return None
+    try:
+        frames = Frames(wal, page_size)
+        commit: Frame | None = None
+        for number in range(valid, frames.count):
+            frame = frames.read(number)
+            if frame.salts != frames.salts:
+                continue
+            if commit is not None and frames.follows(frame, commit):
+                return number + 1
+            commit = frame if frame.pages else None
+            if commit is not None and frames.may_be_patched(number):
+                commit = frame if frames.follows(frame, frames.read(number - 1)) else None
+        return None
+    finally:
+        wal.xClose()
