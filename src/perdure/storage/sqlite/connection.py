@@ -24,6 +24,7 @@ from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.files import NOT_THERE, exists, writable
 from perdure.storage.sqlite.guards import Connection
+from perdure.storage.sqlite.shm import give_room
 from perdure.storage.sqlite.sites import refuse_network_file_system
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.trees import Trees
@@ -124,6 +125,7 @@ def _connect(
     except apsw.Error as error:
         raise translate(error, path) from error
     try:
+        give_room(connection, path)
         connection.set_busy_timeout(BUSY_MS)
         if not checked:
             connection.pragma("checksum_verification", "OFF")

@@ -1,0 +1,113 @@
+"""Room for the `-shm`: who opens a store shares an index of its WAL in memory, which is a file.
+
+SQLite makes that longer by one byte in each 4 KiB, and maps it. On a file system with smaller
+blocks this leaves holes, and where the disk is full, a write into a hole is no error but SIGBUS,
+and the process is gone. So there, each part that SQLite maps is given room before anybody writes to
+it, and a full disk is the error that it is everywhere else.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import errno
+import os
+import sys
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import apsw
+
+NO_HOLES = 4096
+"""Bytes of a block from which on SQLite's own way leaves none."""
+
+_SHM_MAP = 13
+"""The place of `xShmMap` among SQLite's file methods, https://sqlite.org/c3ref/io_methods.html,
+counted in pointers."""
+
+_POINTERS = {2: 17, 3: 19}
+"""Of all methods, by their version, which is the first; earlier ones cannot map."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_Map = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p
+)
+_Pointer = ctypes.POINTER(ctypes.c_void_p)
+
+_paths: dict[int, str] = {}
+"""Of files that are open, by their addresses; of those that were, until there is another one."""
+
+
+def give_room(connection: apsw.Connection, path: str) -> None:
+    """To be called before anything of the WAL is read; costs a microsecond where nothing is to do.
+
+    Raises:
+        OSError: nobody can tell what the blocks are.
+    """
+    if sys.platform != "linux" or os.statvfs(os.path.dirname(path) or ".").f_frsize >= NO_HOLES:
+        return
+    file = ctypes.c_void_p()
+    connection.file_control("main", apsw.SQLITE_FCNTL_FILE_POINTER, ctypes.addressof(file))
+    methods = ctypes.cast(file, _Pointer)
+    ours = _with_room(methods[0]) if file.value and methods[0] else None
+    if file.value and ours is not None:
+        _paths[file.value] = path + "-shm"
+        methods[0] = ctypes.addressof(ours[0])
+
+
+@cache
+def _with_room(address: int) -> tuple[Any, Any] | None:
+    """SQLite's methods of a file, but for one, which is the second: both are kept for good."""
+    pointers = _POINTERS.get(ctypes.c_int.from_address(address).value)
+    if pointers is None:
+        return None
+    size = pointers * ctypes.sizeof(ctypes.c_void_p)
+    table = (ctypes.c_void_p * pointers).from_buffer_copy(ctypes.string_at(address, size))
+    theirs = _Map(table[_SHM_MAP] or 0)
+
+    def shm_map(file: int, region: int, size: int, extend: int, found: int) -> int:
+        code: int = theirs(file, region, size, extend, found)
+        part = ctypes.cast(found, _Pointer)
+        try:
+            mapped = code == apsw.SQLITE_OK and part[0]
+            if mapped and not _has_room(_paths[file], region * size, size):
+                part[0] = None  # or SQLite would not ask again
+                return apsw.SQLITE_FULL
+        except KeyboardInterrupt:
+            _thread.interrupt_main()  # nothing can be raised from here
+        except (OSError, KeyError, AttributeError):
+            pass  # as without us
+        return code
+
+    ours = _Map(shm_map)
+    table[_SHM_MAP] = ctypes.cast(ours, ctypes.c_void_p)
+    return table, ours
+
+
+def _has_room(path: str, at: int, size: int) -> bool:
+    """Whether a part of a file has all of its blocks; it is given them."""
+    descriptor = _find_open(path)
+    if descriptor is None:
+        return True
+    fallocate = ctypes.PyDLL(None, use_errno=True).fallocate
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    # Not `posix_fallocate`: where the file system cannot, that writes zeros over what others write.
+    if not fallocate(descriptor, 0, at, size):
+        return True
+    if ctypes.get_errno() == errno.EOPNOTSUPP:
+        room = os.statvfs(path)
+        return room.f_bavail * room.f_frsize > size
+    return ctypes.get_errno() not in _FULL
+
+
+def _find_open(path: str) -> int | None:
+    """SQLite's own descriptor of a file: closing another one would drop its locks."""
+    status = os.stat(path)
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found = os.fstat(int(name))
+            if (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino):
+                return int(name)
+    return None
