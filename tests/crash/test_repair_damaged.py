@@ -194,6 +194,36 @@ def test_i11_the_last_header_is_named(original: Path, tmp_path: Path) -> None:
     assert named.head and "no commit behind it proves" in named.damages[0]
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["within", "the last"])
+def test_a_flipped_version_is_no_newer_version(original: Path, tmp_path: Path, last: bool) -> None:
+    """ "Read it with a newer perdure" was the way out, though the page fails its checksum, and the
+    commit behind it names another header."""
+    path = copied(original, tmp_path)
+    with perdure.open(path) as store:
+        info = store.find("order-7")
+        assert info is not None
+        seq = info.seq - (not last)
+        (row,) = store._context.backend.read(info.no, seq, seq)
+    flip(path, path.read_bytes().find(row.header) + 1, 3)
+    with pytest.raises(Corrupt, match="header version 9") as caught:
+        perdure.repair(path)
+    assert "--take-incomplete" in str(caught.value) and caught.value.seq == seq
+    found = {one.agent: one for one in perdure.repair(path, take_incomplete=True)}
+    assert any("header version 9" in told for told in found["order-7"].damages)
+    if last:  # from here on, nothing is known of it but what it says
+        return
+    with perdure.open(path) as store:
+        agent = store.agent("order-7")
+        with pytest.raises(Corrupt, match="header version 9") as caught:
+            agent.verify()
+        assert caught.value.before == seq - 1
+        for call in (lambda: agent.at(seq).state, lambda: list(agent.log())):
+            with pytest.raises(Corrupt, match="the commit behind it follows another one"):
+                call()
+        agent.rollback(seq - 1)
+        agent.update(lambda draft: draft.update(more=1))
+
+
 def test_a_copy_is_kept_under_a_name_of_its_own(original: Path, tmp_path: Path) -> None:
     """What is left of what is damaged is evidence. One that was killed while it copied leaves a
     part, which is no copy, and is in nobody's way."""

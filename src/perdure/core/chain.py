@@ -308,6 +308,18 @@ def read_payload(
         raise Corrupt("its payload is malformed", hint=HINT) from error
 
 
+def follows(header: bytes, before: bytes) -> bool:
+    """Whether a commit names the one with these bytes as its predecessor, whatever they say.
+
+    Raises:
+        Corrupt, UnsupportedFormat: its own header cannot be read.
+    """
+    prev = _typed_header(header, "").prev
+    return prev == commit_id(before) or not prev.startswith(
+        SHA256
+    )  # of another algorithm: who knows
+
+
 def check_link(commit: Commit, before: Commit | None) -> None:
     """Check that a commit continues the chain of the one before it (I3).
 

@@ -85,7 +85,7 @@ class Proof:
         except UnsupportedFormat as error:
             if not self._take_incomplete:
                 raise
-            found = self._incomplete(reader, info, error)
+            found = self._incomplete(reader, info, self._judged(backend, info, error))
         if "agents" in self._doubtful:
             _check_listed(reader, info)
         if found.head and self._may_hold(_last_header(backend, info)):
@@ -106,6 +106,18 @@ class Proof:
             self.agents.append(Verified(name, 0, 0, b"", damages=tuple(damages)))
         for reader, damaged in self._broken:
             drop_snapshots(backend, reader, damaged)
+
+    def _judged(
+        self, backend: Backend, info: AgentInfo, error: UnsupportedFormat
+    ) -> Corrupt | UnsupportedFormat:
+        """What looks like a newer version's may be damage, on a page that fails its checksum."""
+        rows = backend.read(info.no, error.seq, error.seq) if error.seq else []
+        if not rows or not self._may_hold(rows[0].header):
+            return error
+        return Corrupt(
+            f"{error.problem}, on a page that fails its checksum", target=error.target,
+            hint=error.hint, seq=error.seq, before=error.before,
+        )  # fmt: skip
 
     def _incomplete(
         self, reader: LogReader, info: AgentInfo, error: Corrupt | UnsupportedFormat

@@ -232,8 +232,24 @@ class CommitReader:
         try:
             return chain.read_commit(self.name, row.seq, row.header, row.payload)
         except UNREADABLE as error:
-            error.seq = row.seq
-            raise
+            raise self._judged(error, row) from error.__cause__
+
+    def _judged(self, error: Corrupt | UnsupportedFormat, row: StoredCommit) -> PerdureError:
+        """The same error, at its commit. What looks like a newer version's is damage, where the one
+        behind it follows another header: a hash needs no decoding."""
+        error.seq = row.seq
+        if not isinstance(error, UnsupportedFormat):
+            return error
+        try:
+            behind = self._backend.read(self.no, row.seq + 1, row.seq + 1)
+            if not behind or chain.follows(behind[0].header, row.header):
+                return error
+        except UNREADABLE:
+            return error
+        return Corrupt(
+            f"{error.problem}, and the commit behind it follows another one", target=error.target,
+            hint=chain.HINT, seq=row.seq,
+        )  # fmt: skip
 
     def check(self, row: StoredCommit, before: Commit | None) -> Commit:
         """A commit as it is stored, which follows another one.
@@ -309,10 +325,9 @@ class CommitReader:
             try:
                 commit = chain.read_commit(self.name, seq, row.header, row.payload)
             except UNREADABLE as error:
-                error.seq = seq
                 commit = self._salvaged(row)
                 if damaged == "refused" or (damaged == "foldable" and not commit.foldable):
-                    raise
+                    raise self._judged(error, row) from error.__cause__
             if child is not None and child.seq == seq + 1 and damaged != "all":
                 _check_pair(commit, child)
             yield commit, row

@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 import apsw
 
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import AgentInfo
 from perdure.storage.port import Backend
 from perdure.storage.sqlite.backend import SqliteBackend
-from perdure.storage.sqlite.faults import RESTORE
+from perdure.storage.sqlite.faults import RESTORE, RESTORE_OR_REPAIR
 from perdure.storage.sqlite.proofs import (
     Doubtful,
     check_what_nothing_proves,
@@ -62,7 +62,11 @@ def rebuild_checksums(
             backend.examine(lambda db, at: check_what_nothing_proves(db, at, doubtful.tables))
             doubt(backend, doubtful)
         for info in backend.incarnations():
-            prove(backend, info)
+            try:
+                prove(backend, info)
+            except UnsupportedFormat as error:
+                _refuse_damaged(backend, info, error)
+                raise
         if doubt is not None and not copy:
             copy = backend.keep_copy()
         heal(backend)
@@ -74,6 +78,16 @@ def rebuild_checksums(
     finally:
         backend.close()
     return copy
+
+
+def _refuse_damaged(backend: SqliteBackend, info: AgentInfo, error: UnsupportedFormat) -> None:
+    """Raises Corrupt: what looks like a newer version's is on a page that fails its checksum."""
+    rows = backend.read(info.no, error.seq, error.seq) if error.seq else []
+    if rows and backend.examine(find_doubtful).may_hold(rows[0].header):
+        raise Corrupt(
+            f"{error.problem}, on a page that fails its checksum", target=error.target,
+            hint=RESTORE_OR_REPAIR, seq=error.seq, before=error.before,
+        ) from error  # fmt: skip
 
 
 def _rebuild_indexes(backend: SqliteBackend) -> None:
