@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import warnings
 from collections.abc import Awaitable as Awaits
@@ -78,6 +79,13 @@ class Pending(Coroutine[Any, Any, R]):
 
     def close(self) -> None:
         self._coroutine().close()
+
+
+def _cancel_self() -> None:
+    """Cancelled is the running task once it waits for something."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
 
 
 class AsyncRun(Generic[T]):
@@ -168,17 +176,13 @@ class AsyncRun(Generic[T]):
     async def _map(self, function: Callable[[I], Any], items: Sequence[I], limit: int) -> list[Any]:
         self._execution.check()
         gate = asyncio.Semaphore(limit)
-        performer = self._execution.async_performer
+        performer, plain = self._execution.async_performer, self._plainly
 
         async def one(item: I) -> Any:
             with performer.resting():  # only others of this map let it go on
                 await gate.acquire()
             try:
-                if is_async(function):
-                    return await function(item)
-                result = await performer.in_thread(function, item)
-                # A plain function that gives something to await, e.g. `lambda x: run.call(f, x)`.
-                return await result if isinstance(result, Awaits) else result
+                return await (function(item) if is_async(function) else plain(function, item))
             finally:
                 gate.release()
 
@@ -196,12 +200,46 @@ class AsyncRun(Generic[T]):
                 with performer.resting():
                     await asyncio.wait(tasks)
             return [task.result() for task in tasks]
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            if not all(task.done() for task in tasks):  # they end in here: what they do is its part
+                with performer.resting():
+                    await asyncio.wait(tasks)
+            raise
         finally:
             scope.ended()
             for task in tasks:
                 task.cancel()
                 if task.done() and not task.cancelled():
                     task.exception()  # it has been seen
+
+    async def _plainly(self, function: Callable[[I], Any], item: I) -> Any:
+        """Call a plain function on a thread, and await what it gives, if that is to be awaited,
+        e.g. of `lambda x: run.call(f, x)`."""
+        execution, given = self._execution, list[Any]()
+        performer, scope = execution.async_performer, execution.scope().path
+
+        def call() -> None:
+            given.append(function(item))
+
+        try:
+            await performer.in_thread(call)
+        except asyncio.CancelledError:
+            # What it recorded it did behind this: the thread was faster then, and it is when it
+            # comes to that again that it is cancelled.
+            while performer.goes_on and execution.journal.left_below(scope, ()):
+                if given:
+                    _cancel_self()
+                    break
+                with contextlib.suppress(asyncio.CancelledError):
+                    await performer.in_thread(call)
+            else:
+                for one in given:
+                    if isinstance(one, Coroutine):
+                        one.close()
+                raise
+        return await given[0] if isinstance(given[0], Awaits) else given[0]
 
     # -- waiting ---------------------------------------------------------------------------
 

@@ -156,7 +156,11 @@ class AsyncDrive(Drive):
         way, say, of which nobody knows then whether it took effect."""
         assert execution.tasks is not None
         execution.tasks.tell_lost()
-        names = [scope.path.rstrip("/") for scope in execution.tasks.scopes.values()]
+        names = [
+            scope.path.rstrip("/")
+            for task, scope in execution.tasks.scopes.items()
+            if not task.cancelling()  # else it is the function that did it
+        ]
         if names:
             _log.warning(
                 "run %s: its function returned without awaiting %s: cancelled",
