@@ -38,6 +38,7 @@ def live(whole: Node, folder: Path, kill_at: int | None = None) -> str | None:
         before = [*playing]
         if killed is not None:
             recorded = _recorded(folder)
+            _edit_by_hand(folder)
             playing.clear()
             trial.live_mortally(folder, None)
             _compare_lives(before, recorded, [*playing, *before[-1:]][0])
@@ -65,6 +66,12 @@ def _recorded(folder: Path) -> str:
     return "\n".join(
         str(record.get("preview", "")) for record in records if record.get("place") in ended
     )
+
+
+def _edit_by_hand(folder: Path) -> None:
+    """While nobody goes on with the run; it sees that, from some moment on."""
+    with perdure.open(folder / "agents.db") as store, store.agent(AGENT).edit("by hand") as draft:
+        draft["by hand"] = 1
 
 
 def _compare_lives(before: list[Playing], recorded: str, after: Playing) -> None:

@@ -62,8 +62,9 @@ def _delay_s(called: str) -> float:
 
 
 class Playing:
-    """One time that a program is played. `heard`: what it came to, in order, with its task;
-    `begun`: of each call of a step or tool, how much of that was before it was really made."""
+    """One time that a program is played. `heard`: what it came to, in order, with its task, and how
+    many edits it saw then, which steps are given, too; `begun`: of each call of a step or tool, how
+    much of that was before it was really made."""
 
     def __init__(self, run: perdure.AsyncRun[Any]) -> None:
         self._run = run
@@ -95,7 +96,11 @@ class Playing:
         if run.interrupted is None and not self.over:
             frame = current()
             scope = frame.scope.path if frame is not None and frame.scope is not None else ""
-            self.heard.append((scope, what))
+            self.heard.append((scope, f"{self._seen()} {what}"))
+
+    def _seen(self) -> str:
+        state = self._run.state
+        return "+".join(str(state.get(kind, 0)) for kind in ("edits", "long edits", "by hand"))
 
     async def _play(self, node: Node) -> Any:
         kind, number, _ = node
@@ -115,19 +120,19 @@ class Playing:
     # -- leaves --------------------------------------------------------------------------------
 
     async def _step(self, node: Node, called: str) -> Any:
-        return _same(await _step(called), called)
+        return _same(await _step(called, self._seen()), called)
 
     async def _slow(self, node: Node, called: str) -> Any:
-        return _same(await _slow(called), called)
+        return _same(await _slow(called, self._seen()), called)
 
     async def _tool(self, node: Node, called: str) -> Any:
-        return _same(await _tool(called), called)
+        return _same(await _tool(called, self._seen()), called)
 
     async def _failing(self, node: Node, called: str) -> Any:
         return await _failing(called)
 
     async def _thread(self, node: Node, called: str) -> Any:
-        return _same(await self._run.call(_thread, called), called)
+        return _same(await self._run.call(_thread, called, self._seen()), called)
 
     async def _edit(self, node: Node, called: str) -> Any:
         async with self._run.edit(f"edit {node[1]}") as draft:
@@ -137,6 +142,7 @@ class Playing:
 
     async def _long_edit(self, node: Node, called: str) -> Any:
         async with self._run.edit(f"long edit {node[1]}") as draft:
+            draft["long edits"] = draft.get("long edits", 0) + 1
             draft["drawn"] = len(str(self._run.uuid()))
             await asyncio.sleep(_delay_s(called))
 
@@ -309,20 +315,20 @@ def _note_begin(called: str) -> None:
 
 
 @perdure.step
-async def _step(called: str) -> str:
+async def _step(called: str, seen: str = "") -> str:
     _note_begin(called)
     return f"{called}!"
 
 
 @perdure.step
-async def _slow(called: str) -> str:
+async def _slow(called: str, seen: str = "") -> str:
     _note_begin(called)
     await asyncio.sleep(_delay_s(called))
     return f"{called}!"
 
 
 @perdure.tool(on_crash="retry")
-async def _tool(called: str) -> str:
+async def _tool(called: str, seen: str = "") -> str:
     _note_begin(called)
     await asyncio.sleep(_delay_s(called) / 2)
     return f"{called}!"
@@ -336,7 +342,7 @@ async def _failing(called: str) -> str:
 
 
 @perdure.step
-def _thread(called: str) -> str:
+def _thread(called: str, seen: str = "") -> str:
     _note_begin(called)
     return f"{called}!"
 

@@ -449,7 +449,7 @@ class AsyncRunEdit(Generic[T]):
         try:
             if recorded is not None and error is None:
                 try:
-                    await performer.hand_over(None, recorded.place)
+                    await performer.hand_over(None, recorded.place, recorded.shows)
                     if self._cancelled is not None:
                         raise self._cancelled
                     if recorded.cancelled:

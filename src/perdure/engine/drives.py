@@ -96,6 +96,7 @@ class Drive:
     """See the module. Its methods but `run` and `run_async` may block."""
 
     execution_type: type[Execution[Any]] = Execution
+    working_type: type[WorkingCopy[Any]] = WorkingCopy
 
     def __init__(self, means: Means, command: Command, look: Look | None = None) -> None:
         self._means = means
@@ -107,7 +108,7 @@ class Drive:
         """What was there when this was made, and then when it took the lease."""
         self.id = self.look.run = command.order.run_id(self.look)
         begun = self.find()
-        self.working: WorkingCopy[Any] = WorkingCopy(
+        self.working: WorkingCopy[Any] = self.working_type(
             means.context, command.order.agent, command.spec.schema,
             begun.branch if begun else MAIN, reads=self.look,
         )  # fmt: skip

@@ -22,6 +22,7 @@ from perdure.engine.performing_async import AsyncPerformer
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.engine.wayout import WayOut
 from perdure.errors import PerdureError, RunInterrupted
+from perdure.state.viewed import ViewedCopy
 from perdure.state.waiting import has_ended
 
 _log = logs.logger("perdure.engine")
@@ -32,6 +33,8 @@ LOST_S = 5.0
 
 class AsyncDrive(Drive):
     """What blocks is done on the store's threads; the function itself runs in the event loop."""
+
+    working_type = ViewedCopy
 
     _this_call: weakref.ref[Coroutine[Any, Any, End]]
 

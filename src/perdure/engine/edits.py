@@ -98,6 +98,7 @@ class Edits:
             execution.leaving.left(error, f"the block of {edit.place}")
         if edit.recorded is not None:
             try:
+                execution.show(edit.recorded.shows)
                 self._close_recorded(edit.recorded, error)
             finally:
                 execution.turns.release(edit.recorded)
@@ -146,5 +147,3 @@ class Edits:
             )
             reason.__cause__ = error
             raise execution.interrupt(reason)
-        elif error is None:
-            execution.catch_up(recorded.seq)

@@ -28,6 +28,7 @@ from perdure.engine.performing import Performer
 from perdure.engine.playing import Fakes, Played
 from perdure.engine.replay import Call, is_settled_as
 from perdure.engine.scopes import Scope
+from perdure.engine.seeing import Seeing
 from perdure.engine.turns import Turns, Waiter
 from perdure.engine.wakeups import Wakeups
 from perdure.engine.writing import Item, RunWriter
@@ -35,7 +36,6 @@ from perdure.errors import PerdureError, RunInterrupted
 from perdure.model import Cause
 from perdure.state.context import Context
 from perdure.state.working import WorkingCopy
-from perdure.storage.reader import SEQ_END
 from perdure.visible import visible
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class Execution(Generic[T]):
         self.past_record = False
         """True once the function has come to all that is recorded, and that was all released."""
         self.mail = Mail(working.context.backend, run_id)
-        seq = working.seq
-        self._behind = [one for one in reversed(journal.commits) if one.seq > seq]
         self._interrupted: RunInterrupted | None = None
         self._stop: PerdureError | None = None
         self._deadline, self.played = deadline, played
         self._look_at = time.monotonic() + LOOK_S
         self._pid = process.pid
         self._lock = ReentrantLock()
+        self.seeing = Seeing(working, journal.commits, self._lock)
+        self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
         self.leaving = Leaving(self.interrupt, run_id)
         self.writer = RunWriter(working, self.catch_up, self.leaving.failed, self._lock)
         self.edits = Edits(self)
@@ -118,6 +118,7 @@ class Execution(Generic[T]):
     def runs_in_loop(self, performer: AsyncPerformer) -> None:
         """Its function is about to be called in the event loop of this thread."""
         self._async_performer, self._loop_thread = performer, threading.get_ident()
+        self.seeing.tell_several(lambda: performer.several)
 
     def warn_if_blocking(self, name: str) -> None:
         """A synchronous function was called as it is from asynchronous code: that is recorded like
@@ -135,7 +136,9 @@ class Execution(Generic[T]):
     def state(self) -> T:
         self.check()
         with self._lock:
-            return self.working.typed
+            # On replay a block is gone through later than it was: it sees what its draft stands on.
+            newest = self.seeing.ahead and self.inside() == "edit"
+            return self.working.typed if newest else self.working.seen
 
     # -- where the function is ---------------------------------------------------------------
 
@@ -217,7 +220,7 @@ class Execution(Generic[T]):
                 return None
             self.check_process()
             self._take(entry)
-        self.catch_up(entry.seq - 1)
+        self.show(entry.seq - 1)
         self.turns.release(entry)
         return entry
 
@@ -267,7 +270,7 @@ class Execution(Generic[T]):
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
         """Its turn has come: what is recorded is released, what is not begins."""
         if entry is not None and entry.outcome is not None:
-            self.catch_up(entry.seq - 1)  # an edit of the same commit is still to come
+            self.show(entry.seq - 1)  # an edit of the same commit is still to come
             self.turns.release(entry)
             if not entry.outcome.get("not_done"):
                 return Arrived(entry.place, entry, "")  # it is not made, and needs no key
@@ -296,16 +299,6 @@ class Execution(Generic[T]):
         # the arguments, too: another request must not be taken for the same one.
         said = "".join(f"\0{name}\0{args[name]}" for name in sorted(args))
         return sha256(self.journal.origin + (place + said).encode()).hexdigest()[:32]
-
-    def catch_up(self, seq: int = SEQ_END) -> None:
-        """Bring the state to where it was when this was recorded, or to the head."""
-        if not self._behind:
-            return
-        with self._lock:
-            while self._behind and self._behind[-1].seq <= seq:
-                commit = self._behind.pop()
-                if commit.seq > self.working.seq:  # it may have gone on meanwhile
-                    self.working.advance(commit, in_place=True)
 
     def value(self, kind: str, make: Callable[[], Plain]) -> Plain:
         """Something that is not the same twice, recorded with the next commit."""

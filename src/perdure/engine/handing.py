@@ -22,6 +22,7 @@ from perdure.engine.standstill import Rest, Standstill
 from perdure.engine.tasks import RunTasks
 from perdure.engine.timers import Timers
 from perdure.engine.writing import Item
+from perdure.errors import PerdureError
 from perdure.model import Cause
 from perdure.state.waiting import Wait, bell
 
@@ -39,7 +40,7 @@ class Handing:
         self._execution = execution
         self._tasks = tasks
         self._in_threads, self._to_be_cancelled = Counting(), Counting()
-        self.pace = Pace(tasks.function_due)
+        self.pace = Pace(tasks.function_due, self._show)
         self.timers = Timers(
             execution, self.pace, lambda: self._in_threads.number > 0,
             lambda scope: self._standstill.has_before(scope),
@@ -53,13 +54,17 @@ class Handing:
     async def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
         """Until what is recorded before this has been released."""
         order = self._execution.turns
-        pace = self.pace if entry is not None and entry.order >= 0 else None
+        pace, shows = None, 0
+        if entry is not None and entry.order >= 0:
+            pace = self.pace
+            if entry.kind != "edit" or entry.unbegun:  # else what shows it is the end of its block
+                shows = entry.seq - 1
         # Tasks without scopes of their own wait for all: what they are to do first leads to calls
         # that are told apart by who comes first.
         own = scope.path if self._tasks.numbered else None
         while not order.is_ready(entry, own):
             place = entry.place if entry is not None else ""
-            rest = Rest(self._paced(scope), place, pace, patient=True)
+            rest = Rest(self._paced(scope), place, pace, shows, patient=True)
             waiter = order.ready(entry, own, rest.over)
             if waiter is None:
                 break
@@ -82,7 +87,7 @@ class Handing:
             if rest.paced:
                 return
         if pace is not None and entry is not None:
-            event = Event(self._paced(scope), entry.place)
+            event = Event(self._paced(scope), entry.place, shows=shows)
             pace.comes(event)
             try:
                 await pace.turn(event, self.several)
@@ -143,6 +148,18 @@ class Handing:
             f"the task of {entry.place} was cancelled there, and now it is not",
             self._execution.id,
         )
+
+    def _show(self, seq: int) -> None:
+        """What the function is about to hear of is a part of the state that it sees."""
+        execution = self._execution
+        try:
+            execution.show(seq)
+        except PerdureError as error:
+            execution.interrupt(error)
+        except BaseException as error:
+            execution.leaving.failed(error)
+            if not isinstance(error, Exception):
+                raise
 
     @property
     def goes_on(self) -> bool:
@@ -210,17 +227,33 @@ class Handing:
             record |= {"args": dict(arrive.args), "preview": arrive.preview()}
         return execution.soon(Cause("cancelled", run=execution.id, step=place), (record,))
 
-    async def hand_over(self, item: Item | None, place: str) -> None:
+    async def hand_over(self, item: Item | None, place: str, shows: int = 0) -> None:
         """Commit what settles a call, if it is to be, and go on when the function may hear of it.
-        Whose task is cancelled meanwhile is so then: an outcome keeps its place among others."""
+        Whose task is cancelled meanwhile is so then: an outcome keeps its place among others.
+
+        Args:
+            shows: of what is recorded, as of an `Event`.
+        """
         execution = self._execution
         event = Event(execution.scope().path, place)
+        seeing = execution.seeing
+        edit = item is not None and item.recording is not None
         cancelled: asyncio.CancelledError | None = None
+
+        def landed() -> None:  # it knows nothing of the item, which knows it
+            if seeing.ahead:
+                event.shows = seeing.showing(edit=edit)
+            self.pace.comes(event)
+
         try:
             if item is None:
+                if not shows:  # the run's next commit has it, and what is there now is before that
+                    execution.catch_up()
+                    shows = seeing.showing(edit=True)
+                event.shows = shows
                 self.pace.comes(event)
             else:
-                item.landing = lambda: self.pace.comes(event)
+                item.landing = landed
                 try:
                     await execution.writer.write_async(item)
                 except asyncio.CancelledError as error:

@@ -34,9 +34,7 @@ class Entry(Struct):
     Attributes:
         kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer``, of one
             that went off.
-        seq: of the commit that settled it; of the one that began it while it is open. Behind it the
-            function sees the state of the commit before, but behind an edit that of this one: what
-            an edit's commit has besides it, as the end of a wait, was met before the edit.
+        seq: of the commit that settled it; of the one that began it while it is open.
         outcome: the record with its value or error; None while it is open: a tool call in doubt,
             a wait that goes on, a step that failed and is to be tried again.
         attempts: how many intents a tool call has, or failed attempts a step.
@@ -75,6 +73,13 @@ class Entry(Struct):
         """Whether it was made in a history that the run left, and not since: somebody is to decide
         whether it is made again."""
         return "made_at" in self.call and not self.attempts
+
+    @property
+    def shows(self) -> int:
+        """Seq of the commit whose state the function sees behind it: of the one before its own, but
+        behind an edit of this one. What an edit's commit has besides it, as the end of a wait, was
+        met before the edit."""
+        return self.seq if self.kind == "edit" and "error" not in self.call else self.seq - 1
 
     @property
     def left(self) -> bool:

@@ -33,15 +33,19 @@ class Event:
         place: of the outcome, by which a timer that goes off next is placed; empty: of no outcome.
         call: hands it over; False: there is nobody to take it any more. None: whoever takes it has
             not come for it yet.
+        shows: seq of the commit whose state the function sees from then on, 0: of the same as ever.
         came: it has its place among others.
     """
 
-    __slots__ = ("call", "came", "over", "place", "scope")
+    __slots__ = ("call", "came", "over", "place", "scope", "shows")
 
-    def __init__(self, scope: str, place: str, call: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self, scope: str, place: str, call: Callable[[], bool] | None = None, shows: int = 0
+    ) -> None:
         self.scope = scope
         self.place = place
         self.call = call
+        self.shows = shows
         self.came = self.over = False
 
 
@@ -50,12 +54,15 @@ class Pace:
 
     Args:
         due: whether the loop is about to go on with the function; None: it does not show that.
+        show: what an event shows, before anybody hears of it.
     """
 
-    def __init__(self, due: Callable[[], bool | None]) -> None:
+    def __init__(
+        self, due: Callable[[], bool | None], show: Callable[[int], None] = lambda seq: None
+    ) -> None:
         self.handed = ""
         """The place of the outcome that was handed over last."""
-        self._due = due
+        self._due, self._show = due, show
         self._events: deque[Event] = deque()
         self._last = ""
         self._left = ROUNDS_MAX
@@ -134,6 +141,8 @@ class Pace:
         before = self.handed
         if event.place:
             self.handed = event.place
+        if event.shows:
+            self._show(event.shows)
         taken = event.call is None or event.call()
         event.over = True  # behind it: it is taken once, however often it is called
         if not taken:

@@ -152,8 +152,10 @@ class Performer:
         item = self._execution.to_write(effect)
         if item is not None:
             self._execution.writer.write(item)
-        if effect.records[0]["t"] in SETTLING:
+        execution = self._execution
+        if execution.tasks is not None and effect.records[0]["t"] in SETTLING:
             self._handed_over(str(effect.records[0]["place"]))
+            execution.show(execution.seeing.showing(edit=item is None))
 
     def _handed_over(self, place: str) -> None:
         """The function hears of an outcome; in an event loop that is an event like others."""

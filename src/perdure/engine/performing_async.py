@@ -114,7 +114,6 @@ class AsyncPerformer(Handing):
             await self.wait_for_turn(entry, scope, call.name)
         except asyncio.CancelledError as cancelled:
             await self.cancelled_before_turn(entry, scope, call.name, cancelled)
-        execution.catch_up(entry.seq - 1)
         execution.turns.release(entry)
         try:
             return outcome_of(call, entry)

@@ -23,6 +23,7 @@ class Rest:
 
     Args:
         pace: hands the outcome over that the task waits for; None: it is no outcome.
+        shows: as of an `Event`.
 
     Attributes:
         paced: `turn` comes from the pace.
@@ -35,13 +36,16 @@ class Rest:
         "_event", "_home", "_pace", "began", "paced", "patient", "stood", "turn", "waiter",
     )  # fmt: skip
 
-    def __init__(self, scope: str, place: str = "", pace: Pace | None = None, *, patient: bool):
+    def __init__(
+        self, scope: str, place: str = "", pace: Pace | None = None, shows: int = 0, *,
+        patient: bool,
+    ) -> None:  # fmt: skip
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.began = time.monotonic()
         self.patient = patient
         self.paced = self.stood = False
         self.waiter: turns.Waiter | None = None
-        self._event = Event(scope, place, self._wake_once)
+        self._event = Event(scope, place, self._wake_once, shows)
         self._pace = pace
         self._home = threading.get_ident()
 

@@ -53,6 +53,12 @@ class Live(Generic[T]):
             self._left = self.value
         self.value = MISSING
 
+    def rejoin(self, value: T) -> None:
+        """The object that was there before goes on, in step again."""
+        if self.value is not MISSING:
+            carry_over(self._schema.root, self.value, value)
+        self.value, self._left = value, MISSING
+
     def forget(self) -> None:
         """As `drop`, and nothing of it goes on."""
         self.value = self._left = MISSING

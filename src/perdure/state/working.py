@@ -89,6 +89,9 @@ class WorkingCopy(Generic[T]):
             self._load_anew()
         return self._live.of(self._plain, self._seq)
 
+    seen = typed
+    """What the function of a run sees; see `viewed`."""
+
     @property
     def in_memory(self) -> bool:
         """Whether `typed` can be had without reading or building anything."""

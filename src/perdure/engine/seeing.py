@@ -1,0 +1,80 @@
+"""What a run builds on, and what its function sees: the state goes on with what is handed over.
+
+A synchronous function sees an edit when that is in the log: nothing of it goes on before it is told
+so. Of an asynchronous one, other tasks do; see `ViewedCopy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from perdure.core.locks import ReentrantLock
+from perdure.model import Commit
+from perdure.state.viewed import ViewedCopy
+from perdure.state.working import WorkingCopy
+from perdure.storage.reader import SEQ_END
+
+
+class Seeing:
+    """See the module. One per execution.
+
+    Args:
+        commits: those of the branch since the run's turn began, oldest first.
+        lock: the execution's.
+    """
+
+    def __init__(
+        self, working: WorkingCopy[Any], commits: Sequence[Commit], lock: ReentrantLock
+    ) -> None:
+        seq = working.seq
+        self._behind = [one for one in reversed(commits) if one.seq > seq]
+        self._working = working
+        self._viewed = working if isinstance(working, ViewedCopy) else None
+        self._lock = lock
+        self.ahead: Collection[object] = () if self._viewed is None else self._viewed.ahead
+        """What is in the log, and not seen yet."""
+
+    def tell_several(self, several: Callable[[], bool]) -> None:
+        """Whether the function has tasks that may look at the state side by side."""
+        if self._viewed is not None:
+            self._viewed.several = several
+
+    def catch_up(self, seq: int = SEQ_END) -> None:
+        """Bring what the run builds on to where it was when this was recorded, or to the head."""
+        if self._behind:
+            self._go_on(seq, seen=self._viewed is None)
+
+    def show(self, seq: int) -> None:
+        """Bring it there, and what the function sees along with it."""
+        viewed = self._viewed
+        if self.ahead and viewed is not None:
+            with self._lock:
+                viewed.show(seq)
+        if self._behind:
+            self._go_on(seq, seen=True)
+
+    def showing(self, *, edit: bool) -> int:
+        """For what is handed over now, or was committed just now: what it shows, as of an `Event`.
+
+        Args:
+            edit: whether it is an edit, and in.
+        """
+        viewed = self._viewed
+        if viewed is None or not viewed.ahead:
+            return 0
+        return viewed.newest if edit else viewed.newest - 1
+
+    def _go_on(self, seq: int, *, seen: bool) -> None:
+        working, viewed = self._working, self._viewed
+        with self._lock:
+            while self._behind and self._behind[-1].seq <= seq:
+                commit = self._behind.pop()
+                if commit.seq <= working.seq:  # it may have gone on meanwhile
+                    continue
+                if viewed is None or (seen and not viewed.ahead):
+                    working.advance(commit, in_place=True)
+                else:
+                    viewed.advance_unseen(commit)
+                    if seen:
+                        viewed.show(commit.seq)

@@ -1,0 +1,197 @@
+"""`run.state` in tasks: it goes on with what the function hears of, not with what is in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import apsw
+import msgspec
+import pydantic
+import pytest
+
+import perdure
+from perdure.testing import replay
+from tests.engine.conftest import CrashError, Crashes
+
+
+class Held:
+    """The commits of a store, held up until so many are to be in the next one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "a.db"
+        self._lost = False
+
+    def until(self, run: perdure.AsyncRun[Any], number: int) -> None:
+        """The first time only: on replay nothing is committed."""
+        if self._lost:
+            return
+        self._lost = True
+        writer = run._execution.writer
+        held = apsw.Connection(str(self._path))
+        held.execute("BEGIN IMMEDIATE")
+
+        def release() -> None:
+            end = time.monotonic() + 30
+            while len(writer._queue) < number and time.monotonic() < end:
+                time.sleep(0.001)
+            held.close()
+
+        threading.Thread(target=release).start()
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    return Held(tmp_path)
+
+
+@perdure.step
+async def look(what: str, seen: Any = None) -> Any:
+    return seen
+
+
+def live(folder: Path, function: Any) -> Any:
+    async def main() -> Any:
+        async with perdure.open_async(folder / "a.db", durability="os") as store:
+            return await asyncio.wait_for(store.run(function, "a"), 60)
+
+    return asyncio.run(main())
+
+
+def again(folder: Path, function: Any) -> Any:
+    with perdure.open(folder / "a.db") as store:
+        return replay(store, function).check()
+
+
+def of_commits(folder: Path, kind: str) -> list[list[str]]:
+    """What commits with such a record have, by their places."""
+    with perdure.open(folder / "a.db") as store:
+        all_of = [[str(one.get("place")) for one in c.records] for c in store.agent("a").log()]
+    return [places for places in all_of if any(kind in place for place in places)]
+
+
+@dataclass
+class AsDataclass:
+    n: int = 0
+    notes: list[str] = field(default_factory=list)
+    client: perdure.Ephemeral[Any] = None
+
+
+class AsModel(pydantic.BaseModel):
+    n: int = 0
+    notes: list[str] = []
+    client: Annotated[Any, perdure.Ephemeral] = None
+
+
+class AsStruct(msgspec.Struct):
+    n: int = 0
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+def of(state: Any, name: str) -> Any:
+    return state.get(name, 0) if isinstance(state, dict) else getattr(state, name)
+
+
+def put(draft: Any, name: str, value: Any) -> None:
+    if hasattr(draft, "keys"):
+        draft[name] = value
+    else:
+        setattr(draft, name, value)
+
+
+@pytest.mark.parametrize("kind", [dict, AsDataclass, AsModel, AsStruct])
+def test_an_edit_is_seen_by_other_tasks_when_it_is_handed_over(
+    tmp_path: Path, held: Held, kind: type
+) -> None:
+    """A step and another task's edit were committed together. The step's task went on first, and
+    passed on a state that had the edit; on replay it had not, and the run stopped for good."""
+
+    @perdure.agent(kind)
+    async def act(run: perdure.AsyncRun[Any]) -> Any:
+        first = run.state
+
+        async def looks() -> Any:
+            await look("shares the commit of the edit")
+            now = of(run.state, "n"), run.state is first
+            return [now, await look("behind it", of(run.state, "n"))]
+
+        async def counts() -> Any:
+            async with run.edit("counts") as draft:
+                put(draft, "n", 1)
+            return of(run.state, "n"), of(first, "n"), run.state is first
+
+        held.until(run, 2)
+        _, *seen = await asyncio.gather(look("is committed first"), looks(), counts())
+        return [*seen, of(run.state, "n"), run.state is first]
+
+    expected = [[(0, True), 0], (1, 1, True), 1, True]
+    assert live(tmp_path, act) == expected
+    assert [sorted(places) for places in of_commits(tmp_path, "edit")] == [
+        ["counts#1/edit:counts#1", "looks#1/look#1"]
+    ]
+    assert again(tmp_path, act) == expected
+
+
+def by_hand(folder: Path, kind: Any, times: int = 1) -> None:
+    with perdure.open(folder / "a.db") as store:
+        for number in range(times):
+            with store.agent("a", kind).edit("by hand") as draft:
+                notes = of(draft, "notes") or []
+                put(draft, "notes", [*notes, f"by hand {number}"])
+
+
+@perdure.tool(on_crash="retry")
+async def act_outside(what: str) -> str:
+    return what
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", [dict, AsDataclass, AsModel, AsStruct])
+def test_what_others_wrote_is_seen_with_the_first_outcome_behind_it(
+    tmp_path: Path, held: Held, crash: Crashes, kind: type, times: int
+) -> None:
+    """Others wrote while the run was unloaded. It went on with an intent, which nothing is handed
+    over for, and then a step and an edit in one commit. What a task saw before all of these it saw
+    on replay behind the first of them only; and what it held on to must go on in place."""
+
+    def seen(run: perdure.AsyncRun[Any]) -> Any:
+        return of(run.state, "n"), len(of(run.state, "notes") or ())
+
+    @perdure.agent(kind)
+    async def act(run: perdure.AsyncRun[Any]) -> Any:
+        first = run.state
+        await look("begins")
+        crash("unloaded")
+
+        async def acts() -> Any:
+            return [await act_outside("first"), seen(run)]
+
+        async def looks() -> Any:
+            await look("shares the commit of the edit", seen(run))
+            return [seen(run), await look("behind it", seen(run))]
+
+        async def counts() -> Any:
+            before = seen(run)
+            async with run.edit("counts") as draft:
+                put(draft, "n", 1 + len(of(draft, "notes")))
+                block = seen(run)
+            return before, block, seen(run)
+
+        held.until(run, 2)
+        told = await asyncio.gather(acts(), looks(), counts())
+        return [*told, run.state is first, seen(run)]
+
+    crash.arm("unloaded")
+    with pytest.raises(CrashError):
+        live(tmp_path, act)
+    by_hand(tmp_path, kind, times)
+    others, last = (0, times), (1 + times, times)
+    told = live(tmp_path, act)
+    assert told[1:] == [[others, others], ((0, 0), others, last), True, last]
+    assert told[0][0] == "first" and told[0][1] in (others, last)
+    assert again(tmp_path, act) == told
+    assert of_commits(tmp_path, "edit")[0] == ["looks#1/look#1", "counts#1/edit:counts#1"]
