@@ -40,9 +40,10 @@ class Handing:
         self._execution = execution
         self._tasks = tasks
         self._in_threads, self._to_be_cancelled = Counting(), Counting()
+        self.edit_lock = asyncio.Lock()
         self.pace = Pace(tasks.function_due, self._show)
         self.timers = Timers(
-            execution, self.pace, lambda: self._in_threads.number > 0,
+            execution, self.pace, lambda: self._in_threads.number > 0 or self.edit_lock.locked(),
             lambda scope: self._standstill.has_before(scope),
         )  # fmt: skip
         self._standstill = Standstill(

@@ -94,7 +94,6 @@ class AsyncPerformer(Handing):
         self.loop = asyncio.get_running_loop()
         self._threads: Threads | None = None
         self.stopping = _Stopping(execution.leaving.passed_on)
-        self.edit_lock = asyncio.Lock()
 
     async def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""

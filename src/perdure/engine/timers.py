@@ -100,18 +100,19 @@ class Timers:
     did not go off then does not before all is replayed that comes without it.
 
     Args:
-        threads: whether threads of the run are at work.
+        works: whether something of the run is at work that is not replayed: threads, or the block
+            of an edit.
         has_before: whether a task of a scope, or below it, waits for the turn of an outcome that
             is recorded.
     """
 
     def __init__(
-        self, execution: Execution[Any], pace: Pace, threads: Callable[[], bool],
+        self, execution: Execution[Any], pace: Pace, works: Callable[[], bool],
         has_before: Callable[[str], bool],
     ) -> None:  # fmt: skip
         self._execution = execution
         self._pace = pace
-        self._threads = threads
+        self._works = works
         self._has_before = has_before
         self._numbers: dict[str, int] = {}
         self._late: list[Timed] = []
@@ -243,7 +244,7 @@ class Timers:
         now = time.monotonic()
         if moves != self._moves:
             self._moves, self._moved_at = moves, now
-        rests = not self._threads() or now - self._moved_at >= turns.PROVEN_S
+        rests = not self._works() or now - self._moved_at >= turns.PROVEN_S
         if not rests or not self._pace.is_idle():
             self._look_soon(LATE_S)
             return
