@@ -70,6 +70,25 @@ async def gathering(run: perdure.AsyncRun[State]) -> int:
     return sum(found)
 
 
+@perdure.agent(State)
+async def counting(run: perdure.AsyncRun[State]) -> int:
+    first = run.state
+
+    async def looks() -> None:
+        for _ in range(2):
+            await add(run.state.n)
+
+    async def counts() -> None:
+        for _ in range(2):
+            async with run.edit("counted") as draft:
+                draft.n += 1
+                draft.items.append("counted")
+
+    await asyncio.gather(looks(), counts())
+    assert run.state is first
+    return len(run.state.items)
+
+
 def _run(store: Store, function: Any, agent: Agent[State], result: object) -> Call:
     def call() -> None:
         found = store.run(function, agent.id)
@@ -110,6 +129,18 @@ def run_gather(store: Store, name: str) -> tuple[Agent[State], Call]:
     async def main() -> None:
         found = await AsyncStore(store).run(gathering, name)
         assert found == 6, found
+
+    return agent, lambda: asyncio.run(main())
+
+
+@scene
+def run_edit_beside(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    before = len(agent.state.items)
+
+    async def main() -> None:
+        found = await AsyncStore(store).run(counting, name)
+        assert found == before + 2, found
 
     return agent, lambda: asyncio.run(main())
 

@@ -13,7 +13,9 @@ import pytest
 
 import perdure
 from perdure.agents import Agent
+from perdure.core.locks import ReentrantLock
 from perdure.core.schema import Schema
+from perdure.engine.seeing import Seeing
 from perdure.model import Cause
 from perdure.state.viewed import ViewedCopy
 from perdure.store import Store
@@ -176,3 +178,12 @@ def test_an_exception_between_any_two_instructions_leaves_a_state_of_the_log(
             scene.check()
             scene.show(last + 1)
             scene.check()
+
+
+def test_the_next_execution_begins_with_all_that_is_in_the_log() -> None:
+    with perdure.open("memory://") as store:
+        scene = Scene(store, dict)
+        scene.edit(2)
+        assert scene.working.seen["n"] == 1
+        Seeing(scene.working, [], ReentrantLock())
+        assert scene.working.seen["n"] == 2

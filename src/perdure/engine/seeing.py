@@ -31,6 +31,8 @@ class Seeing:
         self._behind = [one for one in reversed(commits) if one.seq > seq]
         self._working = working
         self._viewed = working if isinstance(working, ViewedCopy) else None
+        if self._viewed is not None:
+            self._viewed.show(SEQ_END)  # what an execution before left unseen
         self._lock = lock
         self.ahead: Collection[object] = () if self._viewed is None else self._viewed.ahead
         """What is in the log, and not seen yet."""
