@@ -12,6 +12,7 @@ from perdure.core.arguments import function as check_function
 from perdure.core.arguments import iterable, mapping
 from perdure.core.exact import is_a
 from perdure.core.names import shown
+from perdure.core.raised import of_code
 from perdure.core.values import Path, format_path
 from perdure.errors import SchemaError, UnknownZone
 from perdure.model import MISSING
@@ -146,7 +147,7 @@ class Invariant:
             result = self.function(before, after) if self.with_before else self.function(after)
         except (UnknownZone, MemoryError):
             raise
-        except Exception as error:
+        except of_code() as error:
             detail = str(error)
             raise self._broken(f": {detail}" if detail else "") from error
         if result is False:

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.core.cached import cached
 from perdure.core.classes import Face, Field, PydanticFace
+from perdure.core.raised import of_code
 from perdure.core.types import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
 from perdure.core.validation import Engine
 from perdure.core.values import SCALARS, STEADY, Path, Plain, changed, format_path, same
@@ -209,7 +210,7 @@ class ObjectNode(Node):
             for name, item in late.items():
                 face.put(whole, name, item)
             return whole
-        except Exception as error:  # the class's own checks
+        except of_code() as error:  # the class's own checks
             raise self.engine.explain(error, at, root) from error
 
     def default(self, name: str) -> Any:

@@ -27,6 +27,7 @@ from perdure.core.ops import (
     TextSplice,
     add,
 )  # fmt: skip
+from perdure.core.raised import of_code
 from perdure.core.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
 from perdure.core.types import LeafNode, Node, Walker
 from perdure.core.values import Path, look_up, same
@@ -369,7 +370,7 @@ class Planner(Ground):
         kept = late.kept(face, shadow.value, clone, checked)
         try:
             clone = face.check(clone, checked)
-        except Exception as error:
+        except of_code() as error:
             raise node.engine.explain(error, shadow.path, self.name) from error
         for name, item in kept.items():
             face.put(clone, name, item)

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
 from perdure.core.annotations import Limits, is_union, unwrap
+from perdure.core.raised import of_code
 from perdure.core.validation import Engine
 from perdure.core.values import SCALARS, Path, Plain, Taker, changed, check_zone, format_path
 from perdure.errors import Alias, SchemaError, Unstorable
@@ -220,7 +221,7 @@ class LeafNode(Node):
             equal = type(back) is type(value) and bool(back == value)
         except Alias:
             raise
-        except Exception as error:
+        except of_code() as error:
             raise walker.lost(
                 f"a {type(value).__module__}.{type(value).__qualname__} has no plain form: {error}",
                 at, _LEAF_HINT,

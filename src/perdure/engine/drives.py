@@ -29,7 +29,7 @@ from perdure.engine.hold import Hold
 from perdure.engine.identity import FORM, begun_by_older, digests
 from perdure.engine.journal import Journal
 from perdure.engine.lacking import lacking, lacks
-from perdure.engine.leaving import Cancelled, DeadlinePassed
+from perdure.engine.leaving import Cancelled, DeadlinePassed, end_of
 from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order, refuse_others, resuming, starting
@@ -196,8 +196,8 @@ class Drive:
                     run: Run[Any] = Run(execution)
                     try:
                         outcome = self._function(run, *self._args, **self._kwargs)
-                    except (Exception, RunInterrupted) as raised:
-                        error = raised
+                    except BaseException as raised:
+                        error = end_of(raised, self.id)
                 end = self.conclude(execution, outcome, error)
                 if not isinstance(end, NextTurn):
                     return end

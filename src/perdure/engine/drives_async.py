@@ -17,8 +17,8 @@ from perdure.engine.drives import Drive
 from perdure.engine.effects import Carried
 from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
-from perdure.engine.leaving import Cancelled, Drained, LeftError
-from perdure.engine.performing_async import AsyncPerformer
+from perdure.engine.leaving import Cancelled, Drained, LeftError, cancelled_itself
+from perdure.engine.performing_async import AsyncPerformer, is_cancelling, tick
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.engine.wayout import WayOut
 from perdure.errors import PerdureError, RunInterrupted
@@ -193,10 +193,13 @@ class AsyncDrive(Drive):
         with counted(), inside(Frame(execution, "function", execution.root)):
             try:
                 return await self._function(AsyncRun(execution), *self._args, **self._kwargs)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as cancelled:
+                await tick()  # whoever cancelled the whole run gets to say so
                 if execution.interrupted is not None:
                     raise execution.interrupted from None
-                raise
+                if is_cancelling():
+                    raise
+                raise Carried(cancelled_itself(cancelled, self.id)) from None
             except Exception as raised:
                 raise Carried(raised) from None
             except RunInterrupted:

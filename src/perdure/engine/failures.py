@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from perdure.core import codec
+from perdure.core.raised import of_code
 from perdure.core.values import Plain, take
 from perdure.errors import CallFailed, PerdureError
 
@@ -100,10 +101,7 @@ def _loaded(path: str) -> type[Exception] | None:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    # Not imported for those who do without: who has such a class at hand has loaded it.
-    events = sys.modules.get("asyncio.exceptions")
-    kinds = (Exception,) if events is None else (Exception, events.CancelledError)
-    return found if isinstance(found, type) and issubclass(found, kinds) else None
+    return found if isinstance(found, type) and issubclass(found, of_code()) else None
 
 
 def _again(record: Mapping[str, Any], target: str) -> Exception | None:

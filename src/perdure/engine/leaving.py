@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from perdure.core.raised import of_code
 from perdure.engine.effects import Carried
 from perdure.engine.failures import words
 from perdure.engine.journal import OthersFirstError
-from perdure.errors import NeedsAttention, PerdureError, RunInterrupted, SchemaError
+from perdure.errors import NeedsAttention, PerdureError, RunFailed, RunInterrupted, SchemaError
 
 Interrupt = Callable[[PerdureError], RunInterrupted]
 
@@ -35,6 +36,30 @@ class Drained(PerdureError):
 
 class DeadlinePassed(PerdureError):
     """The run took longer than its deadline allows; it ends as failed."""
+
+
+def end_of(raised: BaseException, run: str) -> BaseException:
+    """What a synchronous function has come to that was left by this.
+
+    Raises:
+        BaseException: the same, which is no end: the run is left as after a crash.
+    """
+    if isinstance(raised, Exception | RunInterrupted):
+        return raised
+    if isinstance(raised, of_code()):
+        return cancelled_itself(raised, run)
+    raise raised
+
+
+def cancelled_itself(error: BaseException, run: str) -> RunFailed:
+    """The end of a run whose function is left by a `CancelledError` though nobody cancelled it: it
+    would be so each time. To its caller that error would say that he is cancelled."""
+    failed = RunFailed(
+        f"CancelledError left its function, and nobody had cancelled that: {words(error)}",
+        target=f"run {run}", hint="catch it there: something that it awaited was cancelled",
+    )  # fmt: skip
+    failed.__cause__ = error
+    return failed
 
 
 class Leaving:

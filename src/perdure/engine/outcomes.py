@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from perdure.core.raised import of_code
 from perdure.core.values import Plain
 from perdure.engine.effects import Carried, uncarried
 from perdure.engine.failures import as_replayed
@@ -33,7 +34,7 @@ def its_own(make: Callable[[], T]) -> T:
         return make()
     except PerdureError:
         raise
-    except Exception as first:
+    except of_code() as first:
         _make_again(make)
         raise first
 
@@ -50,7 +51,7 @@ def taken(call: Call, value: Any) -> tuple[Plain, Exception | None]:
         return call.results.take(value), None
     except PerdureError:
         raise
-    except Exception as first:
+    except of_code() as first:
         return _make_again(partial(call.results.take, value)), first
 
 
@@ -59,7 +60,7 @@ def _make_again(make: Callable[[], T]) -> T:
         return make()
     except PerdureError:
         raise
-    except Exception as again:
+    except of_code() as again:
         raise Carried(again) from None
 
 

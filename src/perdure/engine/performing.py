@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from perdure.core.raised import of_code
 from perdure.core.threads import begin
 from perdure.engine import turns
 from perdure.engine.current import Frame, current, enter, inside
@@ -178,7 +179,7 @@ class Performer:
             enter(frame)
             try:
                 return effect.function(*effect.args, **effect.kwargs)
-            except Exception as error:
+            except of_code() as error:
                 raise Carried(error) from None
             except BaseException as left:
                 self._execution.leaving.left(left, f"a {effect.inside}")
@@ -196,7 +197,7 @@ class Performer:
         while not thread.done.wait(clock.left_s()):
             if (late := clock.late()) is not None:
                 raise late
-        if issubclass(type(thread.error), Exception):  # whatever it says that its class is
+        if issubclass(type(thread.error), of_code()):  # whatever it says that its class is
             raise Carried(thread.error)  # type: ignore[arg-type]
         if thread.error is not None:
             self._execution.leaving.left(thread.error, f"a {effect.inside}")

@@ -130,10 +130,12 @@ class AsyncPerformer(Handing):
             raise
         except CancelledInside as cancelled:
             raise cancelled.original from None
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             if execution.interrupted is not None:
                 # Frameworks take a cancelled tool for one that failed, and go on.
                 raise execution.interrupted from None
+            if not is_cancelling():  # it is of code that was called, and none of its outcomes
+                raise execution.leaving.passed_on(cancelled) from None
             if calling.place and not calling.noted and calling.arrive is not None:
                 await self._note_cancelled(calling, calling.arrive)
             raise
@@ -243,10 +245,10 @@ class AsyncPerformer(Handing):
             with self._execution.going.calling, inside(frame_of(self._execution, effect)):
                 return await self.invoke(effect, calling)
         except asyncio.CancelledError as cancelled:
-            await _tick()  # whoever cancelled the whole run gets to say so
+            await tick()  # whoever cancelled the whole run gets to say so
             if self._execution.interrupted is not None:
                 raise
-            if not _is_cancelling():  # of something in the call: on replay, nothing does that again
+            if not is_cancelling():  # of something in the call: on replay, nothing does that again
                 raise Carried(cancelled) from None  # type: ignore[arg-type]
             calling.noted = True
             after_s = round(time.monotonic() - calling.since, 3)
@@ -394,12 +396,13 @@ def _seen(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def _is_cancelling() -> bool:
+def is_cancelling() -> bool:
     """Whether this task is being cancelled; else a `CancelledError` is of something awaited."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
-async def _tick() -> None:
+async def tick() -> None:
+    """Let the event loop go round once."""
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(0)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from perdure.core import shell
 from perdure.core.arguments import seconds
+from perdure.core.raised import of_code
 from perdure.core.values import Plain
 from perdure.engine.effects import (
     Arrive,
@@ -434,7 +435,7 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, A
 def _take_found(call: Call, found: Any) -> Any:
     try:
         return call.results.take(found)
-    except Exception as error:
+    except of_code() as error:
         raise NeedsAttention(
             f"it is in doubt, and its probe returned neither NOT_DONE nor a result of the call: "
             f"{found!r:.100} ({error})",

@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 from perdure.core.arguments import Seconds, count, number, seconds
 from perdure.core.exact import is_a
 from perdure.core.names import shown
+from perdure.core.raised import of_code
 
 Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 
@@ -65,7 +66,7 @@ class Retry(Struct, frozen=True):
             return issubclass(type(error), self.on)  # `isinstance` asks the error, which may fail
         try:
             return bool(self.on(error))
-        except Exception as failed:  # the call's own error must not get lost behind it
+        except of_code() as failed:  # the call's own error must not get lost behind it
             with suppress(Exception):
                 error.add_note(f"whether to try again could not be told: {failed!r}")
             return False
