@@ -11,7 +11,9 @@ from perdure.state.foreign import Held as Held
 from perdure.state.foreign import KeyUsedError as KeyUsedError
 from perdure.state.foreign import moved as moved
 from perdure.state.purging import COPIED as COPIED
-from perdure.state.trimming import THREAD as THREAD
+from perdure.state.threads import MOVES as MOVES
+from perdure.state.threads import THREAD as THREAD
+from perdure.state.threads import is_line as is_line
 from perdure.state.trimming import Stays as Stays
 from perdure.state.trimming import Trimmed as Trimmed
 from perdure.state.waiting import Wait as Wait

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from perdure.state.flow import Flow
 from perdure.state.heading import committing_move, find_head
 from perdure.state.projections import MOVED
 from perdure.state.remaining import Unused
+from perdure.state.threads import refuse_inner, refuse_redo, refuse_undo
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
@@ -51,6 +53,7 @@ def moving(
     def plan() -> tuple[int, int, Extras, list[Commit]]:
         seq = target()
         head = find_head(working)  # not its state: this is the way back from one that is damaged
+        refuse_inner(working)
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
         left = [
@@ -89,6 +92,8 @@ def _going_back(
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
         path = _Path(reader, working.seq, working.migration())
+        if kind == "redo":
+            refuse_redo(working, path.since(working.seq))
         plan = make_plan(path, lambda seq: reader.fold(seq).state if seq else None)
         if plan is None:
             raise NotFound(f"there is nothing to {kind}", target=_target(working))
@@ -99,6 +104,8 @@ def _going_back(
                 target=_target(working),
                 hint="roll back to before them, or make the change by hand in an edit",
             )
+        if kind == "undo":
+            refuse_undo(working, plan.seqs[0], islice(path.since(plan.seqs[0]), 1, None))
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
         extras = _extras(working, cancelled)
         if plan.record is not None and not path.migration:  # whose seq is not known yet

@@ -31,15 +31,13 @@ from perdure.model import Cause, Commit
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
 from perdure.state.purging import COPIED, needed_by
+from perdure.state.threads import THREAD
 from perdure.state.trimming_states import Wanted, fold_each
 from perdure.storage.commits import check_follows
 from perdure.storage.port import Backend, StoredCommit
 from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import SEQ_END, LogReader
 from perdure.storage.retention import RETENTION, Trim, stretches
-
-THREAD = "langgraph.thread"
-"""The schema of agents that are LangGraph's threads: their adapter knows what must stay."""
 
 PART = 500
 """Payloads that go in one transaction, while writers wait."""

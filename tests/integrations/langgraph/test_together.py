@@ -122,9 +122,10 @@ def test_the_child_is_found_behind_commits_of_other_lines(place: Place) -> None:
     assert get(saver, config("copy", id_of(root))).pending_writes == [("task", "out", 2)]
 
 
-def test_after_a_rollback_the_writes_of_both_ways_on_are_told(place: Place) -> None:
+def test_after_a_rollback_the_writes_of_the_way_on_are_told(place: Place) -> None:
     """Who looks for writes that a child took along takes the first child on the line: behind a
-    rollback there is another one, and it takes none."""
+    rollback there is another one, and it takes none. Those of the first one do not count any more:
+    they came behind what somebody went back to."""
     saver = place.open()
     root = put(saver, {"n": 0})
     put_with_writes(saver, {"n": 1}, root, 2)
@@ -134,7 +135,7 @@ def test_after_a_rollback_the_writes_of_both_ways_on_are_told(place: Place) -> N
     put_with_writes(again, {"n": 2}, root, 3)
     for reader in (saver, again, place.open()):
         assert values_of(reader) == {"n": 2}
-        assert get(reader, root).pending_writes == [("task", "out", 2)]
+        assert get(reader, root).pending_writes == [("task", "out", 3)]
     assert kinds_of(again) == ["c", "c", "w", "c"]
 
 

@@ -27,6 +27,11 @@ def find_at_end(view: View, namespace: str, checkpoint_id: str) -> Found | None:
     return Found(view, tip.at, checkpoint_id, tip)
 
 
+def open_at(tips: Iterable[Tip], checkpoint_id: str | None) -> Tip | None:
+    """The line that ends with a checkpoint, and can go on from it."""
+    return next((one for one in tips if one.at and one.open and one.id == checkpoint_id), None)
+
+
 def latest(views: Iterable[View], removals: dict[str, Any], namespace: str) -> Found | None:
     """The checkpoint with the greatest id of those that end the namespace's lines."""
     best: Found | None = None

@@ -42,7 +42,7 @@ def delta_history(
         return {channel: {"writes": []} for channel in channels}
     window = None  # of a thread whose checkpoints are all in one log
     if len(thread.seen) == 1 and found.view is thread.seen[0]:
-        window = found.view.recent()
+        window = found.view.telling()
     known = None if window is None else window.trails.take(namespace, channels)
     trail = _Walk(thread, found, namespace, channels).walk(known)
     if window is not None:
@@ -74,7 +74,7 @@ class _Walk:
         self, thread: Thread, target: Found, namespace: str, channels: Sequence[str]
     ) -> None:  # fmt: skip
         self._thread, self._target, self._namespace = thread, target, namespace
-        self._recent = thread.seen[0].recent()
+        self._recent = thread.seen[0].telling()
         self._commits = _Commits()
         self._left = dict.fromkeys(channels)
         self._ways = {channel: Way(False, None, []) for channel in channels}

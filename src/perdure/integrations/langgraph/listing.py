@@ -119,10 +119,13 @@ def _spots(seen: Seen, rank: int, wanted: Wanted, most: float) -> Iterator[Spot]
         most: how many to hold back.
     """
     heap: list[Spot] = []
-    for commit in seen.windows[rank].walk():
+    window = seen.windows[rank]
+    for commit in window.walk():
         key = names.read_checkpoint_key(commit.cause.key)
         # A damaged one that a line still has says so where its line is looked at.
         if key is None or commit.trimmed or commit.damaged or not _fits(wanted, *key):
+            continue
+        if window.past.gone(commit.seq):
             continue
         heappush(heap, Spot(seen, rank, commit, *key))
         if len(heap) > most:
@@ -139,6 +142,8 @@ def _seen(thread: Thread, namespace: str | None) -> tuple[Seen, dict[str, Any], 
         if views:
             ends[0] = views[0].end
         windows = [Window(view.log, end) for view, end in zip(views, ends, strict=True)]
+        for window, view in zip(windows, views, strict=True):
+            window.past = view.past()
         orders = [_disorder(view, namespace) for view in views]
         return Seen(thread.name, views, windows), removals_of(views), orders
 

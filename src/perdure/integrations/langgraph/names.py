@@ -53,6 +53,12 @@ def branch_of(namespace: str, number: int) -> str:
     return name if number == 1 else f"{name}~{number}"
 
 
+def is_line_of(namespace: str, branch: str) -> bool:
+    """Whether `branch_of` calls one of a namespace's lines that."""
+    first = branch_of(namespace, 1)
+    return branch == first or branch.startswith(first + "~")
+
+
 def checkpoint_key(namespace: str, checkpoint_id: str, number: int) -> str:
     """The key of the commit that put a checkpoint for the n-th time."""
     return key_of("c", place_of(namespace, checkpoint_id), number)

@@ -88,7 +88,7 @@ def _commit(thread: Thread, marks: dict[str, Any], what: str) -> bool:
     """Write down what is removed; False: somebody else just did, look again."""
     view = thread.views()[0]
     view.forget()
-    head = view.removed_at()
+    head = view.log.head(names.REMOVED)
     try:
         if head:
             held = view.log.at(head)

@@ -9,6 +9,7 @@ from perdure.core.ops import Op
 from perdure.core.values import Plain
 from perdure.integrations.langgraph import changes, names
 from perdure.integrations.langgraph.changes import Sources
+from perdure.integrations.langgraph.past import Past
 from perdure.integrations.langgraph.queued import Request
 from perdure.integrations.langgraph.record import pack
 from perdure.integrations.langgraph.requests import Place, Put
@@ -23,7 +24,9 @@ STEP = "loop"
 Step = tuple[Sequence[Op], Plain, Cause, list[dict[str, Any]]]
 
 
-def of_checkpoint(coder: Coder, put: Put, place: Place, number: int) -> tuple[Step, Sources]:
+def of_checkpoint(
+    coder: Coder, put: Put, place: Place, number: int, past: Past
+) -> tuple[Step, Sources]:
     """A checkpoint that is put for the n-th time, and the objects that its state came from. The
     line that it makes longer is used up by this.
 
@@ -42,17 +45,19 @@ def of_checkpoint(coder: Coder, put: Put, place: Place, number: int) -> tuple[St
     kind = "fork" if place.new else "save"
     record = pack(put.rest, put.metadata, place.parent or put.parent, place.late, delta)
     seq = place.after if base is None else base.held.seq
-    return (delta, state, cause_of(put, key, kind, place.branch, seq), [record]), sources
+    cause = cause_of(put, key, kind, place.branch, seq)
+    return (delta, state, cause, [record, *past.record()]), sources
 
 
 def of_writes(
-    tip: Tip, namespace: str, number: int, requests: Sequence[Request], state: Plain
+    tip: Tip, namespace: str, number: int, requests: Sequence[Request], state: Plain, past: Past
 ) -> Step:
     """The n-th writes for a checkpoint, on the line that ends with `tip`; they change no state."""
     channels = {channel for one in requests for _, channel, _ in one.write.writes}
     key = names.writes_key(namespace, requests[0].id, number)
     what = f"writes to {', '.join(sorted(channels))}"[:200]
-    return (), state, Cause("save", printable(what), key=key), records_of(tip, requests)
+    cause = Cause("save", printable(what), key=key)
+    return (), state, cause, [*records_of(tip, requests), *past.record()]
 
 
 def records_of(tip: Tip, requests: Sequence[Request]) -> list[dict[str, Any]]:

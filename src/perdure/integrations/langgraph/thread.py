@@ -17,13 +17,13 @@ from perdure.core.chances import chances
 from perdure.core.locks import ReentrantLock
 from perdure.core.values import Plain, same
 from perdure.errors import Conflict, NotFound, SchemaError
-from perdure.integrations.langgraph import changes, names, steps
+from perdure.integrations.langgraph import changes, names, refusals, steps
 from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.changes import Sources
-from perdure.integrations.langgraph.finding import find_any, find_at_end, latest
+from perdure.integrations.langgraph.finding import find_any, find_at_end, latest, open_at
 from perdure.integrations.langgraph.queued import Queue, Request
 from perdure.integrations.langgraph.record import USUAL_V, malformed, pack, record_of
-from perdure.integrations.langgraph.requests import Found, Line, Place, Put, Told, made_after
+from perdure.integrations.langgraph.requests import Found, Line, Place, Put, Told
 from perdure.integrations.langgraph.turns import Turns
 from perdure.integrations.langgraph.values import Coder
 from perdure.integrations.langgraph.view import (
@@ -44,8 +44,6 @@ LINES_KEPT = 4
 """Lines of one thread whose state is in memory."""
 
 OnRace = Literal["branch", "conflict"]
-FORKING = ("update", "fork")
-"""Sources of checkpoints that are put beside others on purpose."""
 
 
 class Thread:
@@ -97,7 +95,7 @@ class Thread:
         that appends there says whether it still does. Else the views as they are now."""
         if self._views and checkpoint_id is not None:
             for tip in self._views[0].tips(namespace):
-                if tip.at and tip.id == checkpoint_id:
+                if tip.at and tip.open and tip.id == checkpoint_id:
                     return self._views
         return self.views()
 
@@ -222,7 +220,7 @@ class Thread:
             self._flush(put.namespace, put.parent)
             views = self._for_append(put.namespace, put.parent)
             if not views:
-                self._refuse_late(put.parent is not None, put.id)
+                refusals.refuse_late(self._logs, self.name, put.parent is not None, put.id)
                 if self._create(coder, put):
                     return
                 continue
@@ -245,16 +243,6 @@ class Thread:
         return Conflict(
             "could not get a commit in between those of others",
             target=f"thread {self.name!r}", hint="make the call again",
-        )  # fmt: skip
-
-    def _refuse_late(self, late: bool, checkpoint_id: str) -> None:
-        info = self._logs.look(self.name)
-        if info is None or not late:
-            return
-        raise NotFound(
-            f"the thread was deleted, a late write for checkpoint {checkpoint_id} cannot bring it "
-            "back", target=f"thread {self.name!r}",
-            hint="begin anew: call the graph with this thread_id and no checkpoint_id",
         )  # fmt: skip
 
     def _create(self, coder: Coder, put: Put) -> bool:
@@ -290,16 +278,18 @@ class Thread:
         own = views[0]
         tips = own.tips(put.namespace)
         late = steps.late(tips, put.id)
-        tip = next((one for one in tips if one.at and one.id == put.parent), None)
+        tip = open_at(tips, put.parent)
         if tip is not None:
             return Place(tip.branch, False, self._line(own, tip), late=late, parent=tip.at)
-        branch = names.branch_of(put.namespace, len(tips) + 1)
-        first = tips[0] if tips and not tips[0].at and tips[0].head else None
+        branch = names.branch_of(put.namespace, own.lines(put.namespace) + 1)
+        first = tips[0] if tips and tips[0].open and not tips[0].at and tips[0].head else None
         parent = None
         if put.parent is not None:
             parent = find_any(views, put.namespace, put.parent)
+            if parent is None:
+                refusals.refuse_gone(self.name, own, put.namespace, put.parent)
             if parent is None and was_deleted(self._logs, own, put.namespace, put.parent):
-                self._refuse_late(True, put.id)
+                refusals.refuse_late(self._logs, self.name, True, put.id)
         if parent is None or parent.view is not own:
             # Without a parent here (none at all, unknown, or in the log that it was copied from).
             if parent is not None and any(one.at for one in tips):
@@ -307,38 +297,38 @@ class Thread:
             if first is not None:
                 return Place(first.branch, False, None, first.head, late)
             return Place(branch, True, None, 1, late)
-        self._check_race(put, on_race)
+        if not any(one.at == parent.seq for one in tips):  # it ends a line that has more no more
+            self._check_race(put, on_race)
         line = self._past(own, parent.seq)
         return Place(branch, True, line, late=late, parent=parent.seq)
 
     def _check_race(self, put: Put, on_race: OnRace) -> None:
         """The parent has a child. Beside it on purpose, or in ignorance of it?"""
         asked = self._asked.knows(self.name, put.namespace, put.parent or "")
-        if on_race == "branch" or asked or put.metadata.get("source") in FORKING:
-            return
-        raise Conflict(
-            f"checkpoint {put.parent} has a child already: somebody else went on from it",
-            target=f"thread {self.name!r}, checkpoint {put.id}",
-            hint='read the thread again and decide anew, or let on_race="branch" keep both',
-        )
+        if on_race != "branch" and not asked:
+            refusals.refuse_race(self.name, put)
 
     def _put_with_writes(self, coder: Coder, put: Put) -> bool:
         """Commit a checkpoint along with the queued writes for its parent. Only at a line's end
         that is in memory: else, or where it is refused, False, and the caller goes step by step."""
         view = self._views[0]
         tips = view.tips(put.namespace)
-        tip = next((one for one in tips if one.at and one.id == put.parent), None)
+        tip = open_at(tips, put.parent)
         line = self._lines.get(tip.branch) if tip is not None else None
         if tip is None or line is None or line.held.seq != tip.head or line.held.since is None:
             return False
-        if not tip.pure:  # who looks for the writes takes the first child on the parent's line
+        # Who looks for the writes takes the first child on the parent's line.
+        past = view.past()
+        if not tip.pure or (past.moved and view.commit(tip.at).branch != tip.branch):
             return False
         place = Place(tip.branch, False, line, late=steps.late(tips, put.id), parent=tip.at)
         mine = self.queue.take(put.namespace, put.parent)
         if not mine:  # somebody else was faster
             return False
         try:
-            (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, 1)
+            (delta, state, cause, records), sources = steps.of_checkpoint(
+                coder, put, place, 1, past
+            )
             records += steps.records_of(tip, mine)
             held = view.log.append(
                 line.held, delta, state, cause, branch=tip.branch, records=records, folded=True
@@ -357,7 +347,9 @@ class Thread:
 
     def _commit_at(self, coder: Coder, put: Put, view: View, place: Place, number: int = 1) -> None:
         try:
-            (delta, state, cause, records), sources = steps.of_checkpoint(coder, put, place, number)
+            (delta, state, cause, records), sources = steps.of_checkpoint(
+                coder, put, place, number, view.past()
+            )
             held = view.log.begin(place.after) if place.base is None else place.base.held
             held = view.log.append(
                 held, delta, state, cause, branch=place.branch, new=place.new, records=records,
@@ -390,7 +382,7 @@ class Thread:
         the later one counts."""
         known = view.find(put.namespace, put.id)
         if known is None:
-            return False
+            return self._put_after_all(coder, put, view, on_race)
         _, state, _ = changes.begin(coder, put.checkpoint)
         there = view.at(known).state
         before = record_of(view.log.commit(known))
@@ -401,14 +393,27 @@ class Thread:
         parent = view.find(put.namespace, put.parent) if put.parent is not None else None
         number = view.puts(put.namespace, put.id) + 1
         tips = view.tips(put.namespace)
-        tip = next((one for one in tips if one.at == known), None)
+        tip = next((one for one in tips if one.at == known and one.open), None)
         late = max((one.late for one in tips), default=0) + 1
         if tip is not None:
             place = Place(tip.branch, False, self._line(view, tip), late=late, parent=parent or 0)
         else:
-            branch = names.branch_of(put.namespace, len(tips) + 1)
+            branch = names.branch_of(put.namespace, view.lines(put.namespace) + 1)
             line = Line(view.at(known), {})
             place = Place(branch, True, line, late=late, parent=parent or 0)
+        try:
+            self._commit_at(coder, put, view, place, number)
+        except Conflict:
+            view.forget()
+            return False
+        return True
+
+    def _put_after_all(self, coder: Coder, put: Put, view: View, on_race: OnRace) -> bool:
+        """A checkpoint of that id was there, and somebody went back from it."""
+        number = view.puts(put.namespace, put.id) + 1
+        if number == 1:
+            return False
+        place = self._place(self._views, put, on_race)
         try:
             self._commit_at(coder, put, view, place, number)
         except Conflict:
@@ -443,17 +448,20 @@ class Thread:
         for _ in chances():
             views = self._for_append(namespace, checkpoint_id)
             if not views:
-                self._refuse_late(self._was_there(namespace, checkpoint_id), checkpoint_id)
+                was_there = refusals.was_there(self._logs, self.name, namespace, checkpoint_id)
+                refusals.refuse_late(self._logs, self.name, was_there, checkpoint_id)
                 self._create_empty()
                 continue
             view = views[0]
             tips = view.tips(namespace)
-            tip = next((one for one in tips if one.at and one.id == checkpoint_id), None)
+            tip = open_at(tips, checkpoint_id)
             if tip is None:
                 found = find_any(views, namespace, checkpoint_id)
+                if found is None:
+                    refusals.refuse_gone(self.name, view, namespace, checkpoint_id)
                 late = found is None and was_deleted(self._logs, view, namespace, checkpoint_id)
-                self._refuse_late(late, checkpoint_id)
-                namespace_, tip = "", view.tips("")[0]
+                refusals.refuse_late(self._logs, self.name, late, checkpoint_id)
+                namespace_, tip = "", next(one for one in view.tips("") if one.open)
             else:
                 namespace_ = namespace
             number = view.written(namespace, checkpoint_id) + 1
@@ -474,7 +482,9 @@ class Thread:
         if line is not None and line.held.seq != tip.head:
             line = None
         base = line.held if line is not None else Held(tip.head, None, None)
-        delta, state, cause, records = steps.of_writes(tip, namespace, number, requests, base.state)
+        delta, state, cause, records = steps.of_writes(
+            tip, namespace, number, requests, base.state, view.past()
+        )
         held = view.log.append(base, delta, state, cause, branch=tip.branch, records=records)
         self._wrote(view, line_of, tip, namespace, number, requests, held)
         if line is not None:
@@ -488,13 +498,3 @@ class Thread:
         later = Tip(tip.branch, held.seq, tip.at, tip.id, tip.late, tip.pure)
         view.put_tip(line_of, later)
         view.note_written(namespace, requests[0].id, number)
-
-    def _was_there(self, namespace: str, checkpoint_id: str) -> bool:
-        """Whether the thread that was deleted had this checkpoint, or is too young to know."""
-        info = self._logs.look(self.name)
-        if info is None:
-            return False
-        view = View(self._logs.log(info))
-        if view.find(namespace, checkpoint_id) is not None:
-            return True
-        return not made_after(checkpoint_id, view.log.commit(info.seq).at.timestamp())

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.adapters import COPIED, COPIES, ForeignLog, ForeignLogs, Held
-from perdure.errors import NotFound
+from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.past import NEVER, Past, is_move, moment_of, move_before
 from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.window import NEAR, Window
 from perdure.integrations.langgraph.written import Write, read_writes, writes_on
@@ -33,6 +35,7 @@ class Tip(Struct, frozen=True):
         at, id: seq and id of its latest checkpoint; 0 and "" where it has none yet.
         late: how many checkpoints of the namespace came after one with a greater id.
         pure: whether only writes came after that checkpoint, so that its state is the head's.
+        open: whether its branch goes on from there; else that has more, which does not count.
     """
 
     branch: str
@@ -41,6 +44,7 @@ class Tip(Struct, frozen=True):
     id: str
     late: int
     pure: bool
+    open: bool = True
 
 
 class View:
@@ -57,7 +61,9 @@ class View:
         self.log = log
         self.until = until
         self._removed_at = removed_at
+        self._heads: dict[str, dict[str, int]] = {}
         self._tips: dict[str, list[Tip]] = {}
+        self._past: Past | None = None
         self._removed: dict[str, Any] | None = None
         self._counts: dict[tuple[str, str], int] = {}
         self.end = 0
@@ -65,7 +71,9 @@ class View:
 
     def forget(self) -> None:
         """Drop what others may have changed."""
+        self._heads.clear()
         self._tips.clear()
+        self._past = None
         self._counts.clear()
         self._removed = None
 
@@ -77,6 +85,19 @@ class View:
         if self._window is None or not self._window.follow(self.end):
             self._window = Window(self.log, self.end)
         return self._window
+
+    def telling(self) -> Window:
+        """`recent`, for who asks it for checkpoints and writes."""
+        past = self.past()
+        window = self.recent()
+        window.past = past
+        return window
+
+    def past(self) -> Past:
+        """Which commits count."""
+        if self._past is None:
+            self._past = Past.found([*self._heads_of("").values()], self.commit)
+        return self._past
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
         """One commit, not to be changed; see `Window.commit`."""
@@ -101,11 +122,12 @@ class View:
         while seq := self._seen(
             self.log.key(names.checkpoint_key(namespace, checkpoint_id, number))
         ):
-            yield seq
+            if not self.past().gone(seq):
+                yield seq
             number += 1
 
     def puts(self, namespace: str, checkpoint_id: str) -> int:
-        """How often a checkpoint was put."""
+        """How often a checkpoint was put, whether that counts or not."""
         number = 1
         while self.log.key(names.checkpoint_key(namespace, checkpoint_id, number)):
             number += 1
@@ -127,38 +149,93 @@ class View:
         if known is None:
             if len(self._tips) >= SPACES_MAX:  # a graph makes one for each call of a subgraph
                 self._tips.clear()
+                self._heads.clear()
             known = self._tips[namespace] = list(self._look_for_tips(namespace))
         return known
 
+    def lines(self, namespace: str) -> int:
+        """How many branches a namespace has, of which all may be gone."""
+        return len(self._heads_of(namespace))
+
     def begin(self, tip: Tip) -> None:
         """Note the first line of a log that this process has just begun."""
-        self._tips[""] = [tip]
+        self._tips[""], self._heads[""], self._past = [tip], {tip.branch: tip.head}, NEVER
 
     def put_tip(self, namespace: str, tip: Tip) -> None:
         """Note what this process committed itself."""
         tips = self.tips(namespace)
+        self._heads_of(namespace)[tip.branch] = tip.head
+        if self.past().gone(tip.head):  # somebody went back a moment before
+            return
         for index, known in enumerate(tips):
-            if known.branch == tip.branch:
+            if known.branch == tip.branch and known.open:
                 tips[index] = tip
                 return
         tips.append(tip)
 
-    def _look_for_tips(self, namespace: str) -> Iterator[Tip]:
+    def _heads_of(self, namespace: str) -> dict[str, int]:
+        """The branches of a namespace by their number, and their heads; 0: it is deleted."""
+        known = self._heads.get(namespace)
+        if known is None:
+            known = self._heads[namespace] = dict(self._look_for_heads(namespace))
+        return known
+
+    def _look_for_heads(self, namespace: str) -> Iterator[tuple[str, int]]:
         number = 1
         copied = self.until is not None  # then the log may have been deleted since
         while (
             head := self.log.head(branch := names.branch_of(namespace, number), ever=copied)
         ) is not None:
             number += 1
-            if self.until is not None and head > self.until:
-                head = self._head_then(branch)
-            yield self.tip_at(namespace, branch, head)
+            yield branch, self._head_of(branch, head)
 
-    def _head_then(self, branch: str) -> int:
-        for commit in self.commits():
-            if commit.branch == branch:
+    def _head_of(self, branch: str, head: int) -> int:
+        """What a branch's head was at the end of what is looked at."""
+        return self._last_on(branch) if self.until is not None and head > self.until else head
+
+    def _last_on(self, branch: str, until: int | None = None) -> int:
+        """A branch's last commit that counts, up to one; 0: it has none."""
+        past = self._past or NEVER  # which is not known yet where a copy looks for its heads
+        until = self.until if until is None else until
+        for commit in self.log.commits(1, until, newest_first=True, damaged_too=True):
+            if commit.branch == branch and not past.gone(commit.seq):
                 return commit.seq
         return 0
+
+    def _look_for_tips(self, namespace: str) -> Iterator[Tip]:
+        past = self.past()
+        for branch, head in self._heads_of(namespace).items():
+            if past.gone(head):
+                end = self._end_of(branch, head)
+                if end:
+                    yield replace(self.tip_at(namespace, branch, end), open=False)
+                continue
+            yield self.tip_at(namespace, branch, head)
+            move = self._move_at(head) if past.moved else None
+            if move is not None:
+                # It may have come from another line; where this one ended before stays an end.
+                end = self._last_on(branch, moment_of(move, self.commit))
+                if end and self.commit(move.parent).branch != branch:
+                    yield replace(self.tip_at(namespace, branch, end), open=False)
+
+    def _move_at(self, seq: int) -> Commit | None:
+        commit = self.commit(seq)
+        return commit if is_move(commit) else None
+
+    def _end_of(self, branch: str, head: int) -> int:
+        """A branch's last commit that counts, where its head does not; 0: it has none."""
+        seq, past = head, self.past()
+        try:
+            while seq > 0 and past.gone(seq):
+                commit = self.commit(seq)
+                if commit.branch != branch:
+                    return 0
+                if is_move(commit):
+                    return self._last_on(branch, seq - 1)
+                seq = commit.parent
+            return seq if seq and self.commit(seq).branch == branch else 0
+        except (Corrupt, UnsupportedFormat):  # what nobody asks for is in nobody's way
+            return self._last_on(branch, head - 1)
 
     def tip_at(self, namespace: str, branch: str, head: int) -> Tip:
         """The tip of a branch that has this head; 0: of one that is deleted."""
@@ -174,17 +251,31 @@ class View:
             on = writes_on(commit)
             if on is None:
                 pure = False
-            seq = commit.parent if on is None else on
+                seq = self._before(namespace, branch, commit)
+            else:  # there may be a move in between, whose state is another one
+                seq = on if move_before(commit) <= on else commit.parent
         return Tip(branch, head, 0, "", 0, False)
+
+    def _before(self, namespace: str, branch: str, commit: Commit) -> int:
+        """What a line's end is behind. A move may lead to the moment of a commit elsewhere."""
+        if commit.branch != branch or not is_move(commit):
+            return commit.parent
+        moment = moment_of(commit, self.commit)
+        if names.is_line_of(namespace, self.commit(moment).branch):
+            return commit.parent
+        return self._last_on(branch, moment)
 
     def namespaces(self) -> list[str]:
         """All namespaces that have a checkpoint."""
         found: dict[str, None] = {}
+        past = self.past()
         for branch, head in self.log.branches(ever=self.until is not None):
-            seq = head
-            if self.until is not None and head > self.until:
-                seq = self._head_then(branch)
-            while branch not in (names.REMOVED, COPIES) and seq > 0:
+            if branch in (names.REMOVED, COPIES):
+                continue
+            seq = self._head_of(branch, head)
+            if past.gone(seq):
+                seq = self._end_of(branch, seq)
+            while seq > 0:
                 commit = self.log.commit(seq)
                 key = names.read_checkpoint_key(commit.cause.key)
                 if key is not None:
@@ -192,23 +283,27 @@ class View:
                     break
                 on = writes_on(commit)
                 seq = commit.parent if on is None else on
+        if past.moved and any(tip.at for tip in self.tips("")):  # a move may lead elsewhere
+            found[""] = None
         return list(found)
 
     # -- writes ----------------------------------------------------------------------------
 
     def writes(self, namespace: str, checkpoint_id: str) -> tuple[list[Write], int]:
-        """All writes for a checkpoint in the order they came, and the number of their commits:
-        those of their own, without those of checkpoints that took some along."""
+        """All writes for a checkpoint that count, in the order they came, and the number of all
+        commits of their own: without checkpoints that took some along."""
         alone = list(self._written(namespace, checkpoint_id))
-        writes = {seq: read_writes(self.log.commit(seq)) for seq in alone}
+        gone = self.past().gone
+        writes = {seq: read_writes(self.log.commit(seq)) for seq in alone if not gone(seq)}
         for seq, child in self._took_along(namespace, checkpoint_id):
             writes[child.seq] = read_writes(child, seq)
         return [write for seq in sorted(writes) for write in writes[seq]], len(alone)
 
     def written_in(self, namespace: str, checkpoint_id: str) -> set[int]:
-        """The seqs of all commits that have writes for a checkpoint."""
+        """The seqs of all commits that have writes for a checkpoint, as far as they count."""
         along = self._took_along(namespace, checkpoint_id)
-        return {*self._written(namespace, checkpoint_id), *(child.seq for _, child in along)}
+        alone = self._written(namespace, checkpoint_id)
+        return {seq for seq in alone if not self.past().gone(seq)} | {one.seq for _, one in along}
 
     def _written(self, namespace: str, checkpoint_id: str) -> Iterator[int]:
         """The commits of writes for it alone."""
@@ -233,6 +328,8 @@ class View:
         for first, last in ((seq + 1, next_one), (seq + 2, self.until)):  # mostly it is the next
             for commit in self.log.commits(first, last, damaged_too=True):
                 if commit.branch == branch and names.read_checkpoint_key(commit.cause.key):
+                    if self.past().gone(commit.seq):
+                        continue
                     return commit
         return None
 
@@ -253,17 +350,19 @@ class View:
         """The state of the branch that says what is removed, by the name of the log and namespace:
         ``{"until": seq, "keep": [seqs], "also": [seqs]}``."""
         if self._removed is None:
-            seq = self._removed_at
-            if seq is None:
-                seq = self.log.head(names.REMOVED)
+            seq = self.removed_at()
             self._removed = self.log.at(seq).state if seq else {}
         return self._removed or {}
 
     def removed_at(self) -> int:
-        """The commit that said last what is removed; 0: nothing ever was."""
-        return self._removed_at if self._removed_at is not None else (
-            self.log.head(names.REMOVED) or 0
-        )  # fmt: skip
+        """The commit that said last what is removed; 0: nothing ever was, or that is gone."""
+        if self._removed_at is not None:
+            return self._removed_at
+        seq, past = self.log.head(names.REMOVED) or 0, self.past()
+        while seq and past.skips(seq):
+            commit = self.log.commit(seq)
+            seq = commit.parent if commit.cause.kind != "fork" else 0
+        return seq
 
 
 def removals_of(views: Iterable[View]) -> dict[str, Any]:
@@ -340,7 +439,7 @@ def writes_of(
     among these."""
     if view is views[0]:
         view.commit(seq, reach)
-        recent = view.recent().writes(names.place_of(namespace, checkpoint_id))
+        recent = view.telling().writes(names.place_of(namespace, checkpoint_id))
         if recent is not None:
             return [*writes_in(views[1:], namespace, checkpoint_id), *recent[0]]
     return writes_in(views, namespace, checkpoint_id)

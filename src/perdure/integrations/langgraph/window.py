@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from perdure.adapters import ForeignLog, Held
 from perdure.core.chain import check_link
 from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.past import NEVER
 from perdure.integrations.langgraph.trail import Trails
 from perdure.integrations.langgraph.written import Write, read_writes, writes_on
 from perdure.model import Commit
@@ -40,6 +41,9 @@ class Window:
 
     What it tells of one checkpoint is kept in its `trails`, until a later commit changes that.
 
+    Attributes:
+        past: which of them count, for `put_of` and `writes`.
+
     What an exception left in the middle of taking something in is torn: a commit that was read and
     not noted, writes of which some were found. Then `follow` refuses, too.
     """
@@ -60,6 +64,7 @@ class Window:
         self._spent: set[int] = set()
         self._written: dict[int, tuple[Commit, int | None, list[Write]]] = {}
         self.trails = Trails()
+        self.past = NEVER
 
     def follow(self, end: int) -> bool:
         """Read on up to the log's end; False: it says what makes a new look necessary."""
@@ -186,6 +191,8 @@ class Window:
     def put_of(self, place: str) -> int | None:
         """Seq of the commit that put a checkpoint last; None: it is not in."""
         puts = self._puts.get(place)
+        if puts and self.past.moved:
+            return max((seq for seq in puts.values() if not self.past.gone(seq)), default=None)
         return puts[max(puts)] if puts else None
 
     def writes(self, place: str) -> tuple[list[Write], int] | None:
@@ -196,10 +203,14 @@ class Window:
         if place not in self._complete:
             self._find_early(place)
         alone = self._alone.get(place, {})
-        found = {seq: self._writes_in(seq) for seq in alone.values()}
+        gone = self.past.gone if self.past.moved else None
+        found = {
+            seq: self._writes_in(seq) for seq in alone.values() if gone is None or not gone(seq)
+        }
         for on in puts.values():
             for seq in self._along.get(on, ()):
-                found[seq] = self._writes_in(seq, on)
+                if gone is None or not (gone(on) or gone(seq)):
+                    found[seq] = self._writes_in(seq, on)
         return [write for seq in sorted(found) for write in found[seq]], len(alone)
 
     def _writes_in(self, seq: int, on: int | None = None) -> list[Write]:

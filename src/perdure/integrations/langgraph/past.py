@@ -1,0 +1,150 @@
+"""Which commits of a thread's log count: all but those that somebody went back from.
+
+`perdure rollback` moves a thread back as a whole: to what all of its lines were when a commit was
+the newest. So the commits between that one and the rollback's own do not count any more: neither
+checkpoints and lines, nor writes for checkpoints that stay. Going back to one of them, which is
+forward, brings back what counted then.
+
+A move is a commit on a line. Who goes on behind it says so in a record, from which the move is
+found without reading all between: ``{"t": "lg-after", "seq": …}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure.adapters import MOVES, is_line
+from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.record import malformed
+from perdure.integrations.langgraph.written import writes_on
+from perdure.model import Commit
+
+AFTER = "lg-after"
+"""What a record is, in its `t`, that names the last move before its commit."""
+
+OURS = "@"
+"""How branches begin on which Perdure notes what was removed, copied and trimmed."""
+
+Read = Callable[[int], Commit]
+
+
+class Past:
+    """Of one log, up to one moment.
+
+    Attributes:
+        moved: the last move; 0: nobody ever went back.
+    """
+
+    __slots__ = ("_late", "_moves", "_read", "moved")
+
+    def __init__(self, moves: Sequence[tuple[int, int]], read: Read) -> None:
+        self.moved = moves[0][0] if moves else 0
+        self._moves = moves
+        self._read = read
+        self._late: dict[int, bool] = {}
+
+    @classmethod
+    def found(cls, heads: Sequence[int], read: Read) -> Past:
+        """From the heads of the lines of the graph itself.
+
+        Raises:
+            Corrupt: a record names as a move what is none.
+        """
+        moves: list[tuple[int, int]] = []
+        at = max((_last_move(head, read) for head in heads), default=0)
+        while at:
+            commit = read(at)
+            if commit.cause.kind not in MOVES:
+                raise malformed(commit)
+            to = moment_of(commit, read)
+            moves.append((at, to))
+            at = _last_move(to, read)
+        return cls(moves, read)
+
+    def skips(self, seq: int) -> bool:
+        """Whether a commit lies between a move and the moment that it leads back to."""
+        for at, to in self._moves:
+            if seq >= at:
+                return False
+            if seq > to:
+                return True
+        return False
+
+    def gone(self, seq: int) -> bool:
+        """Whether a commit of a line does not count any more. One that came too late, behind what
+        somebody had gone back from a moment before, does not either."""
+        if not self.moved:
+            return False
+        return self.skips(seq) or self._came_late(seq)
+
+    def _came_late(self, seq: int) -> bool:
+        since = next((at for at, _ in self._moves if at <= seq), 0)
+        path: list[int] = []
+        late: bool | None = None
+        while late is None:
+            if seq <= since:
+                late = seq < since and self.gone(seq)
+            elif seq in self._late:
+                late = self._late[seq]
+            else:
+                commit = self._read(seq)
+                path.append(seq)
+                seq = commit.parent
+                if move_before(commit):
+                    late = False
+        self._late.update(dict.fromkeys(path, late))
+        return late
+
+    def record(self) -> list[dict[str, Any]]:
+        """What a commit behind the last move is to say of it."""
+        return [{"t": AFTER, "seq": self.moved}] if self.moved else []
+
+
+def is_move(commit: Commit) -> bool:
+    return commit.cause.kind in MOVES and is_line(commit.branch)
+
+
+def moment_of(move: Commit, read: Read) -> int:
+    """The commit that was the newest at the moment that a move leads back to. A branch that is no
+    line was that where it left one."""
+    seq = move.parent
+    while seq > 0:
+        commit = read(seq)
+        if is_line(commit.branch) or commit.branch.startswith(OURS):
+            break
+        seq = commit.parent
+    return seq
+
+
+def _last_move(seq: int, read: Read) -> int:
+    """The last one before a commit of a line, or that itself; 0: there is none."""
+    while seq > 0:
+        commit = read(seq)
+        if is_move(commit):
+            return seq
+        before = move_before(commit)
+        if before or names.read_checkpoint_key(commit.cause.key) is not None:
+            return before
+        on = writes_on(commit)
+        seq = commit.parent if on is None else on
+    return 0
+
+
+def move_before(commit: Commit) -> int:
+    """What a commit says of it; 0: nothing."""
+    for record in commit.records:
+        if record.get("t") == AFTER:
+            seq = record.get("seq")
+            if type(seq) is not int or not 0 < seq < commit.seq:
+                raise malformed(commit)
+            return seq
+    return 0
+
+
+def _never(seq: int) -> Commit:
+    raise AssertionError(seq)
+
+
+NEVER = Past((), _never)
+"""Of who never went back."""

@@ -1,0 +1,314 @@
+"""`perdure rollback` moves a thread back as a whole: what it waits for and what it wrote, too."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+from typing_extensions import TypedDict
+
+from perdure.errors import Conflict
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.past import Past
+from tests.cli.operator import Operator
+from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
+from tests.integrations.langgraph.conftest import Place
+from tests.integrations.langgraph.going_back import AsyncWalk, Walk
+
+THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
+
+
+def _extend(old: list[Any] | None, batches: list[list[Any]]) -> list[Any]:
+    return [*(old or []), *(item for batch in batches for item in batch)]
+
+
+class Plain(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+class Delta(TypedDict, total=False):
+    log: Annotated[list[str], DeltaChannel(_extend)]
+
+
+def payment(saver: PerdureSaver, schema: Any = Plain) -> Any:
+    graph = StateGraph(schema)
+    graph.add_node("a", lambda state: {"log": ["a"]})
+    graph.add_node("b", lambda state: {"log": [f"approved: {interrupt('pay?')}"]})
+    graph.add_edge(START, "a")
+    graph.add_edge("a", "b")
+    return graph.compile(checkpointer=saver)
+
+
+def agent_of(saver: PerdureSaver, branch: str = "main") -> Any:
+    info = saver.store.find("t")
+    assert info is not None
+    return saver.store.agent_of(info, branch=branch)
+
+
+def end_of(saver: PerdureSaver) -> int:
+    return int(max(commit.seq for commit in agent_of(saver).log(all_branches=True)))
+
+
+ACTIONS = 14
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_thread_is_what_it_was_when_that_commit_was_the_newest(place: Place, seed: int) -> None:
+    """Beside LangGraph's own saver, of which a copy is kept for each commit."""
+    walk = Walk(place, seed)
+    for _ in range(ACTIONS):
+        walk.act()
+    walk.both.agent().verify()
+
+
+def test_so_it_is_for_coroutines(place: Place) -> None:
+    with asyncio.Runner() as loop:
+        walk = AsyncWalk(place, 3, loop)
+        for _ in range(ACTIONS):
+            walk.act()
+
+
+@pytest.mark.parametrize("schema", [Plain, Delta])
+def test_an_approval_that_was_gone_back_from_does_not_count(place: Place, schema: Any) -> None:
+    """A graph waited for an approval, got it, and was rolled back to where it waited. The approval
+    still counted: it did not wait any more, and a "NO" was not even looked at."""
+    saver = place.open()
+    app = payment(saver, schema)
+    app.invoke({"log": ["1"]}, THREAD)
+    waiting = end_of(saver)
+    app.invoke(Command(resume="yes"), THREAD)
+    approved = end_of(saver)
+    agent_of(saver).rollback(waiting)
+    for reader in (saver, place.open()):
+        state = payment(reader, schema).get_state(THREAD)
+        assert (state.values, state.next) == ({"log": ["1", "a"]}, ("b",))
+        assert [one.value for one in state.interrupts] == ["pay?"]
+    app = payment(place.open(), schema)
+    assert app.invoke(Command(resume="NO"), THREAD) == {"log": ["1", "a", "approved: NO"]}
+    agent_of(saver).rollback(approved)  # forward
+    for reader in (saver, place.open()):
+        app = payment(reader, schema)
+        assert app.get_state(THREAD).values == {"log": ["1", "a", "approved: yes"]}
+        history = [one.values.get("log", []) for one in app.get_state_history(THREAD)]
+        assert not any("approved: NO" in log for log in history)
+
+
+def test_it_goes_back_to_before_another_line(place: Place) -> None:
+    """Somebody had gone back in LangGraph, so the thread's end was that of another line. A rollback
+    of the first one said that it was done, and changed nothing."""
+    saver = place.open()
+    first, second, _ = line(saver, 3)
+    other = put(saver, {"n": "other"}, first, 9, source="update")
+    put(saver, {"n": "more"}, other, 10)
+    agent_of(saver).rollback(2)
+    for reader in (saver, place.open()):
+        assert get(reader).config == second
+        assert [one.config for one in reader.list(config())] == [second, first]
+        assert reader.get_tuple(other) is None
+    later = put(place.open(), {"n": "later"}, second, 11)
+    assert values_of(saver) == {"n": "later"}
+    agent_of(saver, "main~2").rollback(5)  # forward, on the other line
+    for reader in (saver, place.open()):
+        assert values_of(reader) == {"n": "more"}
+        assert reader.get_tuple(later) is None
+        assert len(list(reader.list(config()))) == 5
+
+
+def test_an_undo_is_refused_with_the_command_that_does_it(tmp_path: Path) -> None:
+    """It said what it had undone; for LangGraph nothing had changed."""
+    path = tmp_path / "threads.db"
+    with PerdureSaver.from_url(path) as saver:
+        line(saver, 2)
+        saver.put_writes(get(saver).config, [("out", 1)], "task")
+        put(saver, {"n": 7}, get(saver).config, 7)
+        with pytest.raises(Conflict, match="as a whole"):
+            agent_of(saver).undo()
+    operator = Operator(path)
+    code, said = operator.refused("undo", "t")
+    assert code == 4
+    assert "rollback t 2`" in said
+    operator.see("rollback", "t", "2")
+    with PerdureSaver.from_url(path) as saver:
+        assert values_of(saver)["n"] == 1
+        assert get(saver).pending_writes == []
+    assert "rollback t 4`" in operator.refused("redo", "t")[1]
+    operator.see("rollback", "t", "4")
+    assert "rollback t 5`" in operator.refused("redo", "t")[1]
+    with PerdureSaver.from_url(path) as saver:
+        assert values_of(saver) == {"n": 7}
+        what_if = agent_of(saver).fork("what-if")  # which LangGraph does not look at
+        what_if.undo()
+        what_if.redo()
+        put(saver, {"n": 8}, get(saver).config, 8)
+    assert "log t --all`" in operator.refused("redo", "t")[1]
+    assert "rollback t 6`" in operator.refused("undo", "t")[1]
+
+
+def test_a_subgraphs_line_does_not_go_back_alone(place: Place) -> None:
+    saver = place.open()
+    line(saver, 1)
+    put(saver, {"n": 1}, config(ns="sub"))
+    with pytest.raises(Conflict, match="alone"):
+        agent_of(saver, "ns:sub").rollback(1)
+    assert values_of(saver, config(ns="sub")) == {"n": 1}
+    agent_of(saver).rollback(1)
+    for reader in (saver, place.open()):
+        assert reader.get_tuple(config(ns="sub")) is None
+    put(saver, {"n": 2}, config(ns="sub"))
+    for reader in (saver, place.open()):
+        assert values_of(reader, config(ns="sub")) == {"n": 2}
+
+
+def test_who_goes_on_from_what_is_gone_is_told(place: Place) -> None:
+    """A graph runs while somebody takes its thread back. What it stores next would stand there
+    without anything before it."""
+    saver, running = place.open(), place.open()
+    _, second, third = line(running, 3)
+    agent_of(saver).rollback(2)
+    with pytest.raises(Conflict, match="is gone") as refused:
+        put(running, {"n": "late"}, third, 4)
+    assert "anew" in refused.value.hint
+    with pytest.raises(Conflict, match="is gone"):
+        running.put_writes(third, [("n", "late")], "task")
+    for reader in (saver, running, place.open()):
+        assert get(reader).config == second
+    assert values_of(running, put(running, {"n": "in time"}, second, 5)) == {"n": "in time"}
+
+
+def test_what_came_a_moment_too_late_does_not_count(place: Place) -> None:
+    """On another line than the one that was moved nothing stops a writer who has not seen that. He
+    was told that it is stored; it is as if he had been a moment earlier."""
+    saver, running = place.open(), place.open()
+    first, second = line(saver, 2)
+    other = put(running, {"n": "other"}, first, 9, source="update")
+    agent_of(saver).rollback(2)
+    late = put(running, {"n": "late"}, other, 10)
+    for reader in (saver, running, place.open()):
+        assert get(reader).config == second
+        assert reader.get_tuple(late) is None
+        assert len(list(reader.list(config()))) == 2
+    with pytest.raises(Conflict, match="is gone"):
+        put(running, {"n": "later"}, late, 11)
+
+
+def test_a_checkpoint_that_is_gone_may_be_put_again(place: Place) -> None:
+    saver = place.open()
+    first = put(saver, {"n": 1}, id="a")
+    put(saver, {"n": 2}, first, 2, id="b")
+    saver.put_writes(config("t", "b"), [("out", 2)], "task")
+    agent_of(saver).rollback(1)
+    for number in (3, 3, 4):
+        put(saver, {"n": number}, first, number, id="b")
+        for reader in (saver, place.open()):
+            assert values_of(reader) == {"n": number}
+            assert get(reader).pending_writes == []
+    saver.put_writes(config("t", "b"), [("out", 4)], "task")
+    for reader in (saver, place.open()):
+        assert get(reader).pending_writes == [("task", "out", 4)]
+
+
+def test_what_was_pruned_later_is_there_again(place: Place) -> None:
+    saver = place.open()
+    line(saver, 3)
+    saver.prune(["t"])
+    pruned = end_of(saver)
+    assert len(list(saver.list(config()))) == 1
+    agent_of(saver).rollback(3)
+    for reader in (saver, place.open()):
+        assert len(list(reader.list(config()))) == 3
+    put(saver, {"n": 9}, get(saver).config, 9)
+    saver.prune(["t"])
+    for reader in (saver, place.open()):
+        assert [one.checkpoint["channel_values"] for one in reader.list(config())] == [{"n": 9}]
+    agent_of(saver).rollback(pruned)
+    for reader in (saver, place.open()):
+        assert [one.checkpoint["channel_values"]["n"] for one in reader.list(config())] == [2]
+
+
+def test_a_copy_is_of_the_thread_as_it_was(place: Place) -> None:
+    saver = place.open()
+    line(saver, 3)
+    saver.copy_thread("t", "before")
+    agent_of(saver).rollback(2)
+    saver.copy_thread("t", "after")
+    put(saver, {"n": 7}, get(saver).config, 7)
+    for reader in (saver, place.open()):
+        assert values_of(reader, config("before"))["n"] == 2
+        assert values_of(reader, config("after"))["n"] == 1
+        assert len(list(reader.list(config("after")))) == 2
+    at = put(saver, {"n": 8}, get(saver, config("after")).config, 8)
+    info = saver.store.find("after")
+    assert info is not None
+    saver.store.agent_of(info).rollback(1)
+    for reader in (saver, place.open()):
+        assert reader.get_tuple(at) is None
+        assert values_of(reader, config("after"))["n"] == 1
+
+
+def test_an_adopted_branch_is_the_moment_at_which_it_left(place: Place) -> None:
+    saver = place.open()
+    _, second, third = line(saver, 3)
+    agent = agent_of(saver)
+    agent.fork("what-if", at=2)
+    saver.put_writes(second, [("out", 1)], "task")
+    agent_of(saver).adopt("what-if")
+    for reader in (saver, place.open()):
+        assert get(reader).config == second
+        assert get(reader).pending_writes == []
+        assert reader.get_tuple(third) is None
+
+
+def test_retention_keeps_what_a_thread_was_moved_back_to(place: Place) -> None:
+    saver = place.open()
+    _, second, _ = line(saver, 3)
+    agent_of(saver).rollback(2)
+    made = put(saver, {"n": 7}, second, 7)
+    agent_of(saver).rollback(end_of(saver))
+    put(saver, {"n": 8}, made, 8)
+    saver.trim(timedelta(0))
+    for reader in (saver, place.open()):
+        assert values_of(reader) == {"n": 8}
+        assert len(list(reader.list(config()))) == 2  # the first commit of a log stays
+    at = put(place.open(), {"n": 9}, get(saver).config, 9)
+    agent_of(saver).rollback(end_of(saver) - 1)
+    for reader in (saver, place.open()):
+        assert values_of(reader) == {"n": 8}
+        assert reader.get_tuple(at) is None
+
+
+def test_threads_that_an_earlier_version_moved_back_are_read_as_it_did(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not note what its commits came behind."""
+    saver = place.open()
+    _, second, third = line(saver, 3)
+    agent_of(saver).rollback(2)
+    with monkeypatch.context() as before:
+        before.setattr(Past, "record", lambda self: [])
+        later = put(saver, {"n": 7}, second, 7)
+    for reader in (saver, place.open()):
+        assert get(reader).config == later
+        assert get(reader).parent_config == second
+    assert get(place.open(), third).checkpoint["channel_values"]["n"] == 2
+    last = put(place.open(), {"n": 8}, later, 8)
+    agent_of(saver).rollback(end_of(saver) - 1)
+    for reader in (saver, place.open()):
+        assert get(reader).config == later
+        assert reader.get_tuple(last) is None
+
+
+def test_of_who_never_went_back_nothing_is_noted(place: Place) -> None:
+    saver = place.open()
+    for at in line(saver, 3):
+        saver.put_writes(at, [("out", id_of(at))], "task")
+    assert all(
+        record["t"] != "lg-after" for commit in agent_of(saver).log() for record in commit.records
+    )
