@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -196,6 +198,31 @@ def test_no_agents_is_not_said_where_their_index_stands_elsewhere(
         ):
             with pytest.raises(Corrupt, match="stands where another one belongs"):
                 call()
+
+
+OVERWRITE = """
+import os, sys
+path, place, page = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+file = os.open(path, os.O_RDWR)
+os.pwrite(file, os.pread(file, 4096, (page - 1) * 4096), (place - 1) * 4096)
+"""
+
+
+def test_a_page_that_is_exchanged_later_is_not_believed_for_what_was_there(
+    whole: bytes, pages: dict[str, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process had looked once, and took the next page from the disk for that one."""
+    monkeypatch.setattr(trees, "FRESH_S", -1.0)
+    path = tmp_path / "a.db"
+    path.write_bytes(whole)
+    with perdure.open(path) as store:
+        assert len(store.agents()) == len(NAMES)
+        root, other = pages["sqlite_autoindex_agents_1"][0], pages["runs_by_timer"][0]
+        told = [sys.executable, "-c", OVERWRITE, str(path), str(root), str(other)]
+        subprocess.run(told, check=True)  # by another process: our locks stay
+        _edit(store, NAMES[0])  # and who reads has to read anew
+        with pytest.raises(Corrupt, match="stands where another one belongs"):
+            store.agents()
 
 
 def _with(data: bytes, place: int, page: int, source: bytes = b"") -> bytes:

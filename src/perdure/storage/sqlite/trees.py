@@ -6,8 +6,8 @@ is taken twice. SQLite looks at the order of pages only when it is told to look 
 (https://sqlite.org/pragma.html#pragma_integrity_check).
 
 So whoever found nothing has the way looked at that led there: each page on it must be of that very
-tree, and have no key that the pages above it do not leave to it. What was looked at once, by this
-process, is remembered: the way to a leaf costs some microseconds, and the next look at it nothing.
+tree, and have no key that the pages above it do not leave to it. What was looked at is remembered
+for a moment: the way to a leaf costs some microseconds, and the next look at it nothing.
 
 The main file is what is looked at, for the disk can only misplace what is there. It may be older
 than what SQLite sees, and in the middle of a checkpoint it is of no single moment. So what looks
@@ -33,6 +33,10 @@ DEPTH_MAX = 20
 RANGES_MAX = 10_000
 """Leaves that are remembered of a tree."""
 
+FRESH_S = 1.0
+"""How long that is. SQLite reads pages anew whenever somebody else wrote, and what it reads then
+may be another one's by now."""
+
 TRIED, PAUSE_S = 4, 0.003
 """A checkpoint may be under way."""
 
@@ -51,6 +55,7 @@ class Trees:
         self._path = path
         self._ranges: dict[str, list[tuple[Key, Key]]] = {name: [] for name in TREES}
         self._asked: set[tuple[str, Key]] = set()
+        self._until = 0.0
 
     def prove(self, db: apsw.Connection, name: str, key: Key) -> None:
         """That SQLite, which looked for a key in a tree of this name, looked where it belongs.
@@ -58,6 +63,11 @@ class Trees:
         Raises:
             MisplacedError: it did not.
         """
+        if (now := time.monotonic()) > self._until:
+            for old in self._ranges.values():
+                old.clear()
+            self._asked.clear()
+            self._until = now + FRESH_S
         ranges = self._ranges[name]
         at = bisect_left(ranges, (key,)) - 1
         if at >= 0 and key <= ranges[at][1]:
