@@ -118,7 +118,8 @@ class Execution(Generic[T]):
     def runs_in_loop(self, performer: AsyncPerformer) -> None:
         """Its function is about to be called in the event loop of this thread."""
         self._async_performer, self._loop_thread = performer, threading.get_ident()
-        self.seeing.tell_several(lambda: performer.several)
+        if self.tasks is not None:
+            self.seeing.tell_tasks(self.tasks.scopes)
 
     def warn_if_blocking(self, name: str) -> None:
         """A synchronous function was called as it is from asynchronous code: that is recorded like

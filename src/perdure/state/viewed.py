@@ -7,7 +7,7 @@ shows them what they saw only if that follows from what was handed over, not fro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -15,11 +15,9 @@ from msgspec import Struct
 from perdure.core.draft import Recording
 from perdure.core.schema import TypedPlan
 from perdure.core.values import Plain
-from perdure.model import MISSING, Cause, Commit
-from perdure.state.flow import Flow
+from perdure.model import MISSING, Commit
 from perdure.state.following import MOVES
 from perdure.state.working import WorkingCopy
-from perdure.storage.proposals import NOTHING, Committed, Extras
 from perdure.storage.reader import Folded
 
 T = TypeVar("T")
@@ -32,19 +30,15 @@ class _Ahead(Struct):
         before: seq of the one before it on the branch.
         commit: as it is in the log; None: it is an edit of this run's own, and was not read again.
         recording: of such an edit.
+        plan: what it does to the live object `seen`; None: another one's place is to be taken.
     """
 
     seq: int
     before: int
     commit: Commit | None = None
     recording: Recording | None = None
-
-
-class _Kept(Struct):
-    """An edit whose change of the live object is prepared, and made when it is seen."""
-
-    seen: Any
-    plan: TypedPlan
+    seen: Any = MISSING
+    plan: TypedPlan | None = None
 
 
 class ViewedCopy(WorkingCopy[T]):
@@ -57,13 +51,15 @@ class ViewedCopy(WorkingCopy[T]):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.several: Callable[[], bool] = lambda: True
-        """Whether anybody else may look, while an edit is on its way to the one who made it."""
+        self.tasks: Collection[object] | None = None
+        """Who may look: if there is one only, nobody does while an edit is on its way to it. None:
+        that is not known."""
         self.ahead: deque[_Ahead] = deque()
-        self._kept: _Kept | None = None
+        self._kept: _Ahead | None = None
+        """The first that is ahead, if that is an edit whose change of the live object is prepared,
+        and made when it is seen."""
         self._apart: WorkingCopy[T] | None = None
         """What is seen, where more is ahead than one edit that is kept: it follows by the log."""
-        self._landing: Recording | None = None
 
     @property
     def seen(self) -> T:
@@ -102,32 +98,30 @@ class ViewedCopy(WorkingCopy[T]):
         self._kept = self._apart = None
         super().rewind(folded)
 
-    def committing_recording(
-        self, recording: Recording, cause: Cause, extras: Extras = NOTHING
-    ) -> Flow[Committed]:
-        self._landing = recording
-        return super().committing_recording(recording, cause, extras)
-
     def _land(self, seq: int, root: Plain, plan: TypedPlan | None) -> None:
-        recording, self._landing = self._landing, None
-        if plan is None or not (self.ahead or self.several()):
-            super()._land(seq, root, plan)
+        alone = self.tasks is not None and len(self.tasks) < 2
+        if plan is None or (alone and not self.ahead):
+            WorkingCopy._land(self, seq, root, plan)
             return
+        recording = self._open if isinstance(self._open, Recording) else None
+        ahead = _Ahead(seq, self._seq, recording=recording)
         if self.ahead:
             self._follower()  # the plan is one for the newest object, and not for what is seen
-        else:
-            self._kept, plan = _Kept(self._live.value, plan), None
-        self.ahead.append(_Ahead(seq, self._seq, recording=recording))
-        if plan is None:
-            self._live.drop()
-        super()._land(seq, root, plan)
+            self.ahead.append(ahead)
+            WorkingCopy._land(self, seq, root, plan)
+            return
+        ahead.seen, ahead.plan = self._live.value, plan
+        self._kept = ahead
+        self.ahead.append(ahead)
+        self._live.drop()
+        WorkingCopy._land(self, seq, root, None)
 
     def _show_next(self) -> None:
         # Whatever is being changed belongs to nobody meanwhile: behind an exception that comes in
         # between it is read anew from the log.
         ahead = self.ahead[0]
         kept, self._kept = self._kept, None
-        if kept is not None and self._live.value is MISSING:
+        if kept is not None and kept.plan is not None and self._live.value is MISSING:
             value = kept.plan.apply()
             if ahead.recording is not None:
                 ahead.recording.apply_ephemeral(value)
