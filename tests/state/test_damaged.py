@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -15,6 +18,7 @@ from perdure.core import chain
 from perdure.core.chain import Tail
 from perdure.storage import snapshots
 from perdure.storage.port import Append, Appended
+from perdure.storage.sqlite.connection import checksum_vfs
 from tests.damaging import FOLDABLE, KINDS, Vandal, good
 from tests.state.conftest import Place
 
@@ -211,3 +215,25 @@ def test_the_first_commit_is_damaged(place: Place) -> None:
     store.delete("a")
     assert store.agent("a", initial={"n": 7}).state == {"n": 7}
     store.agent("b").verify()
+
+
+@pytest.mark.parametrize("gone", ["the end", "all", "the beginning"])
+def test_a_log_that_lost_commits_is_not_a_shorter_one(tmp_path: Path, gone: str) -> None:
+    """The rows of a log's end were gone: `export` wrote a shorter one with a root of its own, and
+    said that it was done; a log without any was exported as one of no commits."""
+    path = tmp_path / "a.db"
+    with perdure.open(path, durability="os") as store:
+        last = max(fill(store))
+        info = store.find("a")
+        assert info is not None
+    kept = {"the end": (1, last - 2), "all": (0, 0), "the beginning": (3, last)}[gone]
+    with contextlib.closing(apsw.Connection(str(path), vfs=checksum_vfs())) as db:
+        db.execute("DELETE FROM commits WHERE id & 0xffff NOT BETWEEN ? AND ?", kept)
+    with perdure.open(path) as store:
+        for read in (
+            lambda: list(store.export_log(info)),
+            lambda: list(store.agent_of(info).log(all_branches=True)),
+            lambda: store.agent_of(info).verify(),
+        ):  # fmt: skip
+            with pytest.raises(Corrupt, match=r"not there|missing"):
+                read()

@@ -73,6 +73,7 @@ def export_log(
         NotFound: retention removed something of it since.
     """
     last = reader.last_seq()
+    reader.absent(last + 1)  # that no branch speaks of one behind it
     if until is not None:
         last = resolve(reader, MAIN, until)
         _refuse_trimmed_since(reader, last)

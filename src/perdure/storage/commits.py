@@ -191,7 +191,7 @@ class CommitReader:
             for row in rows:
                 commit = self._salvaged(row, salvaged)
                 if before is None and not newest_first and commit.seq > first:
-                    self.refuse_purged(first)
+                    self._check_none(first, bool(salvaged))
                 if not salvaged:
                     self._check_neighbour(before, commit, newest_first=newest_first)
                 yield commit
@@ -199,6 +199,8 @@ class CommitReader:
             if len(rows) < chunk:
                 if newest_first:
                     self._check_reached(before, first, last, bool(salvaged))
+                elif (end := before.seq if before is not None else first - 1) < last:
+                    self._check_none(end + 1, bool(salvaged))
                 return
             if newest_first:
                 last = rows[-1].seq - 1
@@ -213,6 +215,12 @@ class CommitReader:
             self.refuse_purged(missing)
             if not salvaged:
                 raise self.absent(missing)
+
+    def _check_none(self, seq: int, salvaged: bool) -> None:
+        """That a commit which was not found is none that a branch or checkpoint speaks of."""
+        self.refuse_purged(seq)
+        if not salvaged:
+            self.absent(seq)
 
     def _check_neighbour(
         self, before: Commit | None, commit: Commit, *, newest_first: bool
