@@ -50,6 +50,10 @@ class Job(Generic[R]):
         instructions."""
         return self._thread is not None and not self._thread.is_alive()
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._fate.get(None) == "cancelled"
+
     def cancel(self) -> bool:
         """Whether it is not begun, and never will be."""
         return self._fate.setdefault(None, "cancelled") == "cancelled"
@@ -132,6 +136,11 @@ class Pool:
             StoreUnavailable: the system gives no thread. RuntimeError: the pool is closed.
         """
         job = Job(call, done)
+        self.put(job)
+        return job
+
+    def put(self, job: Job[Any]) -> None:
+        """As `submit`."""
         try:
             self._jobs.put(job)
             try:
@@ -143,7 +152,6 @@ class Pool:
         except BaseException:
             job.cancel()  # nobody waits for it
             raise
-        return job
 
     def _make_thread(self) -> None:
         now_s = time.monotonic()

@@ -17,6 +17,11 @@ def begin(thread: threading.Thread) -> threading.Thread:
         thread.start()
     except RuntimeError as error:
         raise no_thread(error) from error
+    except KeyError as error:
+        # Of Python's own books, where what came in between is seen to, and the thread is there.
+        if error.__context__ is None:
+            raise
+        raise error.__context__ from None
     return thread
 
 

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from perdure.core.arguments import Seconds, count, iterable
 from perdure.core.arguments import function as check_function
 from perdure.core.holders import End, Span, ends_block, first_frame, span_of
+from perdure.core.locks import LOOK_MAX_S
 from perdure.core.names import check_name, check_words
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, enter_scope, inside
@@ -35,12 +36,14 @@ from perdure.engine.waiting import (
     only,
     with_timeout,
 )
-from perdure.engine.wakeups import POLL_S
 from perdure.errors import SchemaError
 from perdure.model import MISSING, from_micros
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
+
+    from perdure.core.pool import Pool
+    from perdure.engine.futures import RunFuture
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -119,21 +122,13 @@ class Run(Generic[T]):
         check_function(function, "function, what is called for each item,")
         items = list(iterable(items, "items"))  # before any of them is called
         self._execution.check()
-        from concurrent.futures import FIRST_EXCEPTION  # 2 ms, for those only who have threads
-        from concurrent.futures import wait as wait_for_all
-
         execution = self._execution
         scope = execution.scope().child("map")
         try:
             with self.executor(limit, scope) as threads:
                 futures = [threads.submit(function, item) for item in items]
                 with execution.going.joining(lambda: scope.alive > 0):
-                    wait_for_all(futures, return_when=FIRST_EXCEPTION)
-                    while not all(future.done() for future in futures):
-                        if execution.interrupted is not None:
-                            for future in futures:
-                                future.cancel()
-                        wait_for_all(futures, POLL_S)
+                    threads.wait()
                 return [future.result() for future in futures]
         finally:
             scope.ended()
@@ -145,18 +140,19 @@ class Run(Generic[T]):
         Each call is a task of the run, numbered in the order in which they were submitted, so that
         what it records is found again on replay.
         """
-        from concurrent.futures import ThreadPoolExecutor
+        from perdure.core.pool import Pool
 
         limit = check_limit(limit)
         self._execution.check()
         scope, going = _scope or self._execution.scope(), self._execution.going
-        with going.crew(limit) as crew, ThreadPoolExecutor(limit, "perdure-run") as pool:
+        with going.crew(limit) as crew:
+            threads = RunThreads(self._execution, Pool(limit, "perdure-run"), scope, crew)
             try:
-                yield RunThreads(self._execution, pool, scope, crew)
+                yield threads
             finally:
                 own = get_ident() == self._execution.scope().home  # of no other is it known
                 with going.joining(lambda: crew.submitted > 0) if own else nullcontext():
-                    pool.shutdown()
+                    threads.close()
 
     # -- waiting ---------------------------------------------------------------------------
 
@@ -280,46 +276,81 @@ class RunThreads:
     """Threads that belong to a run; see `Run.executor`."""
 
     def __init__(
-        self, execution: Execution[Any], pool: ThreadPoolExecutor, scope: Scope, crew: Crew
+        self, execution: Execution[Any], pool: Pool, scope: Scope, crew: Crew
     ) -> None:  # fmt: skip
         self._execution = execution
         self._pool = pool
         self._scope = scope
         self._crew = crew
+        self._closing = False
+        self._open: set[RunFuture[Any]] = set()
+        """Those that have not ended. One operation each, which needs no lock."""
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Call a function on one of the threads, as a task of the run."""
+        """Call a function on one of the threads, as a task of the run.
+
+        Raises:
+            RuntimeError: the block is over.
+        """
         check_function(function, "function, what is submitted,")
         self._execution.check()
-        scope = self._scope.child(label(function))
-        context = contextvars.copy_context()
-        context.run(enter_scope, scope, self._execution)
+        if self._closing and not self._open:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        try:
+            return self._submit(label(function), lambda: function(*args, **kwargs))
+        except BaseException as error:
+            # It is not the function's own, which may not go on: it may be that the call is made.
+            failure = self._execution.leaving.failed(error)
+            if failure is not error:
+                raise failure from error
+            raise
 
-        from perdure.engine.futures import RunFuture
+    def _submit(self, name: str, function: Callable[[], R]) -> Future[R]:
+        from perdure.engine.futures import RunFuture  # 2 ms, for those only who have threads
 
         execution, crew, begun = self._execution, self._crew, False
+        scope = self._scope.child(name)
+        context = contextvars.copy_context()
+        context.run(enter_scope, scope, execution)
 
         def call() -> R:
             nonlocal begun
             begun = True
             execution.going.thread_began(crew, scope)
-            return context.run(function, *args, **kwargs)
+            future.begins()
+            return context.run(function)
 
-        def ended(future: Future[R]) -> None:
+        def ended(error: BaseException | None, cancelled: bool) -> None:
+            self._open.discard(future)
             execution.going.thread_ended(crew, scope, begun=begun)
-            error = None if future.cancelled() else future.exception()
-            execution.scope_ended(scope, error, cancelled=future.cancelled())
+            execution.scope_ended(scope, error, cancelled=cancelled)
 
+        future: RunFuture[R] = RunFuture(execution, scope, ended)
         execution.going.living.add(scope.path)
         execution.going.submitted(crew)
-        try:
-            future = RunFuture.of(self._pool.submit(call), execution, scope)
-        except BaseException:
-            execution.going.living.discard(scope.path)
-            execution.going.thread_ended(crew, scope, begun=False)
-            raise
-        future.add_done_callback(ended)
+        future.submit(self._pool, call, self._open)
         return future
+
+    def wait(self) -> None:
+        """Until all that was submitted has ended; what has not begun never does where the run is
+        interrupted."""
+        while left := [*self._open]:
+            for future in left:
+                while not future.wait(LOOK_MAX_S):
+                    for one in [*self._open]:
+                        if self._execution.interrupted is not None or one.is_left:
+                            one.cancel()
+
+    def close(self) -> None:
+        """Wait for them, and end the threads."""
+        self._closing = True
+        try:
+            self.wait()
+        except BaseException:
+            for one in [*self._open]:
+                one.cancel()
+            raise  # somebody insists: what goes on already is not waited for
+        self._pool.close()
 
 
 class ChildStarter:
