@@ -25,7 +25,7 @@ from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.files import NOT_THERE, exists, writable
 from perdure.storage.sqlite.guards import Connection
 from perdure.storage.sqlite.shm import give_room
-from perdure.storage.sqlite.sites import refuse_network_file_system
+from perdure.storage.sqlite.sites import refuse_lone_wal, refuse_network_file_system
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import is_old, see_as_new
@@ -113,6 +113,8 @@ def _connect(
     path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
 ) -> Connection:
     empty = _size(path) == 0
+    if empty:
+        refuse_lone_wal(path)
     if not empty and not may_write(path):
         return _connect_to_look(path, vfs or checksum_vfs())
     if create and empty:

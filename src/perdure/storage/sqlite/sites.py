@@ -55,6 +55,27 @@ def refuse_second_names(path: str) -> None:
         )
 
 
+def refuse_lone_wal(path: str) -> None:
+    """To be asked before a file that is empty, or not there, is opened: SQLite takes the WAL beside
+    it for a left-over, and deletes it.
+
+    Raises:
+        StoreUnavailable: there is one with something in it.
+    """
+    wal = path + "-wal"
+    try:
+        if not os.path.getsize(wal) or os.path.getsize(path):
+            return  # the latter: another process has made the file a store meanwhile
+    except NOT_THERE:
+        if not os.path.exists(wal) or not os.path.getsize(wal):
+            return
+    raise StoreUnavailable(
+        "is not there, but its -wal is: commits that were acknowledged may be in nothing else",
+        target=f"store {path}",
+        hint=f"put the file back that it belongs to; if there is none, move {quote(wal)} away",
+    )
+
+
 def _others(path: str) -> str:
     """Those that lie beside it, for people."""
     folder, own = os.path.split(os.path.abspath(path))

@@ -1,0 +1,67 @@
+"""A `-wal` whose store is not where it was: moved, removed, or not restored yet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure import StoreUnavailable
+
+KILLED = """
+import os, sys, perdure
+store = perdure.open(sys.argv[1])
+for n in range(5):
+    store.agent("t").save({"n": n})
+os._exit(9)
+"""
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    path = tmp_path / "a.db"
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert Path(f"{path}-wal").stat().st_size
+    return path
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+def test_it_is_not_deleted_for_a_new_store(killed: Path, left: str) -> None:
+    """Somebody had moved the store's file away and started the program again: SQLite took the WAL,
+    in which all commits were, for a left-over, and deleted it."""
+    elsewhere = killed.with_name("b.db")
+    os.rename(killed, elsewhere)
+    if left == "an empty file":
+        killed.touch()
+    wal = Path(f"{killed}-wal").read_bytes()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="its -wal is"):
+            perdure.open(killed)
+    assert Path(f"{killed}-wal").read_bytes() == wal
+    os.replace(elsewhere, killed)
+    with perdure.open(killed) as store:
+        assert store.agent("t").state == {"n": 4}
+        store.agent("t").verify()
+
+
+def test_a_store_whose_name_ends_like_a_wal(tmp_path: Path) -> None:
+    with perdure.open(tmp_path / "a.db-wal") as store:
+        store.agent("t").save({"n": 1})
+    with pytest.raises(StoreUnavailable, match="its -wal is"):
+        perdure.open(tmp_path / "a.db")
+    with perdure.open(tmp_path / "a.db-wal") as store:
+        assert store.agent("t").state == {"n": 1}
+
+
+def test_what_is_left_of_an_emptied_wal_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "a.db-wal").touch()
+    with perdure.open(tmp_path / "a.db") as store:
+        store.agent("t").save({"n": 1})
+    shutil.rmtree(tmp_path / "a.db-executors", ignore_errors=True)
+    with perdure.open(tmp_path / "a.db") as store:
+        assert store.agent("t").state == {"n": 1}
