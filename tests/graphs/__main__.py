@@ -1,6 +1,7 @@
 """Run programs of tasks that chance makes, kill them, go over them again: ``make graphs``.
 
-Args: --programs N, --seed S of the first, --kills K of each, at boundaries by chance.
+Args: --programs N, --seed S of the first, --kills K of each, at boundaries by chance; --exits E
+programs in which something ends the program.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.graphs import exits
 from tests.graphs.checking import live
 from tests.graphs.generate import program
 
@@ -28,9 +30,17 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--exits", type=int, default=300)
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)  # of functions that leave tasks behind
     began, failed, kills = time.monotonic(), 0, 0
+    for seed in range(options.seed, options.seed + options.exits):
+        try:
+            exits.try_program(seed)
+        except Exception as error:
+            failed += 1
+            print(f"## exits, seed {seed}: {json.dumps(exits.program(seed))}\n  {error!r}")
+            sys.stdout.flush()
     for seed in range(options.seed, options.seed + options.programs):
         try:
             kills += try_program(seed, options.kills)
@@ -39,7 +49,8 @@ def main() -> int:
             print(f"## seed {seed}: {json.dumps(program(seed))}\n  {type(error).__name__}: {error}")
             sys.stdout.flush()
     took_s = time.monotonic() - began
-    print(f"{options.programs} programs, {kills} kills, {failed} failed, {took_s:.0f} s")
+    programs = options.programs + options.exits
+    print(f"{programs} programs, {kills} kills, {failed} failed, {took_s:.0f} s")
     return 1 if failed else 0
 
 
