@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base.id import uuid6
 
 from perdure.agents import Agent
 from perdure.errors import Conflict, NotFound
@@ -260,3 +261,15 @@ def test_the_format_version_and_unknown_fields_of_a_checkpoint_are_kept(
     made: Any = {**empty_checkpoint(), "v": 7, "of the future": [1, {"a": HumanMessage("x")}]}
     at = saver.put(config(), made, {}, {})
     assert get(saver, at).checkpoint == made
+
+
+def test_what_a_machine_with_a_slow_clock_put_last_is_the_latest(place: Place) -> None:
+    """LangGraph's own savers take the greatest id, which is that of its parent here: the step of
+    the second machine would be forgotten, and done once more."""
+    saver = place.open()
+    first, second = uuid6(clock_seq=1), uuid6(clock_seq=2)
+    at = put(saver, {"n": 1}, id=str(second))
+    made = put(saver, {"n": 2}, at, 2, id=str(first))
+    for reader in (saver, place.open()):
+        assert get(reader).config == made
+        assert [one.checkpoint["id"] for one in reader.list(config())] == [str(second), str(first)]
