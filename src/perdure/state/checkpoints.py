@@ -13,7 +13,7 @@ from perdure.core.arguments import mapping
 from perdure.core.names import words_of
 from perdure.core.values import Plain, take
 from perdure.errors import Corrupt, NotFound
-from perdure.model import Checkpoint
+from perdure.model import Checkpoint, Commit
 
 
 class Mismatch(Struct, frozen=True):
@@ -62,6 +62,15 @@ def versions(names: Iterable[str]) -> dict[str, str]:
                 hint="name distributions as `pip list` does",
             ) from None  # fmt: skip
     return found
+
+
+def recorded(record: Mapping[str, Any], commit: Commit) -> Checkpoint:
+    """The checkpoint that a commit's record ``checkpoint`` says."""
+    return Checkpoint(
+        record["name"], int(record.get("seq") or commit.seq), str(record.get("state", "")),
+        commit.schema_id, commit.schema_version, record.get("config"),
+        dict(record.get("dependencies") or {}), record.get("run"), record.get("position"),
+    )  # fmt: skip
 
 
 def check_state(checkpoint: Checkpoint, state: Plain, target: str) -> None:

@@ -12,7 +12,8 @@ from perdure.core import chain
 from perdure.core.bounds import index_key
 from perdure.core.names import check_name
 from perdure.errors import Corrupt
-from perdure.model import Checkpoint, Commit
+from perdure.model import Commit
+from perdure.state.checkpoints import recorded
 from perdure.state.projections import FindRow, RunRows
 from perdure.storage.port import Append
 from perdure.storage.proposals import asked
@@ -77,12 +78,8 @@ def _check_names(commit: Commit) -> None:
 
 def _note(record: Any, commit: Commit, item: Append) -> None:
     match record:
-        case {"t": "checkpoint", "name": str(name)}:
-            item.checkpoint = Checkpoint(
-                name, int(record.get("seq") or commit.seq), str(record.get("state", "")),
-                commit.schema_id, commit.schema_version, record.get("config"),
-                dict(record.get("dependencies") or {}), record.get("run"), record.get("position"),
-            )  # fmt: skip
+        case {"t": "checkpoint", "name": str()}:
+            item.checkpoint = recorded(record, commit)
         case {"t": "branch-deleted", "name": str(name)}:
             item.drop_branch = name
         case {"t": "agent-deleted"}:

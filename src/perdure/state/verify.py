@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.core import chain
+from perdure.core import chain, shell
 from perdure.core.arguments import function
 from perdure.core.names import shown
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound
-from perdure.model import MISSING, Commit, RunInfo, Verified, id_text
-from perdure.state.checkpoints import state_hash
+from perdure.model import MISSING, Checkpoint, Commit, RunInfo, Verified, id_text
+from perdure.state.checkpoints import recorded, state_hash
 from perdure.state.findings import Findings
 from perdure.state.projections import RunRows
 from perdure.state.purging import verify_grave
@@ -169,6 +169,7 @@ class _Walk:
         self.blind = False
         self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
         self.refs: dict[str, tuple[str, int, bool]] = {}
+        self.points: dict[str, Checkpoint] = {}
         self.runs = RunRows()
 
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
@@ -283,7 +284,8 @@ class _Walk:
     def _note(self, record: Any, commit: Commit) -> None:
         match record:
             case {"t": "checkpoint", "name": str(name)}:
-                self.refs[name] = ("checkpoint", int(record.get("seq") or commit.seq), False)
+                point = self.points[name] = recorded(record, commit)
+                self.refs[name] = ("checkpoint", point.seq, False)
             case {"t": "branch-deleted", "name": str(name)}:
                 kind, seq, _ = self.refs.get(name, ("branch", 0, False))
                 self.refs[name] = (kind, seq, True)
@@ -326,6 +328,16 @@ def _compare_refs(reader: LogReader, walk: _Walk, refs: list[Ref]) -> None:
                 f"{name!r} is stored as {stored.get(name)}, the log says {walk.refs.get(name)}",
                 target=reader.target(), hint=chain.HINT,
             )  # fmt: skip
+    for ref in refs:
+        if ref.kind == "checkpoint" and ref.checkpoint != (said := walk.points[ref.name]):
+            raise Corrupt(
+                f"what is stored of checkpoint {ref.name!r} is not what commit {said.seq} says of "
+                "it",
+                target=reader.target(),
+                hint=f"the log is whole: `{shell.perdure('state', reader.name, at=said.seq)}` goes "
+                f"by the commit's number, and what `{shell.perdure('export', reader.name)}` writes "
+                "has the checkpoint as it was",
+            )
 
 
 MOMENTS_MAX = 100

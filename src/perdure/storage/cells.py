@@ -1,11 +1,25 @@
-"""Values that stand in a table by themselves, in no commit: no hash is made of them."""
+"""Values that stand in a table by themselves, where no hash is made of them."""
 
 from __future__ import annotations
+
+import msgspec
 
 from perdure.core import chain, codec
 from perdure.core.codec import UndecodableError
 from perdure.core.values import Plain
 from perdure.errors import Corrupt
+from perdure.model import Checkpoint
+
+_checkpoint = msgspec.msgpack.Decoder(Checkpoint).decode
+
+
+def checkpoint_of(cell: bytes, name: str, seq: int) -> Checkpoint:
+    """What was true around a checkpoint. Where it cannot be read, one whose guards hold for
+    nothing: who asks for that checkpoint is told, and nobody else; what it was, the log says."""
+    try:
+        return _checkpoint(cell)
+    except msgspec.MsgspecError:
+        return Checkpoint(name, seq, "", "", (0, 0))
 
 
 def value_of(cell: bytes, agent: str) -> Plain:

@@ -8,11 +8,9 @@ import msgspec
 from psycopg.pq.abc import PGresult
 
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
-from perdure.storage.cells import value_of
+from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.port import Ref, Refused
 from perdure.storage.postgres.wire import TRUE, to_number, to_text
-
-_checkpoint = msgspec.msgpack.Decoder(Checkpoint).decode
 
 RUN_FIELDS = tuple(name for name in RunInfo.__struct_fields__ if name not in ("agent_no", "result"))
 
@@ -32,7 +30,7 @@ def from_text(value: str) -> str:
 
 def to_ref(row: Any) -> Ref:
     name, kind, seq, deleted, epoch, held, holder, data = row
-    checkpoint = _checkpoint(data) if data else None
+    checkpoint = checkpoint_of(data, from_text(name), seq) if data else None
     return Ref(
         from_text(name), kind, seq, deleted, epoch, held,
         None if holder is None else from_text(holder), checkpoint,

@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.core import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
-from perdure.storage.cells import value_of
+from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.port import Ref, StoredCommit
 from perdure.storage.sqlite.faults import MisplacedError
 from perdure.storage.sqlite.guards import GUARDS, check_missing
@@ -29,7 +29,6 @@ SURROGATES = range(0xD800, 0xE000)
 """What no text in a database has."""
 
 _sql = statements()
-_checkpoint = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
 def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
@@ -170,10 +169,7 @@ def to_ref(row: Any) -> Ref:
     """Raises MisplacedError: it is none."""
     _refuse_others(row, _REF)
     name, kind, seq, deleted, epoch, held, holder, data, _ = row
-    try:
-        checkpoint = _checkpoint(data) if data else None
-    except msgspec.MsgspecError as error:
-        raise MisplacedError from error
+    checkpoint = checkpoint_of(data, name, seq) if data else None
     return Ref(name, kind, seq, bool(deleted), epoch, held, holder, checkpoint)
 
 
