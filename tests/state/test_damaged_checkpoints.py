@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import psycopg
@@ -28,18 +29,24 @@ def _other(cell: bytes, field: bytes) -> bytes:
     return cell[:at] + (b"0" if cell[at : at + 1] != b"0" else b"1") + cell[at + 1 :]
 
 
+def text(statement: str) -> Any:
+    return statement.encode()
+
+
 def damage(url: str, change: Callable[[bytes], bytes]) -> None:
     where = "WHERE agent_no = 1 AND kind = 'checkpoint'"
     if url.startswith("postgresql:"):
         with psycopg.connect(url.partition("?")[0], autocommit=True) as server:
             schema = url.partition("schema=")[2] or "perdure"
             table = f"{schema}.refs"
-            (cell,) = server.execute(f"SELECT checkpoint FROM {table} {where}").fetchone()  # type: ignore[call-overload, misc]
-            server.execute(f"UPDATE {table} SET checkpoint = %s {where}", [change(bytes(cell))])  # type: ignore[call-overload]
+            cell: Any = server.execute(text(f"SELECT checkpoint FROM {table} {where}")).fetchone()
+            server.execute(
+                text(f"UPDATE {table} SET checkpoint = %s {where}"), [change(bytes(cell[0]))]
+            )
         return
     with contextlib.closing(apsw.Connection(url, vfs=checksum_vfs())) as db:
-        (cell,) = db.execute(f"SELECT checkpoint FROM refs {where}").fetchone()
-        db.execute(f"UPDATE refs SET checkpoint = ? {where}", [change(cell)])
+        found: Any = db.execute(f"SELECT checkpoint FROM refs {where}").fetchone()
+        db.execute(f"UPDATE refs SET checkpoint = ? {where}", [change(found[0])])
 
 
 @pytest.mark.parametrize("what", WRONG)
