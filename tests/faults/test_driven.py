@@ -14,9 +14,11 @@ from perdure.engine import drives_async
 from perdure.engine.drives_async import AsyncDrive
 from perdure.engine.hold import Hold
 from perdure.engine.tasks import RunTasks
+from perdure.engine.writing import Item, RunWriter
 from perdure.store import Store
 from tests.faults.injecting import Helper
 from tests.faults.run_scenes import add
+from tests.faults.running import hurried
 
 
 class Resting:
@@ -148,3 +150,43 @@ def test_i8_a_task_that_was_made_and_not_noted_ends_with_its_run(
         return await AsyncStore(store).run(making, "a")
 
     assert in_time(main) == 2
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_i8_an_edits_commit_whose_task_has_ended_is_taken_in_by_who_waits_behind_it(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    """Ctrl-C came in the task of an edit, when its commit had landed and was to be taken in there.
+    A step beside it waited behind that commit for ever, and with it the run's caller."""
+    wait_again = RunWriter._wait_again
+
+    def interrupted(writer: RunWriter, item: Item, wake: Callable[[], None]) -> Any:
+        if item.recording is not None:
+            monkeypatch.setattr(RunWriter, "_wait_again", wait_again)
+            raise kind("injected")
+        return wait_again(writer, item, wake)
+
+    @perdure.agent(dict)
+    async def editing(run: perdure.AsyncRun[dict]) -> int:
+        async def edit() -> None:
+            async with run.edit("n") as draft:
+                draft["n"] = 1
+
+        edited = asyncio.create_task(edit())
+        found = await asyncio.gather(*(add(n) for n in range(3)))
+        await edited
+        return sum(found)
+
+    def call() -> None:
+        monkeypatch.setattr(RunWriter, "_wait_again", interrupted)
+        with pytest.raises((kind, perdure.PerdureError)):
+            asyncio.run(main())
+        results.append(asyncio.run(main()))
+
+    async def main() -> int:
+        return await AsyncStore(store).run(editing, "a")
+
+    results: list[int] = []
+    with hurried(), perdure.open("memory://") as store:
+        Helper().call(call, 15.0)
+    assert results == [6]

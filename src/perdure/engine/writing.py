@@ -344,6 +344,8 @@ class RunWriter:
                 self._give_up(None, [item])
             elif self._queue and (flight := self._start()) is not None:
                 self._submit_soon(flight)
+        if flight is not None and flight.landed:  # an edit's, whose task was to take it in
+            self._finish(flight)
 
     def _is_left(self, flight: _Flight) -> bool:
         if flight.landed or (flight.call is not None and not is_over(flight.call)):
