@@ -208,6 +208,22 @@ os.pwrite(file, os.pread(file, 4096, (page - 1) * 4096), (place - 1) * 4096)
 """
 
 
+def test_a_log_is_not_empty_where_all_commits_are_gone(
+    whole: bytes, pages: dict[str, list[int]], tmp_path: Path
+) -> None:
+    """An empty page of another table stood at their root."""
+    path = tmp_path / "a.db"
+    path.write_bytes(_with(whole, pages["commits"][0], pages["leaves"][0]))
+    with perdure.open(path) as store:
+        for call in (
+            lambda: list(store.agent(NAMES[0]).log()),
+            lambda: store.agent(NAMES[0]).at(2).state,
+            lambda: _edit(store, NAMES[0]),
+        ):
+            with pytest.raises(Corrupt):
+                call()
+
+
 def test_a_page_that_is_exchanged_later_is_not_believed_for_what_was_there(
     whole: bytes, pages: dict[str, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,10 +211,15 @@ class CommitReader:
     def _check_reached(self, before: Commit | None, first: int, last: int, salvaged: bool) -> None:
         """That a walk back ended where the log begins: else what is there may be elsewhere."""
         missing = before.seq - 1 if before is not None else last
-        if max(first, 1) <= missing < SEQ_END:
-            self.refuse_purged(missing)
-            if not salvaged:
-                raise self.absent(missing)
+        if not max(first, 1) <= missing < SEQ_END:
+            return
+        self.refuse_purged(missing)
+        if not salvaged and (before is not None or missing <= self.last_seq()):
+            raise Corrupt(
+                "is missing from the log", target=self.target(missing), hint=chain.HINT, seq=missing
+            )
+        if not salvaged:
+            self.absent(missing)  # raises where a branch says that it was there
 
     def _check_none(self, seq: int, salvaged: bool) -> None:
         """That a commit which was not found is none that a branch or checkpoint speaks of."""

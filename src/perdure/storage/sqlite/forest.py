@@ -13,7 +13,7 @@ class Tree(Struct, frozen=True):
         columns: how many its keys have; of a table, 1: the row's id.
         shape: of its rows, as `Page.shape` says them.
         lacks: a look, by SQL, that finds a row which the tree should have and has not; among a few.
-            For where it has one page only, which no other one bounds; empty: there is none.
+            For where it has one page only, which no other one bounds.
         whose: for an index of two columns, the look at the row of its table, by the row's id: a
             value that never changes.
         words: or all that its first column can be.
@@ -78,7 +78,8 @@ TREES = {
     ),
     "commits": Tree(
         "commits", 1, "nbb",
-        "",  # who reads a log compares its end with its branches: that is one agent's trouble
+        # Not of one agent: who reads a log compares its end with its branches.
+        "SELECT 1 FROM agents WHERE deleted < 2 AND NOT EXISTS (SELECT 1 FROM commits) LIMIT 1",
     ),
     "refs": Tree(
         "refs", 2, "ittiii[in][tn][bn]",

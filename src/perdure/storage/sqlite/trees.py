@@ -137,7 +137,7 @@ def _read(file: apsw.VFSFile, number: int) -> Page:
 
 def _lacks(db: apsw.Connection, tree: Tree) -> bool:
     """Whether a tree has not what it should have, as other tables say."""
-    found: list[Any] = db.execute(tree.lacks).fetchall() if tree.lacks else []
+    found: list[Any] = db.execute(tree.lacks).fetchall()
     if tree.lacks != KEYED:
         return bool(found)
     for no, header in found:
