@@ -97,8 +97,8 @@ class Past:
         return late
 
     def record(self) -> list[dict[str, Any]]:
-        """What a commit behind the last move is to say of it."""
-        return [{"t": AFTER, "seq": self.moved}] if self.moved else []
+        """What a commit is to say of the last move, which there is."""
+        return [{"t": AFTER, "seq": self.moved}]
 
 
 def is_move(commit: Commit) -> bool:

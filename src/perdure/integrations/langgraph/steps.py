@@ -46,7 +46,8 @@ def of_checkpoint(
     record = pack(put.rest, put.metadata, place.parent or put.parent, place.late, delta)
     seq = place.after if base is None else base.held.seq
     cause = cause_of(put, key, kind, place.branch, seq)
-    return (delta, state, cause, [record, *past.record()]), sources
+    records = [record, *past.record()] if past.moved else [record]
+    return (delta, state, cause, records), sources
 
 
 def of_writes(
@@ -57,7 +58,8 @@ def of_writes(
     key = names.writes_key(namespace, requests[0].id, number)
     what = f"writes to {', '.join(sorted(channels))}"[:200]
     cause = Cause("save", printable(what), key=key)
-    return (), state, cause, [*records_of(tip, requests), *past.record()]
+    records = records_of(tip, requests)
+    return (), state, cause, records + past.record() if past.moved else records
 
 
 def records_of(tip: Tip, requests: Sequence[Request]) -> list[dict[str, Any]]:

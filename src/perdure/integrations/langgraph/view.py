@@ -71,9 +71,9 @@ class View:
 
     def forget(self) -> None:
         """Drop what others may have changed."""
-        self._heads.clear()
-        self._tips.clear()
         self._past = None
+        self._heads.clear()  # before the tips: who knows these looks for no heads
+        self._tips.clear()
         self._counts.clear()
         self._removed = None
 
@@ -164,9 +164,12 @@ class View:
     def put_tip(self, namespace: str, tip: Tip) -> None:
         """Note what this process committed itself."""
         tips = self.tips(namespace)
-        self._heads_of(namespace)[tip.branch] = tip.head
-        if self.past().gone(tip.head):  # somebody went back a moment before
-            return
+        heads = self._heads.get(namespace)
+        if heads is not None:  # as mostly; an exception may have come where all is forgotten
+            heads[tip.branch] = tip.head
+        past = self._past
+        if past is not None and past.moved and past.gone(tip.head):
+            return  # somebody went back a moment before
         for index, known in enumerate(tips):
             if known.branch == tip.branch and known.open:
                 tips[index] = tip
