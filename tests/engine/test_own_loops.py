@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -150,3 +151,47 @@ def test_another_order_of_calls_in_one_task_is_no_error(store: Store, crash: Cra
         store.run(collect, "a")
     assert store.run(collect, "a") == [0, 1, 2]
     assert crash.calls == [0, 1, 2]
+
+
+def test_what_ends_the_loop_is_no_cancellation_of_the_function(store: Store) -> None:
+    """Ctrl-C, or a SystemExit in one task, and asyncio cancels all others. The tools that these
+    were in were recorded as cancelled by the function; when it was gone on with, nothing did so
+    again, and the run stopped."""
+    ends = ["Ctrl-C", "exit", "exit in a step"]
+
+    def end(*names: str) -> None:
+        if ends and ends[-1] in names:
+            if ends.pop() == "Ctrl-C":
+                signal.raise_signal(signal.SIGINT)
+            else:
+                raise SystemExit("here")
+
+    @perdure.tool(on_crash="retry")
+    async def pay(number: int) -> int:
+        if number == 1:
+            end("Ctrl-C", "exit in a step")
+        await asyncio.sleep(0.02)
+        return number
+
+    async def one(number: int) -> int:
+        if number == 2:
+            await asyncio.sleep(0.005)
+            end("exit")
+        return await pay(number)
+
+    async def all_of_them() -> list[int]:
+        return [*await asyncio.gather(one(0), one(1), one(2))]
+
+    @perdure.agent(dict)
+    def collect(run: perdure.Run[Any]) -> list[int]:
+        return asyncio.run(all_of_them())
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for left in (SystemExit, SystemExit, KeyboardInterrupt):
+            with pytest.raises(left):
+                store.run(collect, "a")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not ends
+    assert store.run(collect, "a") == [0, 1, 2]

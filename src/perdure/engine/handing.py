@@ -226,6 +226,11 @@ class Handing:
         }  # fmt: skip
         if arrive is not None:
             record |= {"args": dict(arrive.args), "preview": arrive.preview()}
+        if not self._tasks.numbered:
+            # It may be that the function's own loop is being ended, and the function left: then
+            # nothing follows from it, and it is not to be in the log.
+            execution.writer.later((record,))
+            return None
         return execution.soon(Cause("cancelled", run=execution.id, step=place), (record,))
 
     async def hand_over(self, item: Item | None, place: str, shows: int = 0) -> None:

@@ -33,7 +33,7 @@ from perdure.engine.performing import SETTLING, CallThread, Clock, frame_of, pau
 from perdure.engine.replay import Call, CancelledInside, outcome_of, recorded_call
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest
-from perdure.engine.tasks import RunTasks
+from perdure.engine.tasks import RunTasks, runner_here
 from perdure.engine.values import is_async
 from perdure.engine.waiting import only_runs
 from perdure.engine.wakeups import POLL_S
@@ -131,6 +131,7 @@ class AsyncPerformer(Handing):
         except CancelledInside as cancelled:
             raise cancelled.original from None
         except asyncio.CancelledError as cancelled:
+            self._tasks.ask_for_user()
             if execution.interrupted is not None:
                 # Frameworks take a cancelled tool for one that failed, and go on.
                 raise execution.interrupted from None
@@ -229,6 +230,9 @@ class AsyncPerformer(Handing):
 
     async def _record(self, effect: Record, calling: _Calling) -> None:
         execution = self._execution
+        if calling.noted and not self._tasks.numbered:
+            execution.writer.later(effect.records)  # see `cancelled_item`
+            return
         item = execution.to_write(effect)
         if effect.records[0]["t"] in SETTLING:
             calling.settled = True
@@ -246,6 +250,7 @@ class AsyncPerformer(Handing):
                 return await self.invoke(effect, calling)
         except asyncio.CancelledError as cancelled:
             await tick()  # whoever cancelled the whole run gets to say so
+            self._tasks.ask_for_user()
             if self._execution.interrupted is not None:
                 raise
             if not is_cancelling():  # of something in the call: on replay, nothing does that again
@@ -382,6 +387,7 @@ def performer_of_loop(
     performer = known.get(here)
     if performer is None or performer.loop is not asyncio.get_running_loop():
         execution.tasks = execution.tasks or RunTasks(execution, numbered=False)
+        execution.tasks.runner = runner_here() or execution.tasks.runner
         performer = known[here] = AsyncPerformer(execution, execution.tasks)
     return performer
 

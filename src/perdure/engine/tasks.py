@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import signal
 import threading
 import weakref
 from collections.abc import Coroutine, Sequence
@@ -55,6 +56,8 @@ class RunTasks:
         self._function: asyncio.Task[Any] | None = None
         self._driver: asyncio.Task[Any] | None = None
         self._driver_cancels = 0
+        self.runner: Any = None
+        """Of the latest loop of the function's own; None: nothing is known of it."""
         self.drive: Any = None
         """The coroutine that sees them all end, until they have."""
         self.making: dict[Coroutine[Any, Any, Any], Scope] = {}
@@ -79,6 +82,11 @@ class RunTasks:
         if self.drive is not None and self.drive.cr_frame is None:
             return True
         return self._driver is not None and self._driver.cancelling() > self._driver_cancels
+
+    def ask_for_user(self) -> None:
+        """Of a cancellation in the function's own loop: where Ctrl-C did that, the run is left."""
+        if getattr(self.runner, "_interrupt_count", 0) > 0:
+            self._execution.leaving.left(KeyboardInterrupt(), "a loop of its own")
 
     def end(self, function: asyncio.Task[Any]) -> None:
         del self.scopes[function]
@@ -283,6 +291,13 @@ def _goes_on(task: asyncio.Task[Any]) -> bool:
     """Whether a task that has not ended is about to be gone on with."""
     waiter = getattr(task, "_fut_waiter", None)
     return waiter is None or waiter.done()
+
+
+def runner_here() -> Any:
+    """The `asyncio.Runner` whose loop runs on this thread, if that is what hears of Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return getattr(getattr(signal.getsignal(signal.SIGINT), "func", None), "__self__", None)
 
 
 def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
