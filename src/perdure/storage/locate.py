@@ -123,9 +123,11 @@ def _split(text: str) -> tuple[str | None, str]:
 
 
 def _path_of(url: str) -> str:
-    """The path in sqlite:///path: relative, or absolute after a fourth slash."""
+    """The path in sqlite:///path: relative, or absolute after a fourth slash. It has no options: a
+    ``?`` or ``#`` in it is one of a file's or folder's name, and that file is there."""
     slash, path = url.removeprefix("sqlite://")[:1], url.removeprefix("sqlite:///")
-    if slash != "/" or not path.strip("/") or "?" in path or "#" in path:
+    optional = ("?" in path or "#" in path) and not os.path.exists(path)
+    if slash != "/" or not path.strip("/") or optional:
         raise ValueError(f"{url!r}: write it as sqlite:///path/to/file (four slashes: absolute)")
     return path
 
