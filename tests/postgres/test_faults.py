@@ -498,3 +498,20 @@ def test_i11_a_server_that_is_damaged_is_not_said_to_be_away() -> None:
         assert "restore" in str(damaged.value)
     finally:
         server.remove()
+
+
+def test_an_option_that_nobody_knows_is_named(server: Server, open_store: Open) -> None:
+    """A mistyped one was blamed on the password, and `client_encoding=UTF8`, which SQLAlchemy's
+    users write, was a bare TypeError."""
+    url = server.new_url()
+    open_store(url + "&client_encoding=UTF8").close()
+    for wrong, words in [
+        ("sslmod=require", "no option 'sslmod'"),
+        ("poolsize=4", "no option 'poolsize'"),
+        ("client_encoding=LATIN1", "UTF8"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            PostgresBackend(f"{url}&{wrong}")
+    with pytest.raises(ValueError, match="libpq cannot read") as caught:
+        PostgresBackend(f"postgresql://me:{SECRET}?{SECRET}@host/db")
+    assert SECRET not in all_words(caught.value)

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import perdure
+from perdure.core.urls import same_store
 from perdure.errors import StoreUnavailable
+from perdure.replication import following
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.faults import AwayError
+from perdure.storage.standing import read_why
 from perdure.testing.pen import Pen
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server
@@ -55,6 +59,26 @@ def test_who_proves_its_name_is_talked_to(
         "WHERE a.application_name = 'perdure'"
     )
     assert rows[0][0] is True and rows[0][1] >= 1
+
+
+def test_a_copy_asks_its_source_to_prove_itself_again(
+    secure: Server, elsewhere: Server, authority: Authority, tmp_path: Path
+) -> None:
+    """The follower kept the source's URL without `sslmode=verify-full`. At the promotion whoever
+    answered there was believed that there was nothing more to ship, and told to close."""
+    url = secure.new_url(sslmode="verify-full", sslrootcert=authority.file)
+    copy = str(tmp_path / "copy.db")
+    with perdure.open(url) as store:
+        store.agent("a").save({"n": 1})
+        assert "sslmode=verify-full" in store.url and str(authority.file) in store.url
+        for _ in range(2):
+            with following(url, copy) as follower:
+                follower.catch_up()
+    with perdure.open(copy) as copied:
+        why = read_why(copied._context.backend.standing())
+        assert why is not None and why.url == store.url
+    assert same_store(why.url, url.partition("&")[0])
+    assert not same_store(why.url, elsewhere.new_url())
 
 
 def _refused(url: str) -> StoreUnavailable:

@@ -30,6 +30,28 @@ def shown(words: str) -> str:
     return f"{scheme}://{who}{place}" + (f"?{urlencode(kept, safe='/,:')}" if kept else "")
 
 
+TRUSTED = (
+    "hostaddr", "sslmode", "sslrootcert", "sslcrl", "sslcrldir", "sslcert", "sslkey",
+    "sslnegotiation", "ssl_min_protocol_version", "channel_binding", "require_auth", "gssencmode",
+    "krbsrvname",
+)  # fmt: skip
+"""Options by which libpq knows that it talks to the right server, and is not overheard. They are no
+secrets, and go where the URL goes: without them whoever answers there would be believed."""
+
+
+def same_store(one: str, other: str) -> bool:
+    """Whether two URLs as stores give them are of one, however it is reached."""
+    return _place(one) == _place(other)
+
+
+def _place(url: str) -> str:
+    base, _, query = url.partition("?")
+    if not is_postgres(url):
+        return url
+    left = [(name, value) for name, value in parse_qsl(query) if name not in TRUSTED]
+    return f"{base}?{urlencode(left)}"
+
+
 def read_postgres(url: str, own: Container[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """What libpq gets of a PostgreSQL URL, as keyword arguments of `psycopg.connect`; and those
     options of its query that are ours.
@@ -49,7 +71,15 @@ def read_postgres(url: str, own: Container[str]) -> tuple[dict[str, Any], dict[s
             "a PostgreSQL URL with an '@' or '#' in its password: write them as %40 and %23"
         )
     options = parse_qsl(query, keep_blank_values=True)
-    kept = urlencode([one for one in options if one[0] not in own], quote_via=quote)
+    theirs = [one for one in options if one[0] not in own]
+    known_names = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    for name, value in theirs:
+        # With an '@' behind it, what looks like an option may be the end of a password.
+        if name not in known_names and "@" not in query:
+            raise ValueError(f"a PostgreSQL URL has no option {name!r:.60}, for libpq knows none")
+        if name == "client_encoding" and value.lower() not in ("utf8", "utf-8", "auto"):
+            raise ValueError("client_encoding of the URL: UTF8, and nothing else")
+    kept = urlencode([one for one in theirs if one[0] != "client_encoding"], quote_via=quote)
     conninfo: dict[str, Any] = {}
     try:
         conninfo = conninfo_to_dict(base + ("?" + kept if kept else ""))

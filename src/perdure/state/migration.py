@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.urls import same_store
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
 from perdure.state.fits import check_able, misfits
@@ -52,7 +53,7 @@ class Migration(Follower):
         """
         there = read_why(self.source.standing())
         if there is not None and there.closed:
-            if (there.kind, there.url) != ("moved", self.target.url):
+            if there.kind != "moved" or not same_store(there.url, self.target.url):
                 raise Conflict(
                     f"its agents are not here to be moved ({there.kind} {there.url})",
                     target=f"store {self.source.url}", hint="name the store that they are in",

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import shell
+from perdure.core.urls import same_store
 from perdure.errors import Conflict
 from perdure.state.replication import Follower, incomplete, standing_words
 from perdure.state.tokens import raise_tokens
@@ -59,7 +60,7 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
     aside = why.aside
     if source is not None:
         follower = Follower(source, target)
-        if follower.why.url != why.url:
+        if not same_store(follower.why.url, why.url):
             raise Conflict(
                 f"follows {why.url}, not {source.url}", target=f"store {target.url}",
                 hint="name the store that it follows",

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from perdure.core import chain, shell
 from perdure.core.bounds import NAME_MAX
+from perdure.core.urls import same_store
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import MISSING, AgentInfo, Message
 from perdure.state.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
@@ -150,12 +151,12 @@ class Follower:
         check_able(self.target)
         standing = self.target.standing()
         before = read_why(standing)
-        if self.source.url == self.target.url:
+        if same_store(self.source.url, self.target.url):
             raise Conflict("is the source itself", target=f"store {self.target.url}")
         if self.why.kind == "follows":
             self._check_source(before)
         if before is not None and self._goes_on(before):
-            self._go_on(standing, replace(before, kind=self.why.kind))
+            self._go_on(standing, replace(before, kind=self.why.kind, url=self.why.url))
             self.shipper.tidy()
             return
         if before is not None and before.kind == "promoted" and not resync:
@@ -184,8 +185,9 @@ class Follower:
                 self._retry_at = time.monotonic() + RETRY_S
 
     def _goes_on(self, before: Why) -> bool:
-        mine = (self.why.kind, self.why.url, self.why.until)
-        return (before.kind, before.url, before.until) == mine
+        mine = self.why
+        same = (before.kind, before.until) == (mine.kind, mine.until)
+        return same and same_store(before.url, mine.url)
 
     def _check_source(self, before: Why | None) -> None:
         """I8: of stores that follow each other none takes a write, and none can hand over.
@@ -201,10 +203,10 @@ class Follower:
         resync = {"resync": True} if before is not None else {}
         follow = shell.perdure("replicate", why.url, target, **resync)
         hint = f"follow that one, `{follow}`; or {promote}"
-        if why.url == target:
+        if same_store(why.url, target):
             order = shell.perdure("replicate", target, source)
             hint = f"it is a copy of this very target: say `{order}`, or {promote}"
-            if before is not None and (before.kind, before.url) == ("follows", source):
+            if before is not None and before.kind == "follows" and same_store(before.url, source):
                 alone = shell.perdure("promote", target, source_is_lost=True)
                 hint = f"they follow each other, and have the same: `{alone}`"
         raise Conflict(f"is no primary: it follows {why.url}", target=f"store {source}", hint=hint)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
 from perdure.core import processors
-from perdure.core.urls import read_postgres
+from perdure.core.urls import TRUSTED, read_postgres
 
 SCHEMA = "perdure"
 OWN = ("schema", "partitions", "pool_size", "pool_timeout", "deadline", "retry", "awake")
@@ -107,7 +107,9 @@ def _number(options: dict[str, str], name: str, default: float, least: float, mo
 
 def _shown(conninfo: dict[str, Any], schema: str) -> str:
     """One spelling for each store, from what libpq understood: two URLs that lead to one store are
-    compared by it. (`core.urls.shown` only leaves the password out of what somebody wrote.)"""
+    compared by it (`urls.same_store`). What it is trusted by is kept: whoever is told where the
+    store is goes there by it. (`urls.shown` only leaves the password out of what somebody wrote.)
+    """
     user = f"{quote(str(conninfo['user']), '')}@" if conninfo.get("user") else ""
     hosts = str(conninfo.get("host", "")).split(",")
     ports = str(conninfo.get("port", "")).split(",")
@@ -118,6 +120,7 @@ def _shown(conninfo: dict[str, Any], schema: str) -> str:
         for host, port in zip(hosts, ports, strict=False)
     )
     database = quote(str(conninfo.get("dbname", "")), "")
-    return f"postgresql://{user}{where}/{database}" + (
-        f"?schema={schema}" if schema != SCHEMA else ""
-    )
+    kept = {"schema": schema} if schema != SCHEMA else {}
+    kept |= {name: str(conninfo[name]) for name in TRUSTED if conninfo.get(name)}
+    query = urlencode(kept, safe="/,:", quote_via=quote)
+    return f"postgresql://{user}{where}/{database}" + (f"?{query}" if query else "")
