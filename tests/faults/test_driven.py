@@ -15,6 +15,7 @@ from perdure.engine.drives_async import AsyncDrive
 from perdure.engine.hold import Hold
 from perdure.engine.tasks import RunTasks
 from perdure.engine.writing import Item, RunWriter
+from perdure.storage.committer import Committer
 from perdure.store import Store
 from tests.faults.injecting import Helper
 from tests.faults.run_scenes import add
@@ -185,6 +186,41 @@ def test_i8_an_edits_commit_whose_task_has_ended_is_taken_in_by_who_waits_behind
 
     async def main() -> int:
         return await AsyncStore(store).run(editing, "a")
+
+    results: list[int] = []
+    with hurried(), perdure.open("memory://") as store:
+        Helper().call(call, 15.0)
+    assert results == [6]
+
+
+def test_i8_a_commit_that_is_queued_where_nobody_leads_is_seen_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C came when a run's commit was queued and nobody asked to lead yet, and once more before
+    it was taken out of the queue. Nobody took it for left, and steps beside it waited behind it for
+    ever."""
+    submit_soon = Committer.submit_soon
+
+    def interrupted(committer: Committer, proposal: Any, done: Any) -> None:
+        if not any(record["t"] == "step" for record in proposal.extras.records):
+            return submit_soon(committer, proposal, done)
+        monkeypatch.setattr(Committer, "submit_soon", submit_soon)
+        proposal.call_when_settled(done)
+        committer._queue.append(proposal)
+        raise KeyboardInterrupt("injected")
+
+    @perdure.agent(dict)
+    async def adding(run: perdure.AsyncRun[dict]) -> int:
+        return sum(await asyncio.gather(*(add(n) for n in range(3))))
+
+    def call() -> None:
+        monkeypatch.setattr(Committer, "submit_soon", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(main())
+        results.append(asyncio.run(main()))
+
+    async def main() -> int:
+        return await AsyncStore(store).run(adding, "a")
 
     results: list[int] = []
     with hurried(), perdure.open("memory://") as store:

@@ -346,6 +346,8 @@ class RunWriter:
                 self._submit_soon(flight)
         if flight is not None and flight.landed:  # an edit's, whose task was to take it in
             self._finish(flight)
+        elif flight is not None:  # it may be queued, with nobody who was asked to lead
+            self._working.context.committer.look_after()
 
     def _is_left(self, flight: _Flight) -> bool:
         if flight.landed or (flight.call is not None and not is_over(flight.call)):
