@@ -5,6 +5,8 @@ import os
 import pty
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,52 @@ def test_a_closed_pipe_is_no_error_message(operator: Operator) -> None:
     )
     assert found.stdout == "[\n"
     assert found.stderr == ""
+
+
+@perdure.agent(dict)
+def job(run: perdure.Run[dict]) -> int:
+    return 1
+
+
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """Somewhere to write to that nobody reads any more."""
+    read, write = os.pipe()
+    os.close(read)
+    yield write
+    os.close(write)
+
+
+@pytest.mark.parametrize("words", ["ls", "ls --json", "runs", "verify ticket-43", "stats"])
+def test_where_words_cannot_go(operator: Operator, unread: int, words: str) -> None:
+    """A table whose reader had gone ended with 1, an unexpected error, and JSON with 141; on a full
+    disk each asked to be reported."""
+    command = [*COMMAND, "--store", str(operator.path), *words.split()]
+    found = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, check=False)
+    assert (found.returncode, found.stderr) == (141, b"")
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert found.returncode == 1
+    assert b"cannot be written: No space left on device" in found.stderr
+    assert b"unexpected" not in found.stderr
+
+
+def test_a_worker_goes_on_when_nobody_reads_what_it_says(tmp_path: Path, unread: int) -> None:
+    """What took its lines was restarted, and the worker ended without a word at its next one."""
+    (tmp_path / "jobs.py").write_text(
+        "import perdure\n@perdure.agent(dict)\ndef job(run): return 1\n"
+    )
+    path = tmp_path / "a.db"
+    with perdure.open(path) as store:
+        for number in range(3):
+            store.start(job, f"a{number}")
+        command = [*COMMAND, "worker", "jobs", "--store", str(path)]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=unread, stderr=subprocess.PIPE) as one:
+            while any(run.status != "done" for run in store.runs()):
+                assert one.poll() is None
+                time.sleep(0.05)
+            one.terminate()
+            assert b"Broken pipe" in one.stderr.read()  # type: ignore[union-attr]
 
 
 def test_no_colour_and_no_cut_lines_where_nobody_looks(operator: Operator) -> None:

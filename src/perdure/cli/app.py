@@ -62,10 +62,21 @@ class Root(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(failures.INTERRUPTED) from None
         except BrokenPipeError:  # e.g. `perdure log … | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stdout().fileno())
+            _say_no_more()
             raise typer.Exit(failures.PIPE_CLOSED) from None
+        except OSError as error:  # those of the store are its own: it is where words go
+            if error.filename is not None:
+                raise _left(ctx, error) from None
+            _say_no_more()
+            terminal.complain(f"error: what is printed cannot be written: {error.strerror}")
+            raise typer.Exit(failures.INTERNAL) from None
         except Exception as error:
             raise _left(ctx, error) from None
+
+
+def _say_no_more() -> None:
+    """What is left to be printed would fail once more, when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stdout().fileno())
 
 
 def _left(ctx: Any, error: Exception) -> Exception:

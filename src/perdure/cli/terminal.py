@@ -8,7 +8,9 @@ reads them).
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -47,6 +49,11 @@ class Screen(Console):
                 yield segment
             else:
                 yield Segment(visible_lines(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads it any more: that is for the command to know. Rich would end the process
+        here and now, a worker's with all that it executes."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
 
 
 class Grid(Table):

@@ -496,4 +496,5 @@ class Worker:
         try:
             self._on_event(event)
         except Exception as failed:  # e.g. nobody reads what is printed: the runs go on
-            _log.warning("telling of %s: %s", event.kind, failed, exc_info=failed)
+            ours = None if isinstance(failed, OSError) else failed
+            _log.warning("telling of %s: %s", event.kind, failed, exc_info=ours)
