@@ -84,6 +84,7 @@ class Append(Struct):
         prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
             writer linked to what never got in: ``stale`` (I3).
         before: that commit's header, whose id `prev` is; empty: it is not at hand.
+        id: its own, the digest of `header`; empty: it is not at hand.
         then: with a commit that creates its agent, commits that follow it (their `no` is None):
             all of them are in along with it, or none is.
         consumed: numbers of the messages that it takes out of the inbox, each once (I2).
@@ -118,6 +119,7 @@ class Append(Struct):
     epoch_min: int = 0
     prev: bytes = b""
     before: bytes = b""
+    id: bytes = b""
     then: Sequence[Append] = ()
     consumed: Sequence[int] = ()
     sends: Sequence[Message] = ()

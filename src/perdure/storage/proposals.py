@@ -126,7 +126,7 @@ class Proposal(Struct, eq=False):
             draft.branch, self.expected, self.epoch, extras.holder, extras.key, self.snapshot,
             extras.checkpoint and _at(extras.checkpoint, seq), extras.drop_branch,
             extras.delete_agent,
-            runs, extras.release, extras.sync, prev=tail.id, before=tail.header,
+            runs, extras.release, extras.sync, prev=tail.id, before=tail.header, id=place.id,
             consumed=extras.consumed, sends=extras.sends, purge=extras.purge,
             read_to=extras.read_to, trims=extras.trims, awaited=self._done is None,
         )  # fmt: skip

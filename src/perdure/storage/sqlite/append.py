@@ -31,8 +31,8 @@ from perdure.storage.sqlite.rows import (
 )  # fmt: skip
 
 Heads = Mapping[int, tuple[int, bytes]]
-"""By agent number, seq and header of the last commit that the connection itself brought in: the log
-has it, and nobody can put another one there (I3)."""
+"""By agent number, seq and id of the last commit that the connection itself brought in: the log has
+it, and nobody can put another one there (I3)."""
 
 NO_HEADS: Heads = {}
 
@@ -53,7 +53,7 @@ def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
         before = item
         for follower in item.then:
             if isinstance(outcome, Appended):
-                heads = {outcome.no: (before.seq, before.header)}
+                heads = {outcome.no: (before.seq, id_of(before))}
                 outcome = _append(db, replace(follower, no=outcome.no), clock, heads)
                 before = follower
     except apsw.ConstraintError:
@@ -120,11 +120,16 @@ def _take_place(db: apsw.Connection, item: Append, at: int, head: tuple[int, byt
             before = head[1]
         else:
             found = run(db, "find_header", (at - 1,))
-            before = found[0][0] if found else b""
-        if chain.commit_id(before) != item.prev:
+            before = chain.commit_id(found[0][0] if found else b"")
+        if before != item.prev:
             return False
     do(db, "add_commit", (at, item.header, item.payload))
     return bool(db.changes())
+
+
+def id_of(item: Append) -> bytes:
+    """The id of a commit, which is digested once, where it is linked."""
+    return item.id or chain.commit_id(item.header)
 
 
 def landed(db: apsw.Connection, item: Append) -> int | None:

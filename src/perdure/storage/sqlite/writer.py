@@ -17,7 +17,7 @@ from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Append, Appended, Outcome
-from perdure.storage.sqlite.append import append, landed
+from perdure.storage.sqlite.append import append, id_of, landed
 from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import FAILED, ReplacedError, translate, unmasked
@@ -225,7 +225,7 @@ class Writer:
         for item, outcome in zip(batch, outcomes, strict=True):
             if type(outcome) is Appended:
                 last = item.then[-1] if item.then else item
-                self._heads[outcome.no] = (last.seq, last.header)
+                self._heads[outcome.no] = (last.seq, last.id or id_of(last))
 
     def _mark_unsynced(self, connection: apsw.Connection) -> None:
         """Durably, before the first commit that is not: see `check_wal`."""
