@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure.engine import writing
 from perdure.engine.writing import RunWriter
+from perdure.state.flow import next_proposal
 from perdure.state.working import WorkingCopy
 from perdure.store import Store
 
@@ -73,25 +74,28 @@ def test_an_interrupt_while_a_posted_commit_is_taken_in_is_raised(
 ) -> None:
     """It came at the function's end, which takes in what the store has answered meanwhile. There,
     too, it was noted alone, and its caller got another error."""
-    here, finish, proposal_of = (
+    here, take_in, proposal_of = (
         threading.current_thread(),
-        RunWriter._finish,
-        writing._next_proposal,
+        RunWriter._take_in,
+        next_proposal,
     )
     finishing: list[Any] = []
 
-    def only_here(writer: RunWriter, flight: Any) -> None:
+    def only_here(writer: RunWriter, flight: Any, call: Any) -> bool:
         if threading.current_thread() is here:  # else the committer's may be faster
             finishing.append(flight)
-            finish(writer, flight)
+            return take_in(writer, flight, call)
+        for wake in flight.waiters:
+            wake()
+        return True
 
     def interrupted(flow: Any, outcome: Any) -> Any:
         if [flight.flow for flight in finishing] == [flow]:
             raise KeyboardInterrupt
         return proposal_of(flow, outcome)
 
-    monkeypatch.setattr(RunWriter, "_finish", only_here)
-    monkeypatch.setattr(writing, "_next_proposal", interrupted)
+    monkeypatch.setattr(RunWriter, "_take_in", only_here)
+    monkeypatch.setattr(writing, "next_proposal", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.run(telling, "a")
     assert len(finishing) == 1

@@ -20,6 +20,7 @@ from perdure.core.locks import LOOK_MAX_S, ReentrantLock
 from perdure.engine.journal import UNORDERED
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.model import Cause, RunInfo
+from perdure.state.flow import next_proposal
 from perdure.storage.committer import WithdrawnError
 from perdure.storage.proposals import Extras, Proposal
 
@@ -229,11 +230,13 @@ class RunWriter:
             try:
                 outcome: Any = submit(flight.proposal)
             except BaseException as error:
-                done = self._go_on(flight, error)
+                with self._lock:
+                    done = self._go_on(flight, error)
                 if not isinstance(error, Exception):
                     raise
             else:
-                done = self._go_on(flight, outcome)
+                with self._lock:
+                    done = self._go_on(flight, outcome)
             if done:
                 return
 
@@ -308,23 +311,25 @@ class RunWriter:
                 committer.submit_soon(flight.proposal, lambda: self._landed(flight))
                 return
             except Exception as error:  # the store is closed
-                if self._go_on(flight, error):
-                    return
+                with self._lock:
+                    if self._go_on(flight, error):
+                        return
 
     def _landed(self, flight: _Flight) -> None:
         """On the committer's thread: the store has answered."""
+        woken: list[Callable[[], None] | None] = []
+        done = True
         with self._lock:
             flight.landed = True
-            waiters, flight.waiters = flight.waiters, []
-        for wake in waiters:
-            wake()
-        edits = [item for item in flight.items if item.recording is not None]
-        if edits:  # it changes the state that its task's thread may be reading
-            wake_editor = edits[0].wake
-            if wake_editor is not None:
-                wake_editor()
-        else:
-            self._finish(flight)
+            if flight.items[-1].recording is None:
+                done = self._take_in(flight, _getframe())
+            else:  # it changes the state that its task's thread may be reading
+                woken, flight.waiters = [*flight.waiters, flight.items[-1].wake], []
+        if not done:
+            self._submit_soon(flight)
+        for wake in woken:
+            if wake is not None:
+                wake()
 
     # -- either way --------------------------------------------------------------------------
 
@@ -398,7 +403,7 @@ class RunWriter:
                 flow = working.committing_recording(last.recording, last.cause, extras)
             else:
                 flow = working.committing_delta([], items[0].cause, extras)
-            self._flight = _Flight(items, flow, _next_proposal(flow, None))
+            self._flight = _Flight(items, flow, next_proposal(flow, None))
         except Unstorable as too_big:
             if len(items) > 1:  # it may be one of them, or all together: one after the other
                 self._queue[:0] = items[1:]
@@ -432,37 +437,42 @@ class RunWriter:
     def _finish(self, flight: _Flight) -> None:
         """Take in the store's answer, once, on whichever thread comes first; go on to the next."""
         with self._lock:
-            if self._flight is not flight or not flight.landed:
-                return
-            flight.call, flight.landed = _getframe(), False
-        # It is this call's now, and nobody else goes on with it.
+            done = self._take_in(flight, _getframe())
+        if not done:
+            self._submit_soon(flight)
+
+    def _take_in(self, flight: _Flight, call: FrameType) -> bool:
+        """With the lock held, as `_go_on`, where nobody has taken it in; that call brings it on."""
+        if self._flight is not flight or not flight.landed:
+            return True
+        # It is that call's now, and nobody else goes on with it.
+        flight.call, flight.landed = call, False
         try:
             outcome: Any = flight.proposal.outcome()
         except BaseException as error:
             outcome = error
-        if not self._go_on(flight, outcome):
-            self._submit_soon(flight)
+        return self._go_on(flight, outcome)
 
     def _go_on(self, flight: _Flight, outcome: Any) -> bool:
-        """Send a commit's logic what the store answered; False: it proposed another one."""
+        """With the lock held: send a commit's logic what the store answered; False: it proposed
+        another one."""
         came: BaseException | None = None
-        with self._lock:
-            try:
-                flight.proposal = _next_proposal(flight.flow, outcome)
-                return False
-            except StopIteration:
-                failure: BaseException | None = None
-                if flight.proposal.committed is None:  # I5: its logic was interrupted before
-                    failure = self._on_failure(WithdrawnError())
-            except BaseException as error:
-                failure, came = self._on_failure(error), error
-            self._flight = flight.call = None
-            self._settle(flight.items, failure)
-            for wake in flight.waiters:
-                wake()
-            following = self._start() if self._queue else None
-            if following is not None:
-                self._submit_soon(following)
+        try:
+            flight.proposal = next_proposal(flight.flow, outcome)
+            return False
+        except StopIteration:
+            failure: BaseException | None = None
+            if flight.proposal.committed is None:  # I5: its logic was interrupted before
+                failure = self._on_failure(WithdrawnError())
+        except BaseException as error:
+            failure, came = self._on_failure(error), error
+        self._flight = flight.call = None
+        self._settle(flight.items, failure)
+        for wake in flight.waiters:
+            wake()
+        following = self._start() if self._queue else None
+        if following is not None:
+            self._submit_soon(following)
         if came is not None and _is_this_threads(came):
             try:
                 raise came
@@ -486,18 +496,3 @@ def _is_this_threads(error: BaseException) -> bool:
     """Whether it is to be raised where it came, whoever waits for the commit: Ctrl-C, which would
     else be lost where nobody does."""
     return not isinstance(error, Exception | RunInterrupted)
-
-
-def _next_proposal(flow: Flow[Committed], outcome: Any) -> Proposal:
-    """Send what came of the last one, and do what the operation wants until it proposes again."""
-    wanted = (
-        flow.throw(outcome) if isinstance(outcome, BaseException) else flow.send(outcome)
-    )  # fmt: skip
-    while not isinstance(wanted, Proposal):
-        try:
-            result = wanted()
-        except BaseException as error:
-            wanted = flow.throw(error)
-        else:
-            wanted = flow.send(result)
-    return wanted

@@ -40,6 +40,22 @@ def drive(context: Context, flow: Flow[R]) -> R:
         raise
 
 
+def next_proposal(flow: Flow[Any], outcome: Any) -> Proposal:
+    """Send an operation what came of its last proposal (None: it begins), and do what it wants
+    until it proposes again."""
+    wanted = (
+        flow.throw(outcome) if isinstance(outcome, BaseException) else flow.send(outcome)
+    )  # fmt: skip
+    while not isinstance(wanted, Proposal):
+        try:
+            result = wanted()
+        except BaseException as error:
+            wanted = flow.throw(error)
+        else:
+            wanted = flow.send(result)
+    return wanted
+
+
 async def drive_async(context: Context, flow: Flow[R]) -> R:
     """Run an operation to its end; its reads run on the store's threads.
 
