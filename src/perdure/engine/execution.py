@@ -10,7 +10,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perdure.core import process
@@ -64,7 +63,6 @@ class Execution(Generic[T]):
         self.wakeups = wakeups
         self.root = Scope()
         self.root.home = threading.get_ident()
-        self.turns = Turns(journal)
         self.past_record = False
         """True once the function has come to all that is recorded, and that was all released."""
         self.mail = Mail(working.context.backend, run_id)
@@ -76,6 +74,7 @@ class Execution(Generic[T]):
         self._lock = ReentrantLock()
         self.seeing = Seeing(working, journal.commits, self._lock)
         self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
+        self.turns = Turns(journal, self._lock)
         self.leaving = Leaving(self.interrupt, run_id)
         self.writer = RunWriter(working, self.catch_up, self.leaving.failed, self._lock)
         self.edits = Edits(self)
@@ -221,8 +220,10 @@ class Execution(Generic[T]):
                 return None
             self.check_process()
             self._take(entry)
-        self.show(entry.seq - 1)
-        self.turns.release(entry)
+            self.show(entry.seq - 1)
+            woken = self.turns.pass_on(entry)
+        for waiter in woken:
+            waiter.wake()
         return entry
 
     def recorded_in(self, scope: Scope, call: Call) -> Entry | None:
@@ -278,11 +279,11 @@ class Execution(Generic[T]):
         self.check_stop()
         self.catch_up()
         if entry is not None and not entry.cut:
-            key = str(entry.call.get("key") or self._key(entry.place, effect.args))
+            key = str(entry.call.get("key") or self.journal.key(entry.place, effect.args))
             return Arrived(entry.place, entry, key)  # the key that the world has seen
         named = scope.named(effect.name)
         place = entry.place if entry is not None else self.journal.new_place(named)
-        key = self._key(place, effect.args) if effect.keyed else ""
+        key = self.journal.key(place, effect.args) if effect.keyed else ""
         before, name = self._before, named[len(scope.path) :]
         if before is None or not effect.outside:
             return Arrived(place, None, key)
@@ -293,13 +294,6 @@ class Execution(Generic[T]):
     def new_place(self, name: str, scope: Scope) -> str:
         """Where something that is not recorded will be."""
         return self.journal.new_place(scope.named(name))
-
-    def _key(self, place: str, args: Mapping[str, str]) -> str:
-        # From the commit that began the turn, not from its name: in a store made anew the same
-        # name would give the same keys, and receivers would ignore what they had not seen. From
-        # the arguments, too: another request must not be taken for the same one.
-        said = "".join(f"\0{name}\0{args[name]}" for name in sorted(args))
-        return sha256(self.journal.origin + (place + said).encode()).hexdigest()[:32]
 
     def value(self, kind: str, make: Callable[[], Plain]) -> Plain:
         """Something that is not the same twice, recorded with the next commit."""
@@ -418,7 +412,8 @@ class Execution(Generic[T]):
             RunInterrupted: again and again.
             PerdureError: in a forked child.
         """
-        if (interrupted := self.interrupted) is not None:
+        interrupted = self._interrupted if self.tasks is None else self.interrupted
+        if interrupted is not None:
             if self.tasks is not None:
                 self.tasks.interrupts()
             raise interrupted

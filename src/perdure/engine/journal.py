@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import count
 from typing import Any
 
@@ -327,6 +328,14 @@ class Journal(Struct):
         while (place := f"{name}#{next(numbers)}") in self.entries:
             pass
         return place
+
+    def key(self, place: str, args: Mapping[str, str]) -> str:
+        """The idempotency key of a call."""
+        # From the commit that began the turn, not from its name: in a store made anew the same
+        # name would give the same keys, and receivers would ignore what they had not seen. From
+        # the arguments, too: another request must not be taken for the same one.
+        said = "".join(f"\0{name}\0{args[name]}" for name in sorted(args))
+        return sha256(self.origin + (place + said).encode()).hexdigest()[:32]
 
     @property
     def replaying(self) -> bool:

@@ -7,11 +7,11 @@ for all. Calls of one scope come one after the other anyway, and may have change
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from perdure.core.locks import Lock
+from perdure.core.locks import ReentrantLock
 from perdure.engine.journal import TIMER, Entry, Journal, changed, describe
 from perdure.errors import NeedsAttention
 
@@ -43,11 +43,14 @@ class Turns:
 
     What it costs to release an entry does not depend on how many wait: a group of tasks would
     make a replay quadratic.
+
+    Args:
+        lock: the execution's, which who comes to an entry has anyway.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, lock: ReentrantLock) -> None:
         self._journal = journal
-        self._lock = Lock()
+        self._lock = lock
         self._released = bytearray(len(journal.order))
         self._next = 0
         self._others = 0
@@ -146,16 +149,20 @@ class Turns:
     def release(self, entry: Entry) -> None:
         """Its outcome is being handed over."""
         with self._lock:
-            if entry.order >= 0:
-                self._released[entry.order] = True
-            released, place = self._released, self._next
-            while place < len(released) and released[place]:
-                place += 1
-            self._next = place
-            self.moves += 1
-            woken = self._take_ready() if self._waiting else ()
+            woken = self.pass_on(entry)
         for waiter in woken:
             waiter.wake()
+
+    def pass_on(self, entry: Entry) -> Sequence[Waiter]:
+        """With the lock held, as `release`; the caller wakes these then."""
+        if entry.order >= 0:
+            self._released[entry.order] = True
+        released, place = self._released, self._next
+        while place < len(released) and released[place]:
+            place += 1
+        self._next = place
+        self.moves += 1
+        return self._take_ready() if self._waiting else ()
 
     def _take_ready(self) -> list[Waiter]:
         woken = _take(self._waiting, self._next)
