@@ -66,14 +66,14 @@ def _look_without_times() -> Callable[[str | bytes], Look]:
     def look(path: str | bytes) -> Look:
         name = path if type(path) is bytes else os.fsencode(path)
         try:
-            found, there = idle.pop()
+            room = idle.pop()
         except IndexError:
-            found = _Statx()
-            there = ctypes.byref(found)
-        if statx(_AT_FDCWD, name, 0, _INODE_AND_SIZE, there):
+            fresh = _Statx()
+            room = fresh, ctypes.byref(fresh)
+        if statx(_AT_FDCWD, name, 0, _INODE_AND_SIZE, room[1]):
             raise _failed(path)
-        inode, size, major, minor = _identity_and_size(found)
-        idle.append((found, there))
+        inode, size, major, minor = _identity_and_size(room[0])
+        idle.append(room)
         return (major, minor, inode), size
 
     return look
