@@ -412,7 +412,9 @@ class Execution(Generic[T]):
             RunInterrupted: again and again.
             PerdureError: in a forked child.
         """
-        interrupted = self._interrupted if self.tasks is None else self.interrupted
+        interrupted = self._interrupted
+        if interrupted is None and self.tasks is not None and self.tasks.is_left:
+            interrupted = self.interrupted  # from now on
         if interrupted is not None:
             if self.tasks is not None:
                 self.tasks.interrupts()
