@@ -419,11 +419,8 @@ class WorkingCopy(Generic[T]):
         yield from self._submitting(change, cause, NOTHING, snapshot=False)
 
     def creating(self, along: Proposal | None = None) -> Flow[Committed | None]:
-        """Make sure that the agent is in the log; None if it was already.
-
-        Args:
-            along: the commit behind that, which is in along with it, or neither is.
-        """
+        """Make sure that the agent is in the log; None if it was already. `along`: the commit
+        behind that, which is in along with it, or neither is."""
         yield self.load
         if self._seq:
             return None
