@@ -157,3 +157,33 @@ def test_a_state_that_is_saved_whole_is_so_from_the_first(store, what):
     assert store.agent("b", schema).state == first
     for one in ("a", "b"):
         store.agent(one, schema).verify()
+
+
+@pytest.mark.parametrize("way", ["remove", "discard", "-=", "^="])
+def test_a_member_taken_out_by_an_equal_one_comes_back_as_it_was(store, way):
+    """A block took Decimal("1.0") out as 1, and raised. What was put back was the 1: the handle
+    called it drift, a refresh showed a state that was never committed, and a save was dropped."""
+    agent = store.agent("a", initial={"d": {Decimal("1.0"), True, "x"}})
+    agent.save({"d": {Decimal("1.0"), "x"}})
+
+    def take_out(draft):
+        if way in ("remove", "discard"):
+            getattr(draft["d"], way)(1)
+        elif way == "-=":
+            draft["d"] -= {1.0, "x"}
+        else:
+            draft["d"] ^= {1, "x", 5}
+
+    with pytest.raises(ZeroDivisionError), agent.edit() as draft:
+        take_out(draft)
+        assert not any(one == 1 for one in draft["d"])
+        _ = 1 / 0
+    assert sorted(map(repr, agent.state["d"])) == ["'x'", "Decimal('1.0')"]
+    assert agent.drift() == []
+    with agent.edit() as draft:
+        take_out(draft)
+    agent.undo()
+    for handle in (agent, store.agent("a")):
+        assert sorted(map(repr, handle.state["d"])) == ["'x'", "Decimal('1.0')"]
+    agent.save({"d": {1, "x"}})
+    assert sorted(map(repr, store.agent("a").state["d"])) == ["'x'", "1"]

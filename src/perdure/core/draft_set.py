@@ -104,8 +104,7 @@ class DraftSet(Proxy, MutableSet[Any]):
         place = place_of(self)
         place.session.begin(place)
         taken = dict.fromkeys(self._known(one) for other in others for one in other)
-        gone = place.plain.intersection(taken)
-        place.session.change_set(place, list(gone), [])
+        place.session.change_set(place, _stored(place.plain, taken), [])
 
     def intersection_update(self, *others: Iterable[Any]) -> None:
         place = place_of(self)
@@ -119,7 +118,7 @@ class DraftSet(Proxy, MutableSet[Any]):
         place = place_of(self)
         place.session.begin(place)
         taken = {self._member(one) for one in other}
-        gone, come = list(place.plain & taken), list(taken - place.plain)
+        gone, come = _stored(place.plain, taken), list(taken - place.plain)
         place.session.change_set(place, gone, come)
 
     def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
@@ -163,3 +162,30 @@ class DraftSet(Proxy, MutableSet[Any]):
 
 
 _NOTHING = object()
+
+
+class _Probe:
+    """Equal to what a value is equal to; and knows then what that was."""
+
+    __slots__ = ("_value", "met")
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        self.met = other
+        return bool(self._value == other)
+
+
+def _stored(members: set[Any], values: Iterable[Any]) -> list[Any]:
+    """The members that these values are equal to. They may be others: 1 is equal to Decimal("1.0"),
+    and a moment to the same one in another zone."""
+    found = []
+    for value in values:
+        if value in members:
+            probe = _Probe(value)
+            found.append(probe.met if type(value) is not str and probe in members else value)
+    return found
