@@ -138,7 +138,7 @@ MUTATIONS = (
     Mutation(
         "writes whose checkpoint is far behind do not wait for it",
         "src/perdure/integrations/langgraph/queued.py",
-        "if space.coming and request.id not in space.coming:",
+        "if space.coming and request.patient and request.id not in space.coming:",
         "if False:",
         ("tests/integrations/langgraph/test_together.py",),
     ),
