@@ -89,8 +89,7 @@ class WorkingCopy(Generic[T]):
             self._load_anew()
         return self._live.of(self._plain, self._seq)
 
-    seen = typed
-    """What the function of a run sees; see `viewed`."""
+    seen = typed  # what the function of a run sees; see `viewed`
 
     @property
     def in_memory(self) -> bool:
@@ -290,7 +289,6 @@ class WorkingCopy(Generic[T]):
     def committing_recording(
         self, recording: Recording, cause: Cause, extras: Extras = NOTHING
     ) -> Flow[Committed]:
-        """The operation behind `commit_recording`."""
         seq = self._seq
         try:
             recording.check_whole()
@@ -321,8 +319,7 @@ class WorkingCopy(Generic[T]):
         if recording.torn:
             self.forget()
         elif self._open is recording:
-            self._plain = recording.rollback()
-            self._open = None
+            self._plain, self._open = recording.rollback(), None
 
     def commit_delta(
         self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
