@@ -245,6 +245,7 @@ class Thread:
         self._scheduler.check()
         process = current_process(self._scheduler)
         self._thread = process.spawn(self.name, self._call)
+        self._thread.shown = self
 
     def join(self, timeout: float | None = None) -> None:
         thread, here = self._thread, self._scheduler.current
@@ -291,6 +292,10 @@ class Threading:
 
     def Thread(self, *args: Any, **kwargs: Any) -> Thread:  # noqa: N802
         return Thread(self._scheduler, *args, **kwargs)
+
+    def current_thread(self) -> Any:
+        here = self._scheduler.current
+        return threading.current_thread() if here is None or here.shown is None else here.shown
 
     def __getattr__(self, name: str) -> Any:
         return getattr(threading, name)

@@ -82,6 +82,8 @@ class SimulatedThread:
         self.over = False
         self.joiners: list[SimulatedThread] = []
         self.no = 0
+        self.shown: Any = None
+        """What code that runs in it has of it."""
 
 
 class Scheduler:

@@ -120,7 +120,7 @@ class Pool:
         their way to it."""
         self._living: set[threading.Thread] = set()
         self._made: dict[threading.Thread, float] = {}
-        weakref.finalize(self, self._jobs.put, None)
+        self._at_its_end = weakref.finalize(self, self._jobs.put, None)
 
     @property
     def closed(self) -> bool:
@@ -183,6 +183,7 @@ class Pool:
             if job is not None:
                 job.refuse()
         self._jobs.put(None)
+        self._at_its_end.detach()
         for thread in list(self._living):
             if thread is not threading.current_thread():
                 thread.join()

@@ -58,10 +58,10 @@ class RunFuture(Future[R]):
         self._error: BaseException | None = None
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def submit(self, pool: Pool, call: Callable[[], R], among: set[RunFuture[Any]]) -> None:
-        """Have a thread of that pool make the call; until it has ended this is in that set."""
+    def submit(self, pool: Pool, call: Callable[[], R], among: dict[RunFuture[Any], None]) -> None:
+        """Have a thread of that pool make the call; until it has ended this is among those."""
         self._job, self._submits = Job(call, self.settle), _getframe()
-        among.add(self)
+        among[self] = None
         pool.put(self._job)
         self._submits = None
 

@@ -44,8 +44,6 @@ def end_of(raised: BaseException, run: str) -> BaseException:
     Raises:
         BaseException: the same, which is no end: the run is left as after a crash.
     """
-    if isinstance(raised, RunInterrupted) and isinstance(raised.reason, LeftError):
-        raise raised.reason.left
     if isinstance(raised, Exception | RunInterrupted):
         return raised
     if isinstance(raised, of_code()):

@@ -283,8 +283,8 @@ class RunThreads:
         self._scope = scope
         self._crew = crew
         self._closing = False
-        self._open: set[RunFuture[Any]] = set()
-        """Those that have not ended. One operation each, which needs no lock."""
+        self._open: dict[RunFuture[Any], None] = {}
+        """Those that have not ended, in their order. One operation each, which needs no lock."""
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call a function on one of the threads, as a task of the run.
@@ -321,7 +321,7 @@ class RunThreads:
             return context.run(function)
 
         def ended(error: BaseException | None, cancelled: bool) -> None:
-            self._open.discard(future)
+            self._open.pop(future, None)
             execution.going.thread_ended(crew, scope, begun=begun)
             execution.scope_ended(scope, error, cancelled=cancelled)
 
