@@ -128,7 +128,7 @@ class Run(Generic[T]):
             with self.executor(limit, scope) as threads:
                 futures = [threads.submit(function, item) for item in items]
                 with execution.going.joining(lambda: scope.alive > 0):
-                    threads.wait()
+                    threads._wait()
                 return [future.result() for future in futures]
         finally:
             scope.ended()
@@ -152,7 +152,7 @@ class Run(Generic[T]):
             finally:
                 own = get_ident() == self._execution.scope().home  # of no other is it known
                 with going.joining(lambda: crew.submitted > 0) if own else nullcontext():
-                    threads.close()
+                    threads._close()
 
     # -- waiting ---------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class RunThreads:
         future.submit(self._pool, call, self._open)
         return future
 
-    def wait(self) -> None:
+    def _wait(self) -> None:
         """Until all that was submitted has ended; what has not begun never does where the run is
         interrupted."""
         while left := [*self._open]:
@@ -341,11 +341,11 @@ class RunThreads:
                         if self._execution.interrupted is not None or one.is_left:
                             one.cancel()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Wait for them, and end the threads."""
         self._closing = True
         try:
-            self.wait()
+            self._wait()
         except BaseException:
             for one in [*self._open]:
                 one.cancel()
