@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy as copying
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -269,6 +270,42 @@ def test_a_part_that_is_moved_to_another_field_takes_its_own_along(sides):
     assert newer.refresh().part == NewPart(x=2, y=2)
     older.update(lambda draft: setattr(draft, "part", Part(x=6)))
     assert newer.refresh().part == NewPart(x=6, y=2), "the same place, so the same part"
+
+
+def two_in_a_row(draft: Any) -> None:
+    draft.part = draft.parts.pop()
+    draft.part = draft.parts.pop()
+
+
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [
+        (lambda draft: setattr(draft, "part", draft.parts.pop()), ((8, 0), [(1, 1), (2, 2)])),
+        (lambda draft: draft.parts.__setitem__(0, draft.parts.pop()), ((0, 9), [(8, 0), (2, 2)])),
+        (
+            lambda draft: draft.parts.__setitem__(0, copying.deepcopy(draft.parts[2])),
+            ((0, 9), [(8, 0), (2, 2), (8, 0)]),
+        ),
+        (
+            lambda draft: draft.parts.__setitem__(slice(0, 1), [draft.parts.pop()]),
+            ((0, 9), [(8, 0), (2, 2)]),
+        ),
+        (two_in_a_row, ((2, 2), [(1, 1)])),
+    ],
+    ids=["a field", "an item", "a copy", "a slice", "both"],
+)
+def test_a_part_without_anything_newer_gets_nothing_where_it_is_put(store, act, expected):
+    """It got what a newer program had noted in the part that had stood there before."""
+    newer = store.agent("a", MINOR_1)
+    parts = [NewPart(x=1, y=1), NewPart(x=2, y=2)]
+    newer.save(Newer(part=NewPart(x=0, y=9), parts=parts))
+    older = store.agent("a", MINOR_0)
+    older.update(lambda draft: draft.parts.append(Part(x=8)))
+    older.update(act)
+    part, rest = expected
+    found = newer.refresh()
+    assert (found.part.x, found.part.y) == part and seen(newer) == rest
+    assert older.drift() == [] and older.state == Plain.model_validate(older.at("main").plain)
 
 
 def test_an_assignment_that_would_have_to_guess_is_refused(sides, steady):

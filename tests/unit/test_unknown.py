@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy as copying
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -185,6 +186,38 @@ def test_copies_of_parts_of_a_draft_know_what_they_are_copies_of() -> None:
     expected = [(2, 2), (5, 1), (2, 2)]
     assert plain == [{"a": a, "note": {"x": x}} for a, x in expected]
     assert len({id(one["note"]) for one in plain}) == 3, "no two share a part"
+
+
+def _sorted(cells: list[Entry]) -> list[Entry]:
+    return sorted(cells, key=lambda cell: cell["a"])
+
+
+class Table(pydantic.BaseModel):
+    cells: Annotated[list[Entry], pydantic.AfterValidator(_sorted)] = []
+    more: list[Entry] = []
+
+
+def test_notes_go_with_their_objects_where_a_validator_puts_these_in_another_order() -> None:
+    """They went to what stood where the value had had it: each to the other one."""
+    schema: Schema[Any] = Schema(Table)
+    plain = {"cells": [{"a": 5}], "more": [{"a": 3, "note": "x"}, {"a": 1, "note": "y"}, {"a": 2}]}
+    draft = Recording(schema, plain).draft
+    draft.cells = [draft.more.pop(0) for _ in range(3)]
+    assert plain["cells"] == [{"a": 1, "note": "y"}, {"a": 2}, {"a": 3, "note": "x"}]
+
+
+def test_what_is_put_into_a_copy_is_what_stood_there() -> None:
+    """A part of a copy that was replaced by a new one, before the copy was put back, lost what a
+    newer program had stored there; in the draft itself it keeps that."""
+    plain = {"nested": [[{"a": 1, "note": "x"}, {"a": 2, "note": "y"}]]}
+    draft = Recording(SCHEMA, plain).draft
+    popped = draft.nested.pop()
+    popped[1] = Item(7)
+    draft.nested.append(popped)
+    assert plain["nested"] == [[{"a": 1, "note": "x"}, {"a": 7, "note": "y"}]]
+    popped[:] = [Item(8)]
+    with pytest.raises(SchemaError, match=r"state\.nested\[1\]: its items cannot be told apart"):
+        draft.nested.append(popped)
 
 
 def test_every_unknown_place_is_found() -> None:

@@ -7,7 +7,6 @@ from operator import index as to_index
 from typing import Any, SupportsIndex
 
 from perdure.core.place import Place, Proxy, detached, place_of
-from perdure.core.unknown import keep_unknown
 from perdure.core.values import Plain
 from perdure.errors import Alias
 
@@ -164,9 +163,8 @@ class DraftList(Proxy, MutableSequence[Any]):
             else:
                 items.append(place.take(start + offset, value, seen))
         old = place.plain[start:stop]
-        kept: list[Plain] = keep_unknown(
-            place.node, old, items, place.last_path(), root=place.session.root_name
-        )
+        copies, root = place.session.copies, place.session.root_name
+        kept: list[Plain] = copies.over(place.node, old, items, place.last_path(), root)
         return kept
 
     def _replace(self, place: Place, start: int, stop: int, items: list[Plain]) -> None:

@@ -92,7 +92,7 @@ class DraftObject(Proxy):
             return _face(mine).cls is _face(theirs).cls and same(mine.plain, theirs.plain)
         if not isinstance(other, _face(mine).cls):
             return NotImplemented
-        return mine.detach() == other
+        return mine.typed() == other
 
     __hash__ = None  # type: ignore[assignment]  # a draft changes
 

@@ -131,7 +131,6 @@ class ObjectNode(Node):
         if face.has_private and face.private(value):
             walker.unsure = True
         walker.classes[at] = face.cls
-        walker.meet_copy(value, at)
         walker.leave(value)
         return taken
 
@@ -162,7 +161,6 @@ class ObjectNode(Node):
                     )  # fmt: skip
         except RuntimeError as error:
             raise changed(error, at, walker.root) from error
-        walker.meet_copy(value, at)
         walker.leave(value)
         return taken
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
 from weakref import ref
 
+from perdure.core.copies import Copies
 from perdure.core.objects import ObjectNode, UnionNode
 from perdure.core.schema import Schema, take_at
-from perdure.core.types import AnyNode, LeafNode, ListNode, Node, Origins, TupleNode
-from perdure.core.unknown import keep_unknown, note_unknown
+from perdure.core.types import AnyNode, LeafNode, ListNode, Node, TupleNode
 from perdure.core.values import SCALARS, Path, Plain, format_path
 from perdure.errors import Alias, SchemaError
 from perdure.model import MISSING
@@ -137,11 +137,11 @@ class Place:
         this container, whose parts stand nowhere then."""
         path, name = (*self.last_path(), key), self.session.root_name
         node = self.child(key)
-        origins = self.session.origins
+        copies = self.session.copies
         seen = {} if seen is None else seen
         before = len(seen)
         try:
-            return take_at(node, value, path, seen, name, origins)
+            return take_at(node, value, path, seen, name, copies)
         except Alias:
             free = freed(value, instead)
             if free is value:
@@ -149,16 +149,16 @@ class Place:
         while len(seen) > before:
             seen.popitem()
         self.session.freed.append(free)  # `seen` knows what is in it by its identity
-        return take_at(node, free, path, seen, name, origins)
+        return take_at(node, free, path, seen, name, copies)
 
     def take_over(self, key: Any, value: Any) -> Plain:
-        """The same for the place of another value: what a newer program stored in that is kept."""
+        """The same where another value stands; see `Copies.over`."""
         old = _item(self.plain, key)
         taken = self.take(key, value, instead=old)
         if type(old) not in (dict, list, tuple):
             return taken
         path = (*self.last_path(), key)
-        return keep_unknown(self.child(key), old, taken, path, root=self.session.root_name)
+        return self.session.copies.over(self.child(key), old, taken, path, self.session.root_name)
 
     def take_all(self, start: int, values: Sequence[Any]) -> list[Plain]:
         """The same for items of a list from `start` on."""
@@ -166,11 +166,15 @@ class Place:
         return [self.take(start + offset, value, seen) for offset, value in enumerate(values)]
 
     def detach(self) -> Any:
-        """A typed copy of it, that is no part of the draft."""
-        self.session.check_open()
-        typed = self.build(self.node, self.plain)
-        note_unknown(self.node, typed, self.plain, self.session.origins)
+        """A typed copy of it, that is no part of the draft, and is known if it comes back."""
+        typed = self.typed()
+        self.session.copies.note(self.node, typed, self.plain)
         return typed
+
+    def typed(self) -> Any:
+        """A typed copy of it, to look at."""
+        self.session.check_open()
+        return self.build(self.node, self.plain)
 
     def build(self, node: Node, plain: Plain) -> Any:
         return node.build(plain, self.last_path(), self.session.root_name)
@@ -236,7 +240,7 @@ class Proxy:
         return place_of(self).detach()
 
     def __repr__(self) -> str:
-        return repr(place_of(self).detach())
+        return repr(place_of(self).typed())
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(
@@ -310,7 +314,7 @@ class Session:
         self.closed = False
         self.fresh: dict[int, Any] = {}
         self.freed: list[Any] = []  # copies that were taken; see `Place.take`
-        self.origins: Origins = {}  # copies of what newer programs wrote: it goes where they go
+        self.copies = Copies()
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
         self._live: dict[tuple[int, str], tuple[Place, str, Any]] = {}
         self._known: dict[int, _Known] = {}  # by the identity of the container, while it is held

@@ -11,6 +11,7 @@ from perdure.core.annotations import Ephemeral, EphemeralMark
 from perdure.core.appended import appended
 from perdure.core.arguments import iterable
 from perdure.core.cached import cached
+from perdure.core.copies import Copies
 from perdure.core.drift import Drift, compare
 from perdure.core.invariants import Invariant, invariant, transitions
 from perdure.core.objects import ObjectNode, UnionNode, in_stored_order
@@ -18,9 +19,9 @@ from perdure.core.ops import Append, Op
 from perdure.core.registry import Registry
 from perdure.core.schema_arguments import check_id, check_migrations, check_type, whole_version
 from perdure.core.typed import Planner, TypedPlan
-from perdure.core.types import AnyNode, Node, Origins, Walker, isolate
-from perdure.core.unknown import keep_unknown, unknown
-from perdure.core.values import Path, Plain, copy, format_path, look_up, same
+from perdure.core.types import AnyNode, Node, Walker, isolate
+from perdure.core.unknown import keep, keep_unknown, unknown
+from perdure.core.values import Path, Plain, format_path, same
 from perdure.core.whole import comes_back
 from perdure.errors import Drifted, SchemaError, UnknownZone, Unstorable
 from perdure.model import MISSING
@@ -302,21 +303,27 @@ def take_at(
     path: Path,
     seen: dict[int, Path] | None = None,
     root: str = "state",
-    origins: Origins | None = None,
+    copies: Copies | None = None,
 ) -> Plain:
-    """See `Schema.take`. `seen`: containers met so far, where meeting one twice is refused."""
+    """See `Schema.take`. `seen`: containers met so far, where meeting one twice is refused.
+    `copies`: of a draft, which may be met in the value."""
     walker = Walker(seen, root)
-    walker.origins = origins
-    plain = _taken(node, value, path, walker)
-    for at, fields in walker.found.items():
-        holder = look_up(plain, at[len(path) :])
-        holder.update((name, copy(item)) for name, item in fields.items() if name not in holder)
-    return plain
-
-
-def _taken(node: Node, value: Any, path: Path, walker: Walker) -> Plain:
-    root = walker.root
+    if copies is None:
+        return _checked(node, value, node.plain(value, path, walker), path, walker)
+    walker.given = copies.given
     plain = node.plain(value, path, walker)
+    checked = _checked(node, value, plain, path, walker)
+    if not walker.found:
+        return checked
+    copies.settle(node, plain, path, walker.found, root)
+    if checked is plain:
+        return plain
+    return keep(node, plain, checked, path, root, copies.taken)  # a validator made another of it
+
+
+def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -> Plain:
+    """What was made of a value, in the form in which it comes back."""
+    root = walker.root
     if isinstance(node, AnyNode):
         return plain
     if isinstance(node, ObjectNode) and not walker.unsure and node.stable(plain):

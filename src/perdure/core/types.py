@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from perdure.core.annotations import Limits, is_union, unwrap
 from perdure.core.raised import of_code
@@ -17,8 +17,19 @@ from perdure.core.validation import Engine
 from perdure.core.values import SCALARS, Path, Plain, Taker, changed, check_zone, format_path
 from perdure.errors import Alias, SchemaError, Unstorable
 
-Origins = dict[int, tuple[Any, dict[str, Plain]]]
-"""By their identity, typed copies of objects, and what the copied ones have that no type shows."""
+
+class Copied(NamedTuple):
+    """A typed copy of a container, or of an object, that a draft has given out.
+
+    Attributes:
+        typed: the copy.
+        node: its type.
+        plain: a copy of what was stored; MISSING where its types show all of that.
+    """
+
+    typed: Any
+    node: Node
+    plain: Plain
 
 
 class Walker(Taker):
@@ -26,8 +37,8 @@ class Walker(Taker):
 
     Attributes:
         classes: which class was met where a union leaves a choice.
-        origins: typed copies that may be met.
-        found: where one was, and what its type does not show.
+        given: copies that may be met, by their identity.
+        found: where one was; those inside of others first.
         unsure: something was met that the plain form does not show; it must be compared with what
             will be built.
     """
@@ -35,13 +46,14 @@ class Walker(Taker):
     def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
         super().__init__(seen, root)
         self.classes: dict[Path, Any] = {}
-        self.origins: Origins | None = None
-        self.found: dict[Path, dict[str, Plain]] = {}
+        self.given: Mapping[int, Copied] | None = None
+        self.found: dict[Path, Copied] = {}
         self.unsure = False
 
-    def meet_copy(self, value: Any, at: Path) -> None:
-        if self.origins and id(value) in self.origins:
-            self.found[at] = self.origins[id(value)][1]
+    def leave(self, container: Any) -> None:
+        at = self._open.pop(id(container))
+        if self.given and id(container) in self.given:
+            self.found[at] = self.given[id(container)]
 
     def other(self, value: Any, at: Path) -> Plain:
         place = getattr(type(value), "__perdure_place__", None)

@@ -5,17 +5,17 @@ this program comes without them, so each of its objects must first be known for 
 there. Objects are the same where their place is: a field, a dict's key. An item of a list is the
 same where it is equal in all that this program knows, else by its place between such neighbours.
 What remains is refused: a newer program's data is neither dropped nor attached by guess.
+Of what came out of an edit's draft it is known what it was; see `copies`.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from perdure.core.codec import canonical
 from perdure.core.objects import ObjectNode
-from perdure.core.types import AnyNode, DictNode, ListNode, Node, Origins, TupleNode, Walker
+from perdure.core.types import AnyNode, ListNode, Node, TupleNode, Walker
 from perdure.core.values import Path, Plain, copy, format_path
 from perdure.errors import SchemaError
 
@@ -44,78 +44,72 @@ def _known(node: Node, plain: Plain) -> bytes:
     return canonical(node.plain(node.build(plain), (), Walker()))
 
 
-def note_unknown(node: Node, typed: Any, plain: Plain, origins: Origins) -> None:
-    """Remember what in a value just built from `plain` has fields that its class does not know."""
-    if next(unknown(node, plain), None) is not None:
-        _note(node, typed, plain, origins)
-
-
-def _note(node: Node, typed: Any, plain: Plain, origins: Origins) -> None:
-    node = node.pick_typed(typed)
-    if isinstance(node, ObjectNode):
-        fields = {key: copy(item) for key, item in plain.items() if not node.knows(key)}
-        if fields:
-            origins[id(typed)] = typed, fields
-        for name in node.fields:
-            child = node.child(name)
-            if name in plain and child is not None:
-                _note(child, node.face.get(typed, name), plain[name], origins)
-    elif isinstance(node, DictNode) and type(plain) is dict:
-        for key, item in plain.items():
-            _note(node.item, typed[node.typed_key(key)], item, origins)
-    elif isinstance(node, ListNode | TupleNode):
-        for index, (one, item) in enumerate(zip(typed, plain, strict=True)):
-            child = node.child(index)
-            if child is not None:
-                _note(child, one, item, origins)
+Known = dict[int, tuple[Plain, Plain]]
+"""By their identity, plain containers of which is known what they were, each with that: a copy of
+what was stored, or MISSING where a newer program had stored nothing in it."""
 
 
 def keep_unknown(
-    node: Node, old: Plain, new: Plain, at: Path = (), *, root: str = "state"
+    node: Node,
+    old: Plain,
+    new: Plain,
+    at: Path = (),
+    *,
+    root: str = "state",
+    known: Known | None = None,
 ) -> Plain:
     """`new`, with what `old` has and the classes at their places do not know.
 
     Args:
         old: what is stored at a place.
         new: a whole value of this program for the same place; not changed.
+        known: what in `new` is not the one that stands at its place, whatever it is like.
 
     Raises:
         SchemaError: it cannot be told which item of a list is which; names the list.
     """
     if next(unknown(node, old, at), None) is None:
         return new
-    return _keep(node, old, new, at, root)
+    return keep(node, old, new, at, root, {} if known is None else known)
 
 
-def _keep(node: Node, old: Plain, new: Plain, at: Path, root: str) -> Plain:
-    if old is new:
+def keep(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
+    """`keep_unknown`, where there is something to keep."""
+    if old is new or id(new) in known:
         return new
+    kept = _kept(node, old, new, at, root, known)
+    if id(old) in known and kept is not new:
+        known[id(kept)] = kept, known[id(old)][1]
+    return kept
+
+
+def _kept(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
     picked = node.pick(new)
     if type(old) is not type(new) or node.pick(old) is not picked:
         return new  # another thing, and what was known of the old one goes with it
     if isinstance(picked, AnyNode):
         return new
     if type(new) is dict:
-        return _keep_in_dict(picked, old, new, at, root)
+        return _keep_in_dict(picked, old, new, at, root, known)
     if isinstance(picked, TupleNode) and picked.rest is None:
         return tuple(
             one if (child := picked.child(index)) is None
-            else _keep(child, old[index], one, (*at, index), root)
+            else keep(child, old[index], one, (*at, index), root, known)
             for index, one in enumerate(new)
         )  # fmt: skip
     item = picked.child(0)
     if isinstance(picked, ListNode | TupleNode) and item is not None:
-        return type(new)(_keep_in_items(item, old, new, at, root))
+        return type(new)(_keep_in_items(item, old, new, at, root, known))
     return new
 
 
-def _keep_in_dict(node: Node, old: Plain, new: Plain, at: Path, root: str) -> Plain:
+def _keep_in_dict(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
     kept = {}
     for key, item in old.items():
         child = node.child(key)
         if key in new:
             kept[key] = (
-                new[key] if child is None else _keep(child, item, new[key], (*at, key), root)
+                new[key] if child is None else keep(child, item, new[key], (*at, key), root, known)
             )
         elif isinstance(node, ObjectNode) and not node.knows(key):
             kept[key] = copy(item)
@@ -130,23 +124,25 @@ def _keep_in_dict(node: Node, old: Plain, new: Plain, at: Path, root: str) -> Pl
 
 
 def _keep_in_items(
-    item: Node, old: Sequence[Plain], new: Sequence[Plain], at: Path, root: str
+    item: Node, old: Sequence[Plain], new: Sequence[Plain], at: Path, root: str, known: Known
 ) -> list[Plain]:
     kept = list(new)
-    for index, was in _pairs(item, old, new, at, root):
-        kept[index] = _keep(item, old[was], new[index], (*at, index), root)
+    for index, was in _pairs(item, old, new, at, root, known):
+        kept[index] = keep(item, old[was], new[index], (*at, index), root, known)
     return kept
 
 
 def _pairs(
-    item: Node, old: Sequence[Plain], new: Sequence[Plain], at: Path, root: str
+    item: Node, old: Sequence[Plain], new: Sequence[Plain], at: Path, root: str, known: Known
 ) -> list[tuple[int, int]]:
     """Which item of the new list was which of the old one: (index, index before)."""
     fields = [[str(path[-1]) for path in unknown(item, one)] for one in old]
     equal: dict[bytes, tuple[list[int], list[int]]] = {}
     there = {id(one): index for index, one in enumerate(old)}
-    pairs = [(now, there[id(one)]) for now, one in enumerate(new) if id(one) in there]
-    met = {now for now, _ in pairs}, {before for _, before in pairs}
+    was = [id(known[id(one)][1]) if id(one) in known else id(one) for one in new]
+    pairs = [(now, there[one]) for now, one in enumerate(was) if one in there]
+    foreign = {now for now, one in enumerate(new) if id(one) in known and was[now] not in there}
+    met = {*foreign, *(now for now, _ in pairs)}, {before for _, before in pairs}
     for side, items in enumerate((new, old)):
         for index, one in enumerate(items):
             if index not in met[side]:
@@ -158,7 +154,8 @@ def _pairs(
     pairs.sort()
     in_order = [before for _, before in pairs] == sorted(before for _, before in pairs)
     loose = _gaps(pairs, len(new), len(old)) if in_order else _rest(pairs, new, old)
-    for come, gone in loose:
+    for stretch, gone in loose:
+        come = [now for now in stretch if now not in foreign]
         lost = [name for index in gone for name in fields[index]]
         if in_order and len(come) == len(gone):
             pairs += zip(come, gone, strict=True)
