@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 import perdure
 from perdure.storage import committer
 from perdure.storage.sqlite import writer
+from tests.state.conftest import Place
 
 
 def test_agents_that_come_and_go_leave_nothing_behind(
@@ -27,3 +32,33 @@ def test_agents_that_come_and_go_leave_nothing_behind(
         backend: Any = context.backend
         assert len(backend._writer._heads) <= 9
         store.agent("agent 1").save({"n": 1})
+
+
+@perdure.agent(dict)
+async def pausing(run: perdure.AsyncRun[dict[str, Any]]) -> None:
+    async with run.edit("counted") as draft:
+        draft["n"] = 1
+    await asyncio.sleep(0)
+
+
+def test_event_loops_that_are_closed_leave_nothing_behind(place: Place) -> None:
+    """What wakes a loop was found by that loop, weakly, and knew the loop by its timers: each loop
+    of a program that calls `asyncio.run` again and again was kept for good, with all that the
+    contexts of its timers knew."""
+    others = {*threading.enumerate()}
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def use(n: int) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        async with await perdure.open_async(place.url, durability="os") as store:
+            agent = await store.agent("a")
+            async with agent.edit() as draft:
+                draft["n"] = n
+            await store.options(key=f"{n}").run(pausing, "b")
+
+    for n in range(3):
+        asyncio.run(use(n))
+    for thread in {*threading.enumerate()} - others:
+        thread.join()  # it has woken a loop, and may not have let go of that yet
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3

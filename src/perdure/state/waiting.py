@@ -146,15 +146,19 @@ class _Bell:
         return bool(self._waiting)
 
 
-_bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
-"""Each loop writes its own entry only, on its own thread."""
+_bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Bell]]
+_bells = weakref.WeakKeyDictionary()
+"""Each loop writes its own entry only, on its own thread. A bell is kept by those who wait and by
+the timers of its loop: it knows these, and with that the loop, which would never be freed."""
 
 
 def bell() -> _Bell:
     loop = asyncio.get_running_loop()
-    found = _bells.get(loop)
+    known = _bells.get(loop)
+    found = None if known is None else known()
     if found is None:
-        found = _bells[loop] = _Bell(loop)
+        found = _Bell(loop)
+        _bells[loop] = weakref.ref(found)
     return found
 
 
