@@ -19,7 +19,7 @@ from tests.rubbish.calls import Caller
 from tests.rubbish.hostile import EndlessError
 from tests.rubbish.tolerances import may_write, trouble
 from tests.rubbish.values import MAKERS, shown
-from tests.rubbish.world import Print, World
+from tests.rubbish.world import Print, World, forget_memories, memories
 
 HANG_S = 60
 CHANGES_MAX = 25
@@ -90,6 +90,7 @@ class Attack:
         self.caller = Caller(self.loop)
         self._new_url = new_url
         self._world: World | None = None
+        self._memories = memories()
         self.calls = 0
         self.refused = 0
         self._behind: list[str] = []
@@ -104,6 +105,7 @@ class Attack:
         if self._world is not None:
             self._world.close()
             self._world = None
+        forget_memories(self._memories)
 
     def run(self, case: Case) -> Finding | None:
         """One call, and what is the matter with it, if anything is."""

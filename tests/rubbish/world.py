@@ -14,6 +14,7 @@ from msgspec import Struct
 import perdure
 import perdure.replication
 from perdure.model import FINISHED
+from perdure.storage import locate
 from perdure.store import Store
 from perdure.testing.driving import run_until_waiting
 
@@ -210,7 +211,18 @@ def new_memory() -> str:
     return f"memory://rubbish-{next(_names)}"
 
 
+def memories() -> frozenset[str]:
+    """The stores in memory that this process has, by their names."""
+    return frozenset(locate._named_memories)
+
+
+def forget_memories(but: frozenset[str]) -> None:
+    """A store in memory stays while its process lives: so do all of a few million calls."""
+    for name in locate._named_memories.keys() - but:
+        del locate._named_memories[name]
+
+
 Urls = Callable[[], str]
 """Where the next world is to be."""
 
-__all__ = ["Store", "Urls", "World", "new_memory"]
+__all__ = ["Store", "Urls", "World", "forget_memories", "memories", "new_memory"]
