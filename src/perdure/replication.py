@@ -23,6 +23,7 @@ from perdure.core import exact
 from perdure.core.arguments import count, flag, flags
 from perdure.core.arguments import function as callable_
 from perdure.core.exact import is_a
+from perdure.core.flag import Flag
 from perdure.core.names import shown
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MICROS_MAX
@@ -98,7 +99,7 @@ def following(source: Url, target: Url, *, resync: bool = False) -> Iterator[Fol
 
 
 def follow(
-    follower: Follower, stop: threading.Event,
+    follower: Follower, stop: threading.Event | Flag,
     on_step: Callable[[Step], None] = lambda step: None,
     on_trouble: Callable[[StoreUnavailable, float], None] = lambda error, again_s: None,
 ) -> None:  # fmt: skip
@@ -106,6 +107,8 @@ def follow(
     this goes on trying.
 
     Args:
+        stop: of the caller's. Where a signal's handler sets it, on the thread that is in here, a
+            `Flag`: with an event, it would wait for itself.
         on_step: called after each look at the source that brought something, or after which other
             agents are set aside.
         on_trouble: called with what is the matter, and in how many seconds it is tried again.

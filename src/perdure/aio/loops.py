@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from perdure.core.arguments import function
+from perdure.core.flag import Flag
 from perdure.core.holders import End, Span, ends_block, first_frame, span_of
 from perdure.errors import Conflict
 from perdure.state.context import Context
@@ -64,7 +64,7 @@ class Home:
         if progress is not None:
             function(progress, "progress=")
         self.check()
-        cancelled = threading.Event()
+        cancelled = Flag()
 
         def report(done: int, total: int) -> None:
             if cancelled.is_set():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from perdure.cli.progress import bar
 from perdure.cli.session import JsonOption, Settings
 from perdure.cli.terminal import flush, put, stderr_console, stdout_console, text
 from perdure.cli.words import count
+from perdure.core.flag import Flag
 from perdure.replication import (
     Aside,
     Follower,
@@ -110,7 +110,7 @@ def _catch_up(follower: Follower, *, quiet: bool) -> tuple[int, int]:
 
 def _keep_on(follower: Follower, *, json: bool) -> None:
     """Until SIGTERM or SIGINT, which end it with 0: all that came is in."""
-    stop = threading.Event()
+    stop = Flag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     unsaid = [0, 0]

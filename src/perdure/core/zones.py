@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 from hashlib import sha256
-from threading import Lock
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
+from perdure.core.locks import Lock
 from perdure.errors import UnknownZone
 
 R = TypeVar("R")

@@ -11,6 +11,7 @@ from itertools import product
 from msgspec import Struct, field
 
 from perdure.core import process
+from perdure.core.flag import Flag
 from perdure.core.locks import Lock
 from perdure.core.threads import begin
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
@@ -57,7 +58,7 @@ class Liveness:
         self._ttl_ms = round(ttl / timedelta(milliseconds=1))
         self.begin_anew()
         process.renew_in_children(self)
-        self._stop = threading.Event()
+        self._stop = Flag()
         self._thread: threading.Thread | None = None
         self._executor = ""
         self._serving: Counter[tuple[str, str]] = Counter()
@@ -80,7 +81,7 @@ class Liveness:
             self._thread, self._executor = None, self._context.executor
             self._say(self._executor)
             self._stop.set()  # of one whose start was interrupted, and which nobody knows of
-            self._stop = threading.Event()
+            self._stop = Flag()
             # Kept once it runs: an executor without a heartbeat would lose its leases in silence.
             self._thread = begin(
                 threading.Thread(
@@ -89,7 +90,7 @@ class Liveness:
                 )
             )  # fmt: skip
 
-    def _beat(self, executor: str, stop: threading.Event) -> None:
+    def _beat(self, executor: str, stop: Flag) -> None:
         while not stop.wait(self._ttl_ms / 3000):
             try:
                 self._say(executor)

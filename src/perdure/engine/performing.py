@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from perdure.core.flag import Flag
 from perdure.core.raised import of_code
 from perdure.core.threads import begin
 from perdure.engine import turns
@@ -113,7 +114,7 @@ class Performer:
             try:
                 return execution.find(effect, scope, patient=True)
             except OthersFirstError:
-                news = threading.Event()
+                news = Flag()
                 waiter = execution.watch_others(scope, news.set)
                 if waiter is None:
                     continue
@@ -131,7 +132,7 @@ class Performer:
         while not order.is_ready(entry, scope.path):
             if _holds_up_a_loop():
                 return  # whoever is to come first may be a task of that loop
-            event = threading.Event()
+            event = Flag()
             moves = order.moves
             waiter = order.ready(entry, scope.path, event.set)
             if waiter is None:
@@ -348,7 +349,7 @@ class CallThread:
     """A call on a daemon thread of its own, in the caller's context."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        self.done = threading.Event()
+        self.done = Flag()
         self.result: Any = None
         self.error: BaseException | None = None
         context = contextvars.copy_context()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 from weakref import WeakSet
 
 from perdure.core import process
+from perdure.core.flag import Flag
 from perdure.core.locks import Lock
 from perdure.state.context import Context
 from perdure.storage.port import Ref
@@ -100,7 +100,7 @@ class Watch:
         self.run = run
         self._hub = hub
         self._wake = wake
-        self._event = threading.Event()
+        self._event = Flag()
 
     def rung(self, _: str) -> None:
         self._event.set()
@@ -109,7 +109,7 @@ class Watch:
 
     def wait(self, timeout_s: float) -> None:
         """Until there is news, or for so long."""
-        self._event.wait(max(timeout_s, 0.0))
+        self._event.wait(timeout_s)
         self._event.clear()
 
     def __enter__(self) -> Watch:

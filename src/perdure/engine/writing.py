@@ -6,7 +6,6 @@ and tasks of any event loop; none of them waits for another's code.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from sys import _getframe
 from types import FrameType
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from perdure.core.draft import Recording
+from perdure.core.flag import Flag
 from perdure.core.holders import is_over
 from perdure.core.locks import LOOK_MAX_S, ReentrantLock
 from perdure.engine.journal import UNORDERED
@@ -119,7 +119,7 @@ class RunWriter:
         """The function has ended: see what was posted in, or fail, and take nothing more. The
         commit that ends the run must not race with one that is under way."""
         while True:
-            news = threading.Event()
+            news = Flag()
             with self._lock:
                 self._closed = True
                 flight = self._flight
@@ -181,13 +181,13 @@ class RunWriter:
             Unstorable: it is too big for one commit.
             RunInterrupted: from `on_failure`.
         """
-        news: threading.Event | None = None
+        news: Flag | None = None
         try:
             with self._lock:
                 if self._closed:
                     self._refuse_when_closed()  # raises
                 if self._flight is not None or self._queue:
-                    news = threading.Event()  # costs more than all else here: made only to wait
+                    news = Flag()  # costs more than all else here: made only to wait
                     item.wake = news.set
                 self._queue.append(item)
                 flight = self._start(_getframe())
@@ -205,10 +205,10 @@ class RunWriter:
                 raise failure from error
             raise
 
-    def _stand_by(self, item: Item, news: threading.Event | None) -> None:
+    def _stand_by(self, item: Item, news: Flag | None) -> None:
         """Wait until it is settled, finishing what has landed: the owner of the commit under way
         may be a task of an event loop that this very thread is holding up."""
-        news = news or threading.Event()
+        news = news or Flag()
         item.wake = news.set
         while not item.settled:
             with self._lock:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from perdure.core import logs
+from perdure.core.flag import Flag
 
 logger = logs.logger(__name__)
 
@@ -17,7 +18,7 @@ class Sweeper:
 
     def __init__(self, sweep: Callable[[], int], interval_s: float) -> None:
         self.future: Future[None] = Future()
-        self._stop = threading.Event()
+        self._stop = Flag()
         # Only weakly: a store that nobody has any more must not live on for being swept.
         method = weakref.WeakMethod(sweep)
         self._thread = threading.Thread(
@@ -40,7 +41,7 @@ class Sweeper:
 
 
 def _run(
-    method: weakref.WeakMethod[Callable[[], int]], interval_s: float, stop: threading.Event,
+    method: weakref.WeakMethod[Callable[[], int]], interval_s: float, stop: Flag,
     future: Future[None],
 ) -> None:  # fmt: skip
     while not stop.wait(interval_s):
