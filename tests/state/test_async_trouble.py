@@ -414,8 +414,7 @@ def test_the_committers_thread_ends_with_it(store):
     """A store that is forgotten, not closed, left a thread behind."""
     committer = Committer(store._context.backend)
     committer._summon()
-    thread = committer._thread
-    assert thread is not None
+    (thread,) = [one.thread for one in committer._servants._begun]
     del committer
     while thread.is_alive():
         gc.collect()
@@ -446,8 +445,8 @@ def test_closed_with_work_under_way(place):
         assert [commit.seq if commit else 0 for commit in done] == [3] * 6
         with pytest.raises(StoreUnavailable, match="closed"):
             await agents[0].update(add)
-        thread = disk.committer._thread
-        assert thread is not None and not thread.is_alive()
+        servants = disk.committer._servants
+        assert servants.any_begun and not servants.any_lives
 
     asyncio.run(main())
     with perdure.open(place.url) as store:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from perdure.core.threads import begin
+from perdure.core.flag import Flag
+from perdure.core.threads import await_end, begin
 
 R = TypeVar("R")
 
@@ -118,13 +119,18 @@ class Pool:
         self._idle: deque[None] = deque()
         """One for each thread that waits for a job, or will in a moment, but for those that are on
         their way to it."""
-        self._living: set[threading.Thread] = set()
+        self._living: dict[threading.Thread, Flag] = {}
+        """Each with the mark of its end."""
         self._made: dict[threading.Thread, float] = {}
         self._at_its_end = weakref.finalize(self, self._jobs.put, None)
 
     @property
     def closed(self) -> bool:
         return self._closed
+
+    def refuses(self, job: Job[Any]) -> bool:
+        """Whether it is closed, and will never begin that job."""
+        return self._closed and job.cancel()
 
     def submit(self, call: Callable[[], R], done: Callable[[Job[R]], None]) -> Job[R]:
         """Have a thread make a call, soon.
@@ -173,7 +179,8 @@ class Pool:
                 raise
 
     def close(self) -> None:
-        """Wait for what has begun, refuse what has not, and end the threads. Idempotent."""
+        """Wait for what has begun, refuse what has not, and end the threads. Idempotent, and where
+        it is interrupted it may be called again; `refuses` tells then of what it had at hand."""
         self._closed = True
         while True:
             try:
@@ -184,15 +191,14 @@ class Pool:
                 job.refuse()
         self._jobs.put(None)
         self._at_its_end.detach()
-        for thread in list(self._living):
-            if thread is not threading.current_thread():
-                thread.join()
+        for thread, over in list(self._living.items()):
+            await_end(thread, over, None)
 
 
-def _serve(jobs: _Jobs, idle: deque[None], living: set[threading.Thread]) -> None:
+def _serve(jobs: _Jobs, idle: deque[None], living: dict[threading.Thread, Flag]) -> None:
     """A thread's: it holds no pool while it waits."""
     thread = threading.current_thread()
-    living.add(thread)
+    over = living[thread] = Flag()
     rests = False
 
     def rest() -> None:
@@ -226,7 +232,8 @@ def _serve(jobs: _Jobs, idle: deque[None], living: set[threading.Thread]) -> Non
                     raise
             del job
     finally:
-        living.discard(thread)
+        living.pop(thread, None)
+        over.set()
         if rests:
             with suppress(IndexError):
                 idle.pop()  # nobody is to count on it

@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from perdure.core.threads import begin
+from perdure.errors import StoreUnavailable
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -49,8 +52,8 @@ def afresh(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
     try:
         thread = _Afresh(do)
-        thread.start()
-    except RuntimeError as error:  # no thread can be had: it stays what it was
+        begin(thread)
+    except (RuntimeError, StoreUnavailable) as error:  # no thread can be had: it stays what it was
         raise RecursionError(str(error)) from error
     thread.join()
     if raised:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -13,7 +12,7 @@ from msgspec import Struct, field
 from perdure.core import process
 from perdure.core.flag import Flag
 from perdure.core.locks import Lock
-from perdure.core.threads import begin
+from perdure.core.threads import Servants
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.context import Context
@@ -59,7 +58,7 @@ class Liveness:
         self.begin_anew()
         process.renew_in_children(self)
         self._stop = Flag()
-        self._thread: threading.Thread | None = None
+        self._servants = Servants("perdure-heartbeat")
         self._executor = ""
         self._serving: Counter[tuple[str, str]] = Counter()
         self._serves: Mapping[str, Sequence[str]] = {}
@@ -76,19 +75,22 @@ class Liveness:
     def start(self) -> None:
         """Be alive; returns once that is durable."""
         with self._lock:
-            if self._thread is not None and self._executor == self._context.executor:
+            if self._is_beating:
                 return
-            self._thread, self._executor = None, self._context.executor
+            self._executor = self._context.executor
             self._say(self._executor)
-            self._stop.set()  # of one whose start was interrupted, and which nobody knows of
+            self._stop.set()  # whatever began before, and was interrupted
             self._stop = Flag()
-            # Kept once it runs: an executor without a heartbeat would lose its leases in silence.
-            self._thread = begin(
-                threading.Thread(
-                    target=self._beat, args=(self._executor, self._stop), name="perdure-heartbeat",
-                    daemon=True,
-                )
-            )  # fmt: skip
+            self._servants.begin(self._beat, self._executor, self._stop)
+
+    @property
+    def _is_beating(self) -> bool:
+        """An executor without a heartbeat would lose its leases in silence; in a forked child there
+        is none."""
+        return (
+            self._servants.any_lives and not self._stop.is_set()
+            and self._executor == self._context.executor
+        )  # fmt: skip
 
     def _beat(self, executor: str, stop: Flag) -> None:
         while not stop.wait(self._ttl_ms / 3000):
@@ -133,7 +135,7 @@ class Liveness:
     def _end_serving(self, names: Counter[tuple[str, str]]) -> None:
         self._count(self._serving - names)
         with self._lock:
-            if self._thread is None or self._executor != self._context.executor:
+            if not self._is_beating:
                 return
             try:
                 self._say(self._executor)
@@ -143,7 +145,7 @@ class Liveness:
     def beat(self, more: timedelta) -> None:
         """Live for so much longer than usual, before a test's clock is moved by that."""
         with self._lock:
-            if self._thread is not None and self._executor == self._context.executor:
+            if self._is_beating:
                 more_ms = round(more / timedelta(milliseconds=1))
                 ttl_ms = self._ttl_ms + more_ms
                 self._context.backend.heartbeat(self._executor, ttl_ms, self._serves)
@@ -265,19 +267,17 @@ class Liveness:
             backend.lease(no, claim.branch, None, release=ref.held)
 
     def stop(self) -> None:
-        """End; a standby may take over at once."""
+        """End; a standby may take over at once. Interrupted, it may be called again."""
         with self._lock:
             if self._executor != self._context.executor:
                 return
             self._stop.set()
-            if self._thread is not None:
-                self._thread.join()
-            self._thread = None
-            executor, self._executor = self._executor, ""
+            self._servants.join()
             try:
-                self._context.backend.heartbeat(executor, None)
+                self._context.backend.heartbeat(self._executor, None)
             except PerdureError as error:
                 _warn("ending the executor: %s", error)
+            self._executor = ""  # last: what was interrupted is gone on with by the next call
 
 
 def _warn(text: str, *parts: object) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from perdure.core.threads import begin
+
 JOIN_S = 1.0
 
 
@@ -19,7 +21,7 @@ class OwnLoop:
         self._ending = False
         # A daemon: what runs there must not hold up the end of the process.
         self._thread = threading.Thread(target=self._go_round, name=name, daemon=True)
-        self._thread.start()
+        begin(self._thread)
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """From any thread."""

@@ -48,10 +48,10 @@ class Wakeups:
         """Hear of news of one run, or with None of all; see `Watch`."""
         watch = Watch(self, run, wake)
         with self._lock:
-            self._watches.setdefault(run, []).append(watch)
             if self._pid != process.pid:
-                self._pid = process.pid
                 self._stop = self._context.backend.listen(self._context.executor, self.ring)
+                self._pid = process.pid  # last: one that was interrupted is begun anew
+            self._watches.setdefault(run, []).append(watch)
         return watch
 
     def forget(self, watch: Watch) -> None:

@@ -18,6 +18,7 @@ from perdure.core import logs
 from perdure.core.arguments import count, flag, function, iterable
 from perdure.core.exact import is_a
 from perdure.core.names import check_name, shown, words_of
+from perdure.core.threads import begin
 from perdure.engine.drives import Drive
 from perdure.engine.ends import BranchTaken, Finished, FinishedMeanwhileError
 from perdure.engine.functions import MARK, AgentSpec, by_name, spec_of
@@ -332,18 +333,17 @@ class Worker:
 
     def _start(self, pick: Pick) -> None:
         job = self._jobs[pick.run] = _Job(pick, time.monotonic())
-        if spec_of(pick.function).is_async:
-            if self._loop is None:
-                from perdure.engine.own_loop import OwnLoop  # asyncio: for those who need it
-
-                self._loop = OwnLoop("perdure-worker-loop")
-            self._loop.start(self._execute_async(job))
-            return
-        # A daemon: one that is in the middle of a long step must not hold up the second signal.
-        name = f"perdure-run {pick.run}"
         try:
-            threading.Thread(target=self._execute, args=(job,), name=name, daemon=True).start()
-        except RuntimeError as error:  # the system gives no more threads
+            if spec_of(pick.function).is_async:
+                if self._loop is None:
+                    from perdure.engine.own_loop import OwnLoop  # asyncio: for who needs it
+
+                    self._loop = OwnLoop("perdure-worker-loop")
+                self._loop.start(self._execute_async(job))
+            else:  # a daemon: one in the middle of a long step must not hold up the second signal
+                name = f"perdure-run {pick.run}"
+                begin(threading.Thread(target=self._execute, args=(job,), name=name, daemon=True))
+        except (RuntimeError, StoreUnavailable) as error:  # the system gives no more threads
             job.error = error
             self._news.put(("over", job))
 

@@ -205,7 +205,12 @@ class Threads:
         Raises:
             StoreUnavailable: they were closed before it began.
         """
-        wait = Wait(bell(), lambda: wait.wake() if job.over or job.is_lost else None)
+
+        def look() -> None:
+            if job.over or job.is_lost or self._pool.refuses(job):
+                wait.wake()
+
+        wait = Wait(bell(), look)
         context = contextvars.copy_context()
         job = self._submit(lambda: context.run(fn, *args, **kwargs), lambda _: wait.done())
         await wait.wait(job.cancel)

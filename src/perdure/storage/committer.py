@@ -9,7 +9,6 @@ thread of the committer leads where no waiting caller does.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 import weakref
 from collections import deque
@@ -21,7 +20,7 @@ from types import FrameType
 from perdure.core import chain, process
 from perdure.core.chain import START, Tail
 from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
-from perdure.core.threads import begin
+from perdure.core.threads import Servants
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.port import Append, Appended, Backend, Outcome, Refused
 from perdure.storage.proposals import Committed, Proposal
@@ -68,7 +67,7 @@ class Committer:
         self._queue: deque[Proposal] = deque()
         self._batch: list[Proposal] = []
         self._tails: dict[int | None, Tail] = {}
-        self._thread: threading.Thread | None = None
+        self._servants = Servants("perdure-committer")
         self._summons: queue.SimpleQueue[Committer | None] = queue.SimpleQueue()
 
     def submit(self, proposal: Proposal) -> Committed:
@@ -184,8 +183,7 @@ class Committer:
     def close(self) -> None:
         """Commit what is queued, and end the thread. Later `submit_soon` are refused."""
         self._closed = True
-        thread = self._thread
-        if thread is None or not self._lead.take(_getframe(), CLOSE_MAX_S):
+        if not self._servants.any_begun or not self._lead.take(_getframe(), CLOSE_MAX_S):
             return
         try:
             while self._queue:
@@ -193,32 +191,26 @@ class Committer:
         finally:
             self._leave(_getframe())
         self._summons.put(None)
-        if thread.is_alive():
-            thread.join()
+        self._servants.join(CLOSE_MAX_S)
 
     def _summon(self) -> None:
         """Let our own thread lead; made when it is first needed."""
-        if self._thread is None or not self._thread.is_alive():
+        if not self._servants.any_lives:
             self._make_thread()
         self._summons.put(self)
 
     def _make_thread(self) -> None:
         with self._making:
-            if self._thread is not None and self._thread.is_alive():
+            if self._servants.any_lives:
                 return
             summons = self._summons
-            thread = threading.Thread(
-                target=_serve, args=(summons, weakref.ref(self)), name="perdure-committer",
-                daemon=True,
-            )  # fmt: skip
             # The thread holds no committer between batches: one that nobody has goes, with it.
             weakref.finalize(self, summons.put, None)
-            self._thread = thread  # before it starts: an interrupt in there must not forget it
-            begin(thread)
+            self._servants.begin(_serve, summons, weakref.ref(self))
 
     def _succeed(self) -> None:
         """Another thread than the calling one, which ends."""
-        self._thread = None
+        self._servants.leave()
         if self._queue or self._batch:
             self._summon()
 
@@ -432,7 +424,7 @@ def _serve(
             except Exception:  # nobody waits for it; but it may have come before it led at all
                 committer.lead_again()
             committer = None
-        summons.put(None)  # for one whose start was interrupted, and which nobody knows of
+        summons.put(None)  # for the next
     except BaseException:  # it ends the thread: another one does what this was summoned for
         if (committer := owner()) is not None:
             committer._succeed()

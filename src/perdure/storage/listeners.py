@@ -8,6 +8,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from perdure.core import process
+from perdure.core.threads import begin
 
 
 def call(callback: Callable[[str], None], run_id: str) -> None:
@@ -38,9 +39,11 @@ class LocalListeners:
         self._queues[executor] = notices
         if before is not None:
             before.put(None)
-        threading.Thread(
-            target=_serve, args=(notices, callback), name="perdure-listener", daemon=True
-        ).start()
+        begin(
+            threading.Thread(
+                target=_serve, args=(notices, callback), name="perdure-listener", daemon=True
+            )
+        )
         return partial(self._end, executor, notices)
 
     def notify(self, run_id: str, besides: str = "") -> None:

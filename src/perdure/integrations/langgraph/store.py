@@ -254,7 +254,10 @@ class PerdureStore(BaseStore):
                 future.set_result(None)
                 return future
             minutes = sweep_interval_minutes or self._interval_minutes or SWEEP_MINUTES
+            if self._sweeper is not None:
+                self._sweeper.stop(0.0)  # one whose start was interrupted
             self._sweeper = Sweeper(self.sweep_ttl, minutes * 60)
+            self._sweeper.start()
             return self._sweeper.future
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:

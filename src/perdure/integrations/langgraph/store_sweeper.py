@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 
 from perdure.core import logs
 from perdure.core.flag import Flag
+from perdure.core.threads import Servants
 
 logger = logs.logger(__name__)
 
@@ -19,24 +19,24 @@ class Sweeper:
     def __init__(self, sweep: Callable[[], int], interval_s: float) -> None:
         self.future: Future[None] = Future()
         self._stop = Flag()
+        self._servants = Servants("perdure-ttl-sweeper")
         # Only weakly: a store that nobody has any more must not live on for being swept.
-        method = weakref.WeakMethod(sweep)
-        self._thread = threading.Thread(
-            target=_run, args=(method, interval_s, self._stop, self.future), daemon=True,
-            name="perdure-ttl-sweeper",
-        )  # fmt: skip
+        self._sweep = weakref.WeakMethod(sweep)
+        self._interval_s = interval_s
         self.future.add_done_callback(lambda _: self._stop.set())
-        self._thread.start()
+
+    def start(self) -> None:
+        """Once it is noted: interrupted here, it runs nevertheless."""
+        self._servants.begin(_run, self._sweep, self._interval_s, self._stop, self.future)
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return self._servants.any_lives
 
     def stop(self, timeout: float | None) -> bool:
         """End it, and wait for a sweep that is under way; False if that takes longer."""
         self._stop.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+        self._servants.join(timeout)
         return not self.alive
 
 

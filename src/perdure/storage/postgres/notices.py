@@ -5,7 +5,6 @@ What comes while a notice is under way is told in one go. Nothing depends on it.
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
@@ -13,7 +12,7 @@ import psycopg
 
 from perdure.core import logs
 from perdure.core.locks import Lock
-from perdure.core.threads import begin
+from perdure.core.threads import Servants
 from perdure.errors import PerdureError
 from perdure.storage.postgres.faults import DeadlineError
 from perdure.storage.postgres.pool import Pool
@@ -37,14 +36,14 @@ class Notifier:
         self._statement = statements(schema)["notify"]
         self._channel = channel
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._servants = Servants("perdure-notifier")
         self._lock = Lock()
         self._in_child = False
 
     def renew(self) -> None:
         """In a forked child, which may end at any moment: what it tells is told at once."""
         self._lock = Lock()
-        self._thread = None
+        self._servants = Servants("perdure-notifier")
         self._in_child = True
 
     def notify(self, run_id: str) -> None:
@@ -57,17 +56,14 @@ class Notifier:
                 self._tell([notice])
                 return
             self._waiting.put(notice)
-            if self._thread is None or not self._thread.is_alive():
+            if not self._servants.any_lives:
                 self._start()
 
     def _start(self) -> None:
         """Also in the place of one that an exception ended."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._serve, name="perdure-notifier", daemon=True
-                )
-                begin(self._thread)
+            if not self._servants.any_lives:
+                self._servants.begin(self._serve)
 
     def _serve(self) -> None:
         while (first := self._waiting.get()) is not None:
@@ -80,7 +76,8 @@ class Notifier:
                         runs[more] = None
             self._tell(list(runs))
             if ended:
-                return
+                break
+        self._waiting.put(None)  # for another one, where there is
 
     def _tell(self, runs: list[str]) -> None:
         try:
@@ -91,9 +88,6 @@ class Notifier:
 
     def close(self) -> None:
         """Tell what waits, if that is soon done."""
-        with self._lock:
-            thread, self._thread = self._thread, None
-        if thread is not None:
+        if self._servants.any_begun:
             self._waiting.put(None)
-            if thread is not threading.current_thread():
-                thread.join(CLOSE_S)
+            self._servants.join(CLOSE_S)

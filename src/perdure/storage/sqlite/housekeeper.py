@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager
 import apsw
 
 from perdure.core import logs
+from perdure.core.threads import Servants
+from perdure.errors import StoreUnavailable
 from perdure.storage.sqlite.wal import sync_wal
 
 CHECKPOINT_PAGES = 1000
@@ -55,7 +57,7 @@ class Housekeeper:
     def renew(self) -> None:
         """In a forked child, which has no such thread yet."""
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._servants = Servants("perdure-housekeeper")
         self._at_work = threading.Lock()
 
     def wal_grew(self, pages: int) -> None:
@@ -81,16 +83,14 @@ class Housekeeper:
 
     def _kick(self) -> bool:
         """Have the thread look; whether there is one."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name="perdure-housekeeper", daemon=True)
+        if not self._servants.any_lives:
             try:
-                thread.start()
-            except RuntimeError as error:  # too many: a later commit tries again
+                self._servants.begin(self._work)
+            except (StoreUnavailable, RuntimeError) as error:  # too many: a later commit asks again
                 _log.warning("housekeeping of %s: %s", self._path, error)
                 self._checkpoint_due = self._flush_due = False
                 self._moved = 0
                 return False
-            self._thread = thread
         self._wake.put(None)
         return True
 
@@ -103,6 +103,7 @@ class Housekeeper:
                 time.sleep(self._flush_every_s)
             with self._at_work:
                 self._do_what_is_due()
+        self._wake.put(None)  # for another one, where there is
         with self._at_work:
             self._let_go()
 
@@ -151,5 +152,4 @@ class Housekeeper:
     def close(self) -> None:
         self._closing = True
         self._wake.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._servants.join()

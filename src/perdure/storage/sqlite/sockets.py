@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 
 from perdure.core import logs
 from perdure.core.locks import Lock
+from perdure.core.threads import begin
+from perdure.errors import StoreUnavailable
 from perdure.private import bind, make_folder
 from perdure.storage.listeners import call
 from perdure.storage.sqlite.executors import SOCKET as SUFFIX
@@ -51,7 +53,7 @@ class Sockets:
                 ear = _Ear(self._open(executor), callback)
                 self._ears[executor] = ear  # first: an interrupt where it begins must not forget it
                 ear.begin()
-            except (OSError, RuntimeError) as error:  # RuntimeError: there are too many threads
+            except (OSError, RuntimeError, StoreUnavailable) as error:  # too many threads, e.g.
                 self._ears.pop(executor, None)
                 _log.info("%s: cannot listen for notices: %s", self._store, error)
                 return lambda: None
@@ -168,7 +170,7 @@ class _Ear:
         self._wake, self._waker = socket.socketpair()
 
     def begin(self) -> None:
-        threading.Thread(target=self._serve, name="perdure-listener", daemon=True).start()
+        begin(threading.Thread(target=self._serve, name="perdure-listener", daemon=True))
 
     def end(self) -> None:
         """The thread closes its sockets itself: nobody else knows when it has let go of them."""
