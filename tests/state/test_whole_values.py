@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import pytest
+from typing_extensions import TypedDict
 
 import perdure
 from perdure.errors import Alias
@@ -187,3 +188,66 @@ def test_a_member_taken_out_by_an_equal_one_comes_back_as_it_was(store, way):
         assert sorted(map(repr, handle.state["d"])) == ["'x'", "Decimal('1.0')"]
     agent.save({"d": {1, "x"}})
     assert sorted(map(repr, store.agent("a").state["d"])) == ["'x'", "1"]
+
+
+@pytest.mark.parametrize("way", ["pop", "del", "pop and put", "clear"])
+def test_a_key_taken_out_by_an_equal_one_comes_back_as_it_was(store, way):
+    """The same of a dict's keys: what came back was the key that the block had named, in the handle
+    of a block that raised, and for everybody by an undo."""
+    agent = store.agent("a", initial={"d": {"x": 2, Decimal("1.0"): "one"}})
+    agent.checkpoint("made")
+
+    def take_out(draft):
+        if way == "del":
+            del draft["d"][1]
+        elif way == "clear":
+            draft["d"].clear()
+        else:
+            draft["d"].pop(1 if way == "pop" else 1.0)
+        if way == "pop and put":
+            draft["d"][1] = "int"
+
+    def keys(handle):
+        return sorted(map(repr, handle.state["d"]))
+
+    with pytest.raises(ZeroDivisionError), agent.edit() as draft:
+        take_out(draft)
+        _ = 1 / 0
+    assert keys(agent) == ["'x'", "Decimal('1.0')"] and agent.drift() == []
+    assert agent.save({"d": {"x": 2, Decimal("1.0"): "one"}}) is None
+    with agent.edit() as draft:
+        take_out(draft)
+    assert keys(agent) == keys(store.agent("a"))
+    agent.undo()
+    for handle in (agent, store.agent("a")):
+        assert handle.state["d"] == {"x": 2, 1: "one"}
+        assert keys(handle) == ["'x'", "Decimal('1.0')"]
+    agent.verify()
+
+
+class Loose(TypedDict, total=False):
+    a: int
+    b: int
+    c: int
+
+
+def test_a_typed_dicts_keys_have_the_order_of_the_log(store):
+    """A key that was taken out and put back in one edit kept its place in the handle, where the
+    log, and every other handle, has it last."""
+    agent = store.agent("a", Loose, initial={"a": 1, "b": 2, "c": 3})
+    other = store.agent("a", Loose)
+    with agent.edit() as draft:
+        draft["a"] = draft.pop("a") + 1
+        draft.pop("b")
+        draft["b"] = 5
+        del draft["b"]
+    with agent.edit() as draft:
+        del draft["a"]
+        draft["b"] = 7
+        draft["a"] = 8
+    for handle in (agent, other, store.agent("a", Loose)):
+        assert list(handle.refresh().items()) == [("c", 3), ("b", 7), ("a", 8)]
+    agent.undo()
+    agent.undo()
+    for handle in (agent, other, store.agent("a", Loose)):
+        assert list(handle.refresh().items()) == [("a", 1), ("b", 2), ("c", 3)]

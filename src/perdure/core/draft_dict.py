@@ -8,6 +8,7 @@ from typing import Any
 from perdure.core.objects import ObjectNode
 from perdure.core.place import Proxy, detached, place_of
 from perdure.core.types import DictNode, Walker
+from perdure.core.values import stored
 from perdure.errors import SchemaError
 from perdure.model import MISSING
 
@@ -27,15 +28,15 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         raise TypeError("the class of a draft cannot change")
 
     def _key(self, key: Any) -> Any:
-        """The plain key for a key of the user's."""
+        """The plain key for a key of the user's: the very one that is there, if one is equal."""
         place = place_of(self)
         node = place.node
         if type(key) is str and (not isinstance(node, DictNode) or node.texts_stay):
             return key
         path, walker = place.last_path(), Walker(root=place.session.root_name)
         if isinstance(node, DictNode):
-            return node.stored_key(key, path, walker)
-        return walker.key(key, path)
+            return stored(place.plain, node.stored_key(key, path, walker))
+        return stored(place.plain, walker.key(key, path))
 
     def _known(self, key: Any) -> Any:
         """The plain key if the dict has it, else MISSING."""

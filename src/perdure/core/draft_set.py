@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.core.place import Proxy, place_of
 from perdure.core.types import Node, SetNode, Walker
-from perdure.core.values import Plain
+from perdure.core.values import Plain, stored
 from perdure.errors import SchemaError
 
 
@@ -164,28 +164,6 @@ class DraftSet(Proxy, MutableSet[Any]):
 _NOTHING = object()
 
 
-class _Probe:
-    """Equal to what a value is equal to; and knows then what that was."""
-
-    __slots__ = ("_value", "met")
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __eq__(self, other: object) -> bool:
-        self.met = other
-        return bool(self._value == other)
-
-
 def _stored(members: set[Any], values: Iterable[Any]) -> list[Any]:
-    """The members that these values are equal to. They may be others: 1 is equal to Decimal("1.0"),
-    and a moment to the same one in another zone."""
-    found = []
-    for value in values:
-        if value in members:
-            probe = _Probe(value)
-            found.append(probe.met if type(value) is not str and probe in members else value)
-    return found
+    """The members that these values are equal to, which may be others."""
+    return [stored(members, value) for value in values if value in members]

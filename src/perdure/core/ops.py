@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from perdure.core import stack
-from perdure.core.values import Path, Plain, copy, format_path, look_up
+from perdure.core.values import Path, Plain, copy, format_path, look_up, stored
 from perdure.errors import UnsupportedFormat
 
 
@@ -278,7 +278,8 @@ def _invert(root: Plain, op: Op) -> Op:
                 return Delete(op.path)
             return Set(op.path, copy(parent[op.path[-1]]))
         case Delete():
-            return Set(op.path, copy(look_up(root, op.path)))
+            parent, key = look_up(root, op.path[:-1]), op.path[-1]
+            return Set((*op.path[:-1], stored(parent, key)), copy(parent[key]))
         case Append():
             return Splice(op.path, len(look_up(root, op.path)), len(op.values), [])
         case Splice():

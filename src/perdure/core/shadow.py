@@ -66,6 +66,8 @@ class ObjectShadow(Shadow):
         super().__init__(value, node)
         self.changes: dict[str, Any] = {}
         self.ops: dict[str, int] = {}
+        self._left: set[str] = set()
+        """Keys of a TypedDict that were taken out. One that comes back stands last."""
 
     @property
     def changed_itself(self) -> bool:
@@ -77,6 +79,9 @@ class ObjectShadow(Shadow):
         return self.node.face.get(self.value, key)
 
     def put(self, key: Any, value: Any, op: int) -> None:
+        if self.node.face.is_dict and (value is MISSING or self.changes.get(key, 0) is MISSING):
+            self._left.add(key)
+            self.changes.pop(key, None)
         self.changes[key] = value
         self.ops[key] = op
 
@@ -90,6 +95,8 @@ class ObjectShadow(Shadow):
 
     def _write(self, target: Any) -> None:
         face = self.node.face
+        for name in self._left:
+            face.drop(target, name)
         for name, value in self.changes.items():
             if value is MISSING:
                 face.drop(target, name)

@@ -241,6 +241,31 @@ def _same_dicts(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
     return texts or marks(a) == marks(b)
 
 
+def stored(container: dict[Any, Any] | set[Any], key: Any) -> Any:
+    """The key or member of a container that is equal to this one. It may be another: 1 is equal to
+    Decimal("1.0"), and a moment to the same one in another zone. Without one, what was given."""
+    if type(key) is str:
+        return key
+    probe = _Probe(key)
+    return probe.met if probe in container else key
+
+
+class _Probe:
+    """Equal to what a value is equal to; and knows then what that was."""
+
+    __slots__ = ("_value", "met")
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        self.met = other
+        return bool(self._value == other)
+
+
 def shared_keys(a: dict[Any, Any], b: dict[Any, Any]) -> set[Any]:
     """The keys of both, where 1 and 1.0 are two keys."""
     if all(type(key) is str for key in a) or all(type(key) is str for key in b):
