@@ -601,3 +601,42 @@ def test_a_timeout_takes_away_no_outcome_that_is_recorded(tmp_path: Path) -> Non
 
     asyncio.run(life(last=False))
     assert asyncio.run(life(last=True)) == ["card", "rates"] and paid == ["card"]
+
+
+@pytest.mark.parametrize("way", ["gather", "return"])
+def test_a_function_that_ends_hears_of_nothing_more(way: str) -> None:
+    """It left a `gather` by an error of one task, while two others were at their steps. Before they
+    were cancelled, the outcome of one was handed over, and the next step that it took recorded:
+    when the run was gone over again, it was cancelled before it came there."""
+
+    @perdure.step
+    async def read(number: int) -> int:
+        return number
+
+    async def pages() -> None:
+        for number in range(6):
+            await read(number)
+
+    async def price() -> None:
+        await read(0)
+        raise ValueError
+
+    @perdure.agent(dict)
+    async def look(run: perdure.AsyncRun[Any]) -> str:
+        if way == "return":
+            left = [asyncio.create_task(pages()) for _ in range(2)]
+            await asyncio.sleep(0.0005)
+            return f"without {len(left)}"
+        try:
+            await asyncio.gather(pages(), pages(), price())
+        except ValueError:
+            return "no price"
+        raise AssertionError
+
+    async def often() -> None:
+        for _ in range(8):
+            async with perdure.open_async("memory://") as store:  # it is fast enough
+                said = await store.run(look, "a")
+                assert await asyncio.to_thread(lambda: replay(store._store, look).check()) == said
+
+    asyncio.run(often())

@@ -78,7 +78,6 @@ class AsyncDrive(Drive):
         try:
             root = tasks.begin(self._body(execution), execution.root)
             cancelled = await self._until_done(execution, tasks, root)
-            tasks.end(root)
             ended = None if root.cancelled() else root.exception()
             left = ended.original if isinstance(ended, _EndedBy) else ended
             self._tell_of_end(execution, left, cancelled)
@@ -162,7 +161,7 @@ class AsyncDrive(Drive):
         names = [
             scope.path.rstrip("/")
             for task, scope in execution.tasks.scopes.items()
-            if not task.cancelling()  # else it is the function that did it
+            if not task.done() and not task.cancelling()  # else it is the function that did it
         ]
         if names:
             _log.warning(

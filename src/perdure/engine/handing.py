@@ -54,6 +54,8 @@ class Handing:
 
     async def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
         """Until what is recorded before this has been released."""
+        if self._tasks.is_over:
+            await asyncio.get_running_loop().create_future()  # this task is about to be cancelled
         order = self._execution.turns
         pace, shows = None, 0
         if entry is not None and entry.order >= 0:

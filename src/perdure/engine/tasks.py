@@ -66,7 +66,7 @@ class RunTasks:
         self._settler: asyncio.Task[Any] | None = None
 
     def begin(self, body: Coroutine[Any, Any, Any], scope: Scope) -> asyncio.Task[Any]:
-        """The run's function is a task, from here to `end`; the one that calls this drives it."""
+        """The run's function is a task from here on; the one that calls this drives it."""
         self._driver = asyncio.current_task()
         self._driver_cancels = self._driver.cancelling() if self._driver is not None else 0
         self.making[body] = scope
@@ -83,13 +83,16 @@ class RunTasks:
             return True
         return self._driver is not None and self._driver.cancelling() > self._driver_cancels
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the function has ended, and its other tasks are to be cancelled for that: nothing
+        comes to them any more, and they begin nothing."""
+        return self._function is not None and self._function.done() and not self.leaving
+
     def ask_for_user(self) -> None:
         """Of a cancellation in the function's own loop: where Ctrl-C did that, the run is left."""
         if getattr(self.runner, "_interrupt_count", 0) > 0:
             self._execution.leaving.left(KeyboardInterrupt(), "a loop of its own")
-
-    def end(self, function: asyncio.Task[Any]) -> None:
-        del self.scopes[function]
 
     def add(self, task: asyncio.Task[Any], scope: Scope) -> None:
         self.scopes[task] = scope
@@ -201,6 +204,8 @@ class RunTasks:
     def function_due(self) -> bool | None:
         """Whether the event loop is about to go on with the function itself, and not only with
         what its steps and tools do; None: it does not show that."""
+        if self.is_over:
+            return True  # until the drive has seen it
         ready = _ready_in(asyncio.get_running_loop())
         if ready is None:
             return None
