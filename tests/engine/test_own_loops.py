@@ -158,6 +158,7 @@ def test_what_ends_the_loop_is_no_cancellation_of_the_function(store: Store) -> 
     were in were recorded as cancelled by the function; when it was gone on with, nothing did so
     again, and the run stopped."""
     ends = ["Ctrl-C", "exit", "exit in a step"]
+    paying: list[asyncio.Event] = []
 
     def end(*names: str) -> None:
         if ends and ends[-1] in names:
@@ -169,17 +170,19 @@ def test_what_ends_the_loop_is_no_cancellation_of_the_function(store: Store) -> 
     @perdure.tool(on_crash="retry")
     async def pay(number: int) -> int:
         if number == 1:
+            paying[-1].set()
             end("Ctrl-C", "exit in a step")
         await asyncio.sleep(0.02)
         return number
 
     async def one(number: int) -> int:
         if number == 2:
-            await asyncio.sleep(0.005)
+            await paying[-1].wait()  # else the next end could come to it while this one does
             end("exit")
         return await pay(number)
 
     async def all_of_them() -> list[int]:
+        paying.append(asyncio.Event())
         return [*await asyncio.gather(one(0), one(1), one(2))]
 
     @perdure.agent(dict)

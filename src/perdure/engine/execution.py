@@ -21,7 +21,7 @@ from perdure.engine.effects import Arrive, Arrived, Await, Came, Record
 from perdure.engine.going import Going
 from perdure.engine.interrupting import Asking, Stopping
 from perdure.engine.journal import UNORDERED, Entry, Journal, OthersFirstError, came_short
-from perdure.engine.leaving import Cancelled, DeadlinePassed, Drained, Leaving
+from perdure.engine.leaving import Cancelled, DeadlinePassed, Drained, Leaving, LeftError
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
 from perdure.engine.playing import Fakes, Played
@@ -418,6 +418,8 @@ class Execution(Generic[T]):
         if interrupted is not None:
             if self.tasks is not None:
                 self.tasks.interrupts()
+            if isinstance(interrupted.reason, LeftError):
+                interrupted.reason.hears()
             raise interrupted
         if process.pid != self._pid:
             self.check_process()  # raises

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from threading import get_ident
 
 from perdure.core.raised import of_code
 from perdure.engine.effects import Carried
@@ -14,7 +17,8 @@ Interrupt = Callable[[PerdureError], RunInterrupted]
 
 
 class LeftError(PerdureError):
-    """Something left a call without an outcome: `left`."""
+    """Something left a call without an outcome: `left`. `went_on`: who had called caught it, and
+    has made another call since."""
 
     def __init__(self, left: BaseException, what: str, target: str) -> None:
         super().__init__(
@@ -24,6 +28,20 @@ class LeftError(PerdureError):
         )
         self.left = left
         self.__cause__ = left
+        self.went_on = False
+        self._thread = None if _in_loop() else get_ident()
+
+    def hears(self) -> None:
+        """Somebody makes another call: who did not catch it may not even know of it, as a thread
+        beside that one, or a task that its loop cancels now."""
+        if self._thread == get_ident() and not _in_loop():
+            self.went_on = True
+
+
+def _in_loop() -> bool:
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop() is not None
+    return False
 
 
 class Cancelled(PerdureError):
@@ -44,6 +62,9 @@ def end_of(raised: BaseException, run: str) -> BaseException:
     Raises:
         BaseException: the same, which is no end: the run is left as after a crash.
     """
+    reason = raised.reason if isinstance(raised, RunInterrupted) else None
+    if isinstance(reason, LeftError) and not reason.went_on:
+        raise reason.left
     if isinstance(raised, Exception | RunInterrupted):
         return raised
     if isinstance(raised, of_code()):
