@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure import NeedsAttention, Store
-from perdure.testing import Ending, kill_program_at_every_boundary
+from perdure.testing import Ending, kill_program_at_every_boundary, replay
 from tests.engine.conftest import Async, CrashError, Crashes
 
 
@@ -491,3 +491,42 @@ def test_killed_anywhere_each_transfer_is_made_as_often_as_decided(
         assert made == sorted(["7", "7", "7", "9", "7", "8", *again]), end.killed_at
 
     assert kill_program_at_every_boundary(program, check, tmp_path) > 10
+
+
+def test_what_is_taken_over_comes_in_its_turn() -> None:
+    """It came to its task at once, ahead of the calls beside it that were recorded before it. What
+    the function made of that order was another when the run was gone over again, and it stopped."""
+
+    @perdure.step
+    async def look(number: int) -> int:
+        return number
+
+    @perdure.tool(on_crash="retry")
+    def send(number: int) -> int:
+        return number
+
+    @perdure.step
+    async def report(order: list[int]) -> list[int]:
+        return order
+
+    @perdure.agent(dict)
+    async def ask(run: perdure.AsyncRun[Any]) -> list[int]:
+        order: list[int] = []
+
+        async def one(function: Any, number: int) -> None:
+            await run.call(function, number)
+            order.append(number)
+
+        await asyncio.gather(one(look, 1), one(look, 2), one(send, 3), one(look, 4))
+        return await report(order)
+
+    async def again() -> None:
+        async with perdure.open_async("memory://") as store:
+            await store.run(ask, "a")
+            await (await store.handle("a/ask/main")).retry("one#1/look#1", effects="reuse")
+            order = await store.run(ask, "a")
+            assert sorted(order) == [1, 2, 3, 4]
+            found = await asyncio.to_thread(lambda: replay(store._store, ask))
+            assert found.check() == order
+
+    asyncio.run(again())

@@ -155,8 +155,8 @@ class Performer:
         if item is not None:
             self._execution.writer.write(item)
         execution = self._execution
-        if execution.tasks is not None and effect.records[0]["t"] in SETTLING:
-            self._handed_over(str(effect.records[0]["place"]))
+        if execution.tasks is not None and effect.records[-1]["t"] in SETTLING:
+            self._handed_over(str(effect.records[-1]["place"]))
             execution.show(execution.seeing.showing(edit=item is None))
 
     def _handed_over(self, place: str) -> None:

@@ -234,9 +234,9 @@ class AsyncPerformer(Handing):
             execution.writer.later(effect.records)  # see `cancelled_item`
             return
         item = execution.to_write(effect)
-        if effect.records[0]["t"] in SETTLING:
+        if effect.records[-1]["t"] in SETTLING:
             calling.settled = True
-            await self.hand_over(item, str(effect.records[0]["place"]))
+            await self.hand_over(item, str(effect.records[-1]["place"]))
         elif item is not None:
             await execution.writer.write_async(item)
         if calling.cancelled is not None:
