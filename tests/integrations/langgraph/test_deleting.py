@@ -250,3 +250,32 @@ def test_ids_of_ones_own_may_begin_anew(place: Place) -> None:
     saver.put(config("t"), checkpoint({"n": 2}, id="b"), {"source": "loop", "step": 1}, {})
     saver.put(config("t", "z"), checkpoint({"n": 3}, id="c"), {"source": "loop", "step": 2}, {})
     assert values_of(saver) == {"n": 3}
+
+
+@pytest.mark.parametrize("first", ["writes", "child"])
+def test_a_thread_that_somebody_else_begins_just_now_was_not_deleted(
+    place: Place, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Two processes began a thread at once. One had found none, looked whether it had been
+    deleted, found the other's, and refused its writes as too late."""
+    ours, theirs = place.open(), place.open()
+    thread, new = ours._thread("t"), checkpoint({"n": 1}, 2)
+    views, begun = thread.views, [put(theirs, {"n": 0}, config("elsewhere"))]
+
+    def views_before() -> object:
+        found = views()
+        if begun:
+            begun.pop()
+            put(theirs, {"n": 0})
+        return found
+
+    monkeypatch.setattr(thread, "views", views_before)
+    if first == "writes":
+        ours.put_writes(config("t", new["id"]), [("out", 1)], "task")
+        put(ours, {"n": 1}, None, 2, new["id"])
+        assert get(ours, config("t", new["id"])).pending_writes == [("task", "out", 1)]
+    else:
+        put(ours, {"n": 1}, config("t", new["id"]), 2)
+    assert not begun
+    assert {at.checkpoint["channel_values"]["n"] for at in theirs.list(config())} == {0, 1}
+    assert len(list(theirs.list(config()))) == 2

@@ -11,11 +11,8 @@ FORKING = ("update", "fork")
 """Sources of checkpoints that are put beside others on purpose."""
 
 
-def refuse_late(logs: ForeignLogs, name: str, late: bool, checkpoint_id: str) -> None:
+def refuse_late(name: str, checkpoint_id: str) -> None:
     """Raise NotFound for what belongs to a thread that was deleted."""
-    info = logs.look(name)
-    if info is None or not late:
-        return
     raise NotFound(
         f"the thread was deleted, a late write for checkpoint {checkpoint_id} cannot bring it "
         "back", target=f"thread {name!r}",
@@ -23,15 +20,25 @@ def refuse_late(logs: ForeignLogs, name: str, late: bool, checkpoint_id: str) ->
     )  # fmt: skip
 
 
-def was_there(logs: ForeignLogs, name: str, namespace: str, checkpoint_id: str) -> bool:
-    """Whether the thread that was deleted had this checkpoint, or is too young to know."""
+def refuse_late_put(logs: ForeignLogs, name: str, put: Put) -> None:
+    """Where the thread was not there a moment ago: as `refuse_late`, if it was deleted. Somebody
+    else may begin it just now."""
     info = logs.look(name)
-    if info is None:
-        return False
+    if info is not None and info.deleted and put.parent is not None:
+        refuse_late(name, put.id)
+
+
+def refuse_late_writes(
+    logs: ForeignLogs, name: str, namespace: str, checkpoint_id: str
+) -> None:  # fmt: skip
+    """As `refuse_late_put`, if it had this checkpoint, or is too young to know."""
+    info = logs.look(name)
+    if info is None or not info.deleted:
+        return
     view = View(logs.log(info))
-    if view.find(namespace, checkpoint_id) is not None:
-        return True
-    return not made_after(checkpoint_id, view.log.commit(info.seq).at.timestamp())
+    had = view.find(namespace, checkpoint_id) is not None
+    if had or not made_after(checkpoint_id, view.log.commit(info.seq).at.timestamp()):
+        refuse_late(name, checkpoint_id)
 
 
 def refuse_gone(name: str, own: View, namespace: str, checkpoint_id: str) -> None:

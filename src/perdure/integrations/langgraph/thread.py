@@ -220,7 +220,7 @@ class Thread:
             self._flush(put.namespace, put.parent)
             views = self._for_append(put.namespace, put.parent)
             if not views:
-                refusals.refuse_late(self._logs, self.name, put.parent is not None, put.id)
+                refusals.refuse_late_put(self._logs, self.name, put)
                 if self._create(coder, put):
                     return
                 continue
@@ -289,7 +289,7 @@ class Thread:
             if parent is None:
                 refusals.refuse_gone(self.name, own, put.namespace, put.parent)
             if parent is None and was_deleted(self._logs, own, put.namespace, put.parent):
-                refusals.refuse_late(self._logs, self.name, True, put.id)
+                refusals.refuse_late(self.name, put.id)
         if parent is None or parent.view is not own:
             # Without a parent here (none at all, unknown, or in the log that it was copied from).
             if parent is not None and any(one.at for one in tips):
@@ -448,8 +448,7 @@ class Thread:
         for _ in chances():
             views = self._for_append(namespace, checkpoint_id)
             if not views:
-                was_there = refusals.was_there(self._logs, self.name, namespace, checkpoint_id)
-                refusals.refuse_late(self._logs, self.name, was_there, checkpoint_id)
+                refusals.refuse_late_writes(self._logs, self.name, namespace, checkpoint_id)
                 self._create_empty()
                 continue
             view = views[0]
@@ -459,8 +458,8 @@ class Thread:
                 found = find_any(views, namespace, checkpoint_id)
                 if found is None:
                     refusals.refuse_gone(self.name, view, namespace, checkpoint_id)
-                late = found is None and was_deleted(self._logs, view, namespace, checkpoint_id)
-                refusals.refuse_late(self._logs, self.name, late, checkpoint_id)
+                if found is None and was_deleted(self._logs, view, namespace, checkpoint_id):
+                    refusals.refuse_late(self.name, checkpoint_id)
                 namespace_, tip = "", next(one for one in view.tips("") if one.open)
             else:
                 namespace_ = namespace
