@@ -1,11 +1,47 @@
-"""A property that is worked out once, without a lock."""
+"""What is worked out once: a property, without a lock; what a function makes of short texts."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
+One = TypeVar("One", bound=str | tuple[str, ...])
+Two = TypeVar("Two", bound=str | tuple[str, ...])
+
+LONG = 1000
+"""What is longer is worked out anew. Texts come from outside: a number of them bounds nothing."""
+
+
+def kept_of_one(count: int) -> Callable[[Callable[[One], T]], Callable[[One], T]]:
+    """As `functools.lru_cache`, of a function of one text: it keeps what it makes of short ones."""
+
+    def decorate(make: Callable[[One], T]) -> Callable[[One], T]:
+        kept = functools.lru_cache(count)(make)
+
+        @functools.wraps(make)
+        def of(text: One, /) -> T:
+            return kept(text) if len(text) <= LONG else make(text)
+
+        return of
+
+    return decorate
+
+
+def kept_of_two(count: int) -> Callable[[Callable[[One, Two], T]], Callable[[One, Two], T]]:
+    """The same, of a function of two."""
+
+    def decorate(make: Callable[[One, Two], T]) -> Callable[[One, Two], T]:
+        kept = functools.lru_cache(count)(make)
+
+        @functools.wraps(make)
+        def of(text: One, other: Two, /) -> T:
+            return kept(text, other) if len(text) + len(other) <= LONG else make(text, other)
+
+        return of
+
+    return decorate
 
 
 class cached(Generic[T]):  # noqa: N801 - it stands where `property` does

@@ -1,6 +1,9 @@
 """What the other savers get wrong, each as a test."""
 
+import gc
 import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,8 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base.id import uuid6
 
 from perdure.errors import Conflict, Corrupt, NotFound, SchemaError, Unstorable
-from perdure.integrations.langgraph import PerdureSaver, metadata
+from perdure.integrations.langgraph import PerdureSaver, metadata, names
+from perdure.integrations.langgraph.store_items import space_of
 from tests.integrations.langgraph.checkpoints import (
     checkpoint,
     config,
@@ -268,3 +272,36 @@ def test_edited_bytes_are_found(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(Corrupt), PerdureSaver.from_url(url) as saver:
         saver.get_tuple(config())
+
+
+class Words(str):
+    """A text of which it can be seen whether anybody has it."""
+
+
+def test_long_texts_of_others_are_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """What is worked out of ids and names was kept by thousands, however long they were: ids of
+    ten megabytes, as whoever calls a graph may send them, took gigabytes for good. A warning of
+    one was as long."""
+
+    def is_kept(size: int, take: Callable[[str], object]) -> bool:
+        text = Words("x" * size)
+        seen = weakref.ref(text)
+        take(text)
+        del text
+        gc.collect()
+        return seen() is not None
+
+    for take in (
+        lambda text: names.place_of("", text),
+        lambda text: names.place_of(text, "c"),
+        names.read_place,
+        space_of,
+        metadata._opens,
+        lambda text: metadata._sounds_secret(text, ("token",)),
+    ):
+        assert is_kept(500, take)
+        assert not is_kept(100_000, take)
+    metadata.warn_of_secrets({"token" + "x" * 10_000: 1}, keep=(), secrets=("token",))
+    assert len(caplog.records[-1].getMessage()) < 500
+    assert max(map(len, metadata._warned)) < 100
+    metadata._warned.clear()

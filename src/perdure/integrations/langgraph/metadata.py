@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
 
 from perdure.core import logs
+from perdure.core.cached import kept_of_one, kept_of_two
+from perdure.core.names import shown
 from perdure.core.values import DEPTH_MAX
 from perdure.errors import Unstorable
 
@@ -106,7 +107,7 @@ def _looks_secret(key: str, value: Any) -> bool:
     return isinstance(value, str) and (len(value) > VALUE_MAX or _LOOKS.match(value) is not None)
 
 
-@lru_cache(maxsize=1024)
+@kept_of_one(1024)
 def _opens(key: str) -> bool:
     return _sounds_secret(key, _OPENS) or "auth" in key.lower().replace("author", "")
 
@@ -117,30 +118,31 @@ def warn_of_secrets(
     """Warn, once for each key, who looks for checkpoints by what is not stored with them."""
     for key, value in asked.items():
         name = str(key)
-        if name in _warned or len(_warned) >= WARNED_MAX:
+        said = shown(name)
+        if said in _warned or len(_warned) >= WARNED_MAX:
             continue
         if is_secret(name, value, secrets):
-            _warned.add(name)
-            _log.warning(_NEVER, key)
+            _warned.add(said)
+            _log.warning(_NEVER, said)
         elif name not in keep and _looks_secret(name, value):
-            _warned.add(name)
-            _log.warning(_SELDOM, key, name)
+            _warned.add(said)
+            _log.warning(_SELDOM, said, said)
 
 
 WARNED_MAX = 1000
 _warned: set[str] = set()
 _log = logs.logger("perdure.langgraph")
 _NEVER = (
-    "no checkpoint is found by %r: what has such a name is taken for a secret, and never stored "
+    "no checkpoint is found by %s: what has such a name is taken for a secret, and never stored "
     "with one. Give what you look for another name"
 )
 _SELDOM = (
-    "a filter by %r finds no value that came in `configurable`: it looks like a secret, and is not "
-    "stored. PerdureSaver(…, keep=[%r]) stores it from then on"
+    "a filter by %s finds no value that came in `configurable`: it looks like a secret, and is not "
+    "stored. PerdureSaver(…, keep=[%s]) stores it from then on"
 )
 
 
-@lru_cache(maxsize=1024)
+@kept_of_two(1024)
 def _sounds_secret(key: str, secrets: tuple[str, ...]) -> bool:
     """Of few keys, which each checkpoint has anew."""
     name = key.lower().replace("-", "_")

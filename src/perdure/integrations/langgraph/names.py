@@ -6,7 +6,6 @@ import re
 import string
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from urllib.parse import quote, unquote
 from perdure.adapters import THREAD
 from perdure.core import stack
 from perdure.core.arguments import iterable
+from perdure.core.cached import kept_of_one, kept_of_two
 from perdure.core.names import check_name, shown
 from perdure.model import MAIN
 
@@ -73,7 +73,7 @@ def key_of(kind: str, place: str, number: int) -> str:
     return f"{kind}{number if number > 1 else ''}:{place}"
 
 
-@lru_cache(maxsize=PLACES_KEPT)
+@kept_of_two(PLACES_KEPT)
 def place_of(namespace: str, checkpoint_id: str) -> str:
     """What all keys of one checkpoint have in common."""
     space = quote(namespace, safe="|/") if namespace else ""
@@ -112,7 +112,7 @@ def read_key(key: str | None) -> tuple[str, int, str] | None:
     return kind, int(number or 1), place
 
 
-@lru_cache(maxsize=PLACES_KEPT)
+@kept_of_one(PLACES_KEPT)
 def read_place(place: str) -> tuple[str, str]:
     """The namespace and the id of which this is `place_of`."""
     namespace, _, packed = place.partition(":")
@@ -157,7 +157,7 @@ def thread_id_of(config: Mapping[str, Any] | None) -> str:
     return checked(said(found, "thread_id"))
 
 
-@lru_cache(maxsize=1024)
+@kept_of_one(1024)
 def checked(thread_id: str) -> str:
     """A thread's id, which is its agent's name.
 

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 from perdure.core.bounds import NAME_MAX
+from perdure.core.cached import kept_of_one
 from perdure.core.names import is_text
 from perdure.core.values import SCALARS, format_path, take
 from perdure.errors import SchemaError, Unstorable
@@ -37,7 +37,7 @@ def space_text(namespace: Namespace) -> str:
     return "/".join(label.replace("%", "%25").replace("/", "%2F") for label in namespace)
 
 
-@lru_cache(maxsize=4096)
+@kept_of_one(4096)
 def space_of(text: str) -> Namespace:
     """The namespace that a key of the state stands for."""
     return tuple(part.replace("%2F", "/").replace("%25", "%") for part in text.split("/"))
