@@ -96,7 +96,11 @@ def make_file(path: str, flags: int, *, like: str | None = None) -> int:
     except FileExistsError:
         return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, FILE)
     if like is not None:
-        _share(path, like)
+        try:
+            _share(path, like)
+        except BaseException:
+            os.close(descriptor)
+            raise
     return descriptor
 
 

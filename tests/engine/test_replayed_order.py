@@ -388,10 +388,12 @@ def test_a_program_that_ends_cancels_no_task_of_its_runs(tmp_path: Path) -> None
     """A SystemExit in a callback ends the loop, and all of its tasks are cancelled, those of a run
     before the one that drives it: that was recorded as something that the run had done."""
     cleaned: list[str] = []
+    napping = asyncio.Event()
 
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> Any:
         async def naps() -> None:
+            napping.set()
             try:
                 await asyncio.sleep(0.1)
             except asyncio.CancelledError:
@@ -403,7 +405,7 @@ def test_a_program_that_ends_cancels_no_task_of_its_runs(tmp_path: Path) -> None
     async def ends() -> None:
         async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
             driver = asyncio.create_task(store.run(act, "a"))
-            await asyncio.sleep(0.05)
+            await napping.wait()
             here = asyncio.current_task()
             for task in sorted(asyncio.all_tasks() - {here}, key=lambda one: one is driver):
                 task.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -68,10 +69,26 @@ def open_a_new_one(store: Store, name: str) -> tuple[Agent[State], Call]:
 
 @scene
 def close(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = begun(store, name)
+    agent, before = begun(store, name), threading.enumerate()
     other = perdure.open(_again(store), durability="os")
     other.agent(name, State).update(grow)
-    return agent, other.close
+    other.runner.liveness.start()
+    other.runner.wakeups.watch(None)
+    other.runner.context._own_threads()._pool.submit(lambda: None, lambda job: None)
+    closed = False
+
+    def call() -> None:
+        nonlocal closed
+        again, closed = closed, True
+        other.close()
+        if not again:
+            return
+        for thread in threading.enumerate():  # what an interrupted one left, the next one ends
+            if thread not in before:
+                thread.join(10)
+                assert not thread.is_alive(), thread.name
+
+    return agent, call
 
 
 @scene

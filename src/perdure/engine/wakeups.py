@@ -41,16 +41,16 @@ class Wakeups:
         """The `WaitingInPlace` of runs whose code waits for others here."""
         self._lock = Lock()
         self._watches: dict[str | None, list[Watch]] = {}
-        self._stop: Callable[[], None] | None = None
-        self._pid = 0
+        self._listens: dict[int, Callable[[], None]] = {}
+        """What ends it, by the process: a forked child has none of its parent's."""
 
     def watch(self, run: str | None, wake: Callable[[], None] | None = None) -> Watch:
         """Hear of news of one run, or with None of all; see `Watch`."""
         watch = Watch(self, run, wake)
         with self._lock:
-            if self._pid != process.pid:
-                self._stop = self._context.backend.listen(self._context.executor, self.ring)
-                self._pid = process.pid  # last: one that was interrupted is begun anew
+            if process.pid not in self._listens:
+                listen = self._context.backend.listen
+                self._listens[process.pid] = listen(self._context.executor, self.ring)
             self._watches.setdefault(run, []).append(watch)
         return watch
 
@@ -83,11 +83,10 @@ class Wakeups:
         self.ring(run)
 
     def close(self) -> None:
-        with self._lock:
-            stop, self._stop = self._stop, None
-            own, self._pid = self._pid == process.pid, 0
-        if stop is not None and own:
+        """Hear of nothing any more. Interrupted, it may be called again."""
+        if (stop := self._listens.get(process.pid)) is not None:
             stop()
+        self._listens.clear()
 
 
 class Watch:

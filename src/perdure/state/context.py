@@ -36,6 +36,7 @@ class Context:
         self.backend = backend
         self.committer = committer
         self.snapshots = snapshots
+        self._ids: dict[int, str] = {}
         self._executor = ""
         self._pid = 0
         self._lock = Lock()
@@ -53,8 +54,9 @@ class Context:
     def executor(self) -> str:
         """The id of this opening in this process: unique per start, in every header it writes."""
         if self._pid != process.pid:  # a forked child is somebody else
+            # One id, whoever is first; and what says that there is one is written last.
+            self._executor = self._ids.setdefault(process.pid, os.urandom(6).hex())
             self._pid = process.pid
-            self._executor = os.urandom(6).hex()
         return self._executor
 
     @property

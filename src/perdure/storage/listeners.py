@@ -39,12 +39,15 @@ class LocalListeners:
         self._queues[executor] = notices
         if before is not None:
             before.put(None)
-        begin(
-            threading.Thread(
-                target=_serve, args=(notices, callback), name="perdure-listener", daemon=True
-            )
+        thread = threading.Thread(
+            target=_serve, args=(notices, callback), name="perdure-listener", daemon=True
         )
-        return partial(self._end, executor, notices)
+        try:
+            begin(thread)
+            return partial(self._end, executor, notices)
+        except BaseException:
+            self._end(executor, notices)  # it may have begun, and nobody would end it
+            raise
 
     def notify(self, run_id: str, besides: str = "") -> None:
         self._forget_after_fork()

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 
 from perdure.errors import StoreUnavailable
 from perdure.private import make_file, make_folder
@@ -26,7 +27,8 @@ class ExecutorLocks:
     def __init__(self, store_path: str) -> None:
         self._store = store_path
         self._folder = store_path + "-executors"
-        self._own: dict[str, int] = {}
+        self._own: dict[str, FileIO] = {}
+        """Closed as often as anybody likes: a number may be another file's by then."""
 
     def hold(self, executor: str) -> bool:
         """Take the lock of our own executor; kept until `drop` or the end of the process.
@@ -39,9 +41,9 @@ class ExecutorLocks:
         try:
             make_folder(self._folder, like=self._store)
             for _ in range(HOLD_TRIES):
-                descriptor = self._lock(executor)
-                if descriptor is not None:
-                    self._own[executor] = descriptor
+                file = self._lock(executor)
+                if file is not None:
+                    self._own[executor] = file
                     return True
                 time.sleep(0.001)
         except OSError as error:
@@ -55,27 +57,30 @@ class ExecutorLocks:
             hint="make the call again",
         )  # fmt: skip
 
-    def _lock(self, executor: str) -> int | None:
+    def _lock(self, executor: str) -> FileIO | None:
         """The locked file; None if another process, tidying up, was just trying or removing it."""
         path = self._file(executor)
-        descriptor = make_file(path, os.O_RDWR, like=self._store)
+        # Held by an object: interrupted here, it goes, and the lock with it. Nobody could be this
+        # executor any more otherwise.
+        file = FileIO(path, "r+", opener=lambda *_: make_file(path, os.O_RDWR, like=self._store))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
         except (BlockingIOError, FileNotFoundError):
             pass
-        except OSError:
-            _close(descriptor)
+        except BaseException:
+            file.close()
             raise
-        _close(descriptor)
+        file.close()
         return None
 
     def drop(self, executor: str) -> None:
-        descriptor = self._own.pop(executor, None)
-        if descriptor is not None:
+        file = self._own.get(executor)
+        if file is not None:
             _unlink(self._file(executor))
-            _close(descriptor)
+            file.close()
+            self._own.pop(executor, None)  # last: who is interrupted calls again
 
     def dead(self, executor: str) -> bool:
         """Whether the executor's process has provably ended: its lock is free.
@@ -118,8 +123,8 @@ class ExecutorLocks:
 
     def forget_after_fork(self) -> None:
         """In a forked child: the parent's locks are not ours, though we share the descriptors."""
-        for descriptor in self._own.values():
-            _close(descriptor)
+        for file in self._own.values():
+            file.close()
         self._own.clear()
 
     def _file(self, executor: str) -> str:

@@ -45,9 +45,9 @@ class Sockets:
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
         """As `Backend.listen`. Where it cannot be had, nobody listens: polling serves."""
         with self._lock:
-            before = self._ears.pop(executor, None)
+            before = self._ears.get(executor)
             if before is not None:
-                before.end()
+                before.end()  # and kept until another one takes its place
             try:
                 make_folder(self._folder, like=self._store)
                 ear = _Ear(self._open(executor), callback)
@@ -142,10 +142,10 @@ class Sockets:
         with self._lock:
             if self._ears.get(executor) is not ear:
                 return  # ended before, replaced, or another process's: we are a forked child
-            del self._ears[executor]
+            ear.end()
             with suppress(OSError):
                 os.unlink(os.path.join(self._folder, executor + SUFFIX))
-        ear.end()
+            del self._ears[executor]  # last: who is interrupted calls again
 
     def close(self) -> None:
         for executor, ear in list(self._ears.items()):

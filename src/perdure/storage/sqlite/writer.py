@@ -478,14 +478,14 @@ class Writer:
             self._final = self._final or StoreUnavailable(
                 "the store is closed", target=f"store {self._path}", hint="open it again"
             )
-            connection, self._connection = self._connection or spare, None
-            if spare is not None and spare is not connection:
+            if self._connection is not None and spare is not None:
                 spare.close(True)  # only the last connection to a file tidies the WAL away
-            if connection is not None:
+            if connection := self._connection or spare:
                 self._let_go(connection)
+            self._lent = self._connection = None  # last: who is interrupted calls again
 
     def _let_go(self, connection: apsw.Connection) -> None:
-        with suppress(ReplacedError, OSError):
+        with suppress(ReplacedError, OSError, apsw.ConnectionClosedError):  # closed before
             self._files.check()
             if self._durability == "group" and self._unsynced:
                 sync_wal(self._path)
