@@ -251,3 +251,31 @@ def test_a_typed_dicts_keys_have_the_order_of_the_log(store):
     agent.undo()
     for handle in (agent, other, store.agent("a", Loose)):
         assert list(handle.refresh().items()) == [("a", 1), ("b", 2), ("c", 3)]
+
+
+@dataclass
+class Prices:
+    by: dict[Decimal, int] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["plain", "typed"])
+@pytest.mark.parametrize("again", ["1.0", "2.00"], ids=["in another order", "by an equal one"])
+def test_a_key_that_was_put_back_outside_an_edit_is_drift(store, typed, again):
+    """The order of a dict's keys is part of the state: changed in memory only, it was no drift, a
+    refresh did not drop it, and the next `save` of the state was a change that nobody had made."""
+    first = {"by": {Decimal("1.0"): 1, Decimal("2"): 2}}
+    made = {"schema": Prices, "initial": Prices(**first)} if typed else {"initial": first}
+    agent = store.agent("a", **made)
+    agent.checkpoint("made")
+
+    def live():
+        return agent.state.by if typed else agent.state["by"]
+
+    live()[Decimal(again)] = live().pop(Decimal(again))
+    (drift,) = agent.drift()
+    assert drift.path == "state.by" and "in memory only" in drift.reason
+    assert [*map(str, drift.in_log)] == ["1.0", "2"]
+    assert [*map(str, drift.in_memory)] == [*map(str, live())] != ["1.0", "2"]
+    agent.refresh()
+    assert [*map(str, live())] == ["1.0", "2"] and agent.drift() == []
+    assert agent.save(agent.state) is None

@@ -7,15 +7,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core.objects import ObjectNode, is_default
+from perdure.core.objects import ObjectNode, is_default, same_order
 from perdure.core.types import AnyNode, Node, Walker
-from perdure.core.values import SCALARS, Path, Plain, format_path, same
+from perdure.core.values import SCALARS, Path, Plain, format_path, mark, same
 from perdure.errors import PerdureError
 from perdure.model import MISSING
 
 CHANGED = "changed in memory only"
 NOT_LOGGED = "in memory only"
 GONE = "missing in memory"
+REORDERED = "its keys are others, or in another order, in memory only"
 STRAY = "not in the schema: a rehydration would not bring it back"
 EPHEMERAL = "ephemeral: a rehydration would bring back its default"
 PRIVATE = "a private attribute: a rehydration would bring back its default"
@@ -26,8 +27,9 @@ class Drift(Struct, frozen=True):
 
     Attributes:
         path: e.g. ``state.messages[3].content``.
-        in_memory: the live value there, perhaps `MISSING`.
-        in_log: the plain value there, perhaps `MISSING`.
+        in_memory: the live value there, perhaps `MISSING`; of a dict that only differs in the order
+            of its keys, these.
+        in_log: the same of the plain value there.
         reason: in words.
     """
 
@@ -78,7 +80,7 @@ def compare(
                 assert child is not None
                 yield from compare(child, memory, log, (*at, name), deep=deep, root=root)
         return
-    if isinstance(node, AnyNode) and same(typed, plain):
+    if isinstance(node, AnyNode) and same(typed, plain) and same_order(node, typed, plain):
         return
     if type(typed) is list and type(plain) is list:
         item = node.child(0) or node
@@ -113,7 +115,7 @@ def _item(
 def _dict(
     node: Node, typed: dict[Any, Any], plain: dict[Any, Any], at: Path, deep: bool, root: str
 ) -> Iterator[Drift]:
-    met = set()
+    met: dict[Any, None] = {}
     make_key = getattr(node, "plain_key", None)
     for key, memory in typed.items():
         try:
@@ -121,12 +123,14 @@ def _dict(
         except PerdureError as error:
             yield Drift(format_path((*at, key), root), memory, MISSING, error.problem)
             continue
-        met.add(plain_key)
+        met[plain_key] = None
         log = plain.get(plain_key, MISSING)
         yield from _item(node.child(key) or node, memory, log, (*at, plain_key), deep, root)
     for key, log in plain.items():
         if key not in met:
             yield Drift(format_path((*at, key), root), MISSING, log, GONE)
+    if met.keys() == plain.keys() and [*map(mark, met)] != [*map(mark, plain)]:
+        yield Drift(format_path(at, root), [*typed], [*plain], REORDERED)
 
 
 def _object(
