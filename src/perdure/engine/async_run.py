@@ -21,7 +21,7 @@ from perdure.engine.current import Frame, inside
 from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.failures import CallCancelled
-from perdure.engine.functions import recorded_as, with_self
+from perdure.engine.functions import is_recorded, recorded_as, with_self
 from perdure.engine.journal import Entry
 from perdure.engine.run import Run, check_limit
 from perdure.engine.values import is_async, label
@@ -176,13 +176,17 @@ class AsyncRun(Generic[T]):
     async def _map(self, function: Callable[[I], Any], items: Sequence[I], limit: int) -> list[Any]:
         self._execution.check()
         gate = asyncio.Semaphore(limit)
-        performer, plain = self._execution.async_performer, self._plainly
+        performer = self._execution.async_performer
 
         async def one(item: I) -> Any:
             with performer.resting():  # only others of this map let it go on
                 await gate.acquire()
             try:
-                return await (function(item) if is_async(function) else plain(function, item))
+                if is_async(function):
+                    return await function(item)  # type: ignore[misc]
+                if is_recorded(function):
+                    return await self._call(function, (item,), {})
+                return await self._plainly(function, item)
             finally:
                 gate.release()
 

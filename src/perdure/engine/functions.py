@@ -214,6 +214,11 @@ class Recorded:
         return call
 
 
+def is_recorded(function: Callable[..., Any]) -> bool:
+    """Whether it is a step or tool of itself."""
+    return isinstance(getattr(function, MARK, None), Recorded)
+
+
 def recorded_as(function: Callable[..., Any]) -> Recorded:
     """How calls of any callable are recorded: one that is not decorated is a step."""
     mark = getattr(function, MARK, None)

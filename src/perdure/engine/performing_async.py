@@ -196,8 +196,10 @@ class AsyncPerformer(Handing):
             elif execution.interrupted is None:
                 if entry is not None:
                     calling.place = entry.place
-                else:
+                elif not execution.journal.replaying:
                     calling.place = execution.new_place(effect.name, scope)
+                # Else it was not come to then, or that would be recorded before what is left: it
+                # was only as fast as what its task did before this call.
             raise
         if entry is not None and entry.cancelled:
             await self.cancelled_again(entry)
