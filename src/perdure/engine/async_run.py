@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import warnings
 from collections.abc import Awaitable as Awaits
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
@@ -16,15 +15,16 @@ from uuid import UUID
 from perdure.core.arguments import Seconds, iterable
 from perdure.core.arguments import function as check_function
 from perdure.core.names import check_words
+from perdure.engine.async_map import AsyncMap
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, inside
 from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.failures import CallCancelled
-from perdure.engine.functions import is_recorded, recorded_as, with_self
+from perdure.engine.functions import recorded_as, with_self
 from perdure.engine.journal import Entry
 from perdure.engine.run import Run, check_limit
-from perdure.engine.values import is_async, label
+from perdure.engine.values import is_async
 from perdure.engine.waiting import (
     Ask,
     Awaitable,
@@ -79,13 +79,6 @@ class Pending(Coroutine[Any, Any, R]):
 
     def close(self) -> None:
         self._coroutine().close()
-
-
-def _cancel_self() -> None:
-    """Cancelled is the running task once it waits for something."""
-    task = asyncio.current_task()
-    assert task is not None
-    task.cancel()
 
 
 class AsyncRun(Generic[T]):
@@ -171,79 +164,9 @@ class AsyncRun(Generic[T]):
         limit = check_limit(limit)
         check_function(function, "function, what is called for each item,")
         items = list(iterable(items, "items"))  # before any of them is called
-        return Pending("run.map(…)", lambda: self._map(function, items, limit))
-
-    async def _map(self, function: Callable[[I], Any], items: Sequence[I], limit: int) -> list[Any]:
-        self._execution.check()
-        gate = asyncio.Semaphore(limit)
-        performer = self._execution.async_performer
-
-        async def one(item: I) -> Any:
-            with performer.resting():  # only others of this map let it go on
-                await gate.acquire()
-            try:
-                if is_async(function):
-                    return await function(item)  # type: ignore[misc]
-                if is_recorded(function):
-                    return await self._call(function, (item,), {})
-                return await self._plainly(function, item)
-            finally:
-                gate.release()
-
-        def named(item: I) -> Coroutine[Any, Any, Any]:
-            call: Any = one(item)
-            call.__qualname__ = label(function)  # its place is that of the item's call
-            return call  # type: ignore[no-any-return]
-
-        execution = self._execution
-        scope = execution.scope().child("map")
-        with inside(Frame(execution, execution.inside(), scope)):
-            tasks = [asyncio.ensure_future(named(item)) for item in items]
-        try:
-            if tasks:
-                with performer.resting():
-                    await asyncio.wait(tasks)
-            return [task.result() for task in tasks]
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            if not all(task.done() for task in tasks):  # they end in here: what they do is its part
-                with performer.resting():
-                    await asyncio.wait(tasks)
-            raise
-        finally:
-            scope.ended()
-            for task in tasks:
-                task.cancel()
-                if task.done() and not task.cancelled():
-                    task.exception()  # it has been seen
-
-    async def _plainly(self, function: Callable[[I], Any], item: I) -> Any:
-        """Call a plain function on a thread, and await what it gives, if that is to be awaited,
-        e.g. of `lambda x: run.call(f, x)`."""
-        execution, given = self._execution, list[Any]()
-        performer, scope = execution.async_performer, execution.scope().path
-
-        def call() -> None:
-            given.append(function(item))
-
-        try:
-            await performer.in_thread(call)
-        except asyncio.CancelledError:
-            # What it recorded it did behind this: the thread was faster then, and it is when it
-            # comes to that again that it is cancelled.
-            while performer.goes_on and execution.journal.left_below(scope, ()):
-                if given:
-                    _cancel_self()
-                    break
-                with contextlib.suppress(asyncio.CancelledError):
-                    await performer.in_thread(call)
-            else:
-                for one in given:
-                    if isinstance(one, Coroutine):
-                        one.close()
-                raise
-        return await given[0] if isinstance(given[0], Awaits) else given[0]
+        return Pending(
+            "run.map(…)", lambda: AsyncMap(self._execution, self._call, function).over(items, limit)
+        )
 
     # -- waiting ---------------------------------------------------------------------------
 

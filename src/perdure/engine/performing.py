@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import sys
 import threading
@@ -129,9 +130,13 @@ class Performer:
         """Until what is recorded before this has been released."""
         execution = self._execution
         order, going = execution.turns, execution.going
+        given_up = scope.is_cancelled if entry is None else None
         while not order.is_ready(entry, scope.path):
             if _holds_up_a_loop():
                 return  # whoever is to come first may be a task of that loop
+            if given_up is not None and given_up():
+                # It was not come to then, or that would be recorded before what is left.
+                raise Carried(asyncio.CancelledError())  # type: ignore[arg-type]
             event = Flag()
             moves = order.moves
             waiter = order.ready(entry, scope.path, event.set)
@@ -142,6 +147,8 @@ class Performer:
                 with going.resting if own else nullcontext():
                     until, rested = time.monotonic() + turns.STALL_S, False
                     while not event.wait(turns.PROVEN_S) and order.moves == moves:
+                        if given_up is not None and given_up():
+                            break
                         rests = own and going.all_rest
                         if (rests and rested) or time.monotonic() >= until:
                             raise execution.interrupt(order.stalled(scope.named(name)))

@@ -9,7 +9,7 @@ makes now and then, for waiting say, do not shift its number.
 from __future__ import annotations
 
 import re
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from perdure.core.locks import Lock
@@ -22,7 +22,9 @@ class Scope:
     """One task of a run. `path`: empty for the function itself, then ``fetch#2/``,
     ``fetch#2/page#1/`` …"""
 
-    __slots__ = ("_counts", "_lock", "alive", "home", "over", "parent", "path", "runs")
+    __slots__ = (
+        "_counts", "_lock", "alive", "home", "is_cancelled", "over", "parent", "path", "runs",
+    )  # fmt: skip
 
     def __init__(self, path: str = "", parent: Scope | None = None) -> None:
         self.path = path
@@ -32,6 +34,8 @@ class Scope:
         """Children that have not ended."""
         self.home = 0
         """Ident of the thread that its code runs on: others come to its calls in any order."""
+        self.is_cancelled: Callable[[], bool] | None = None
+        """For the thread that a task waits for: whether that was cancelled meanwhile."""
         self.runs: Coroutine[Any, Any, Any] | None = None
         """Of a task, until it has ended."""
         self._counts: dict[str, int] = {}

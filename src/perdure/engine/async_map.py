@@ -1,0 +1,116 @@
+"""A call of a function for each of several items, side by side, as tasks of an asynchronous run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from perdure.engine.current import Frame, inside
+from perdure.engine.execution import Execution
+from perdure.engine.functions import is_recorded
+from perdure.engine.scopes import Scope
+from perdure.engine.values import is_async, label
+
+COMES_S = 1e-6
+"""That a thread has come to its end is an event of the run, as a timer of so long: when it came,
+among others, is recorded, and a replay has it there."""
+
+Recorded = Callable[[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Awaitable[Any]]
+"""Makes a call that is recorded, as `AsyncRun.call`."""
+
+
+class AsyncMap:
+    """See `AsyncRun.map`."""
+
+    def __init__(
+        self, execution: Execution[Any], call: Recorded, function: Callable[[Any], Any]
+    ) -> None:  # fmt: skip
+        self._execution = execution
+        self._performer = execution.async_performer
+        self._call = call
+        self._function = function
+
+    async def over(self, items: Sequence[Any], limit: int) -> list[Any]:
+        """Call it for these, up to `limit` at a time."""
+        execution, performer, gate = self._execution, self._performer, asyncio.Semaphore(limit)
+        execution.check()
+        scope = execution.scope().child("map")
+        with inside(Frame(execution, execution.inside(), scope)):
+            tasks = [asyncio.ensure_future(self._named(item, gate)) for item in items]
+        try:
+            if tasks:
+                with performer.resting():
+                    await asyncio.wait(tasks)
+            return [task.result() for task in tasks]
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            if not all(task.done() for task in tasks):  # they end in here: what they do is its part
+                with performer.resting():
+                    await asyncio.wait(tasks)
+            raise
+        finally:
+            scope.ended()
+            for task in tasks:
+                task.cancel()
+                if task.done() and not task.cancelled():
+                    task.exception()  # it has been seen
+
+    def _named(self, item: Any, gate: asyncio.Semaphore) -> Coroutine[Any, Any, Any]:
+        """Its place is that of the item's call."""
+        call: Any = self._one(item, gate)
+        call.__qualname__ = label(self._function)
+        return call  # type: ignore[no-any-return]
+
+    async def _one(self, item: Any, gate: asyncio.Semaphore) -> Any:
+        with self._performer.resting():  # only others of this map let it go on
+            await gate.acquire()
+        scope = self._execution.scope()
+        try:
+            if is_async(self._function):
+                return await self._function(item)
+            if is_recorded(self._function):
+                return await self._call(self._function, (item,), {})
+            return await self._plainly(item, scope)
+        finally:
+            scope.is_cancelled = None  # it knows the task, which knows it
+            gate.release()
+
+    async def _plainly(self, item: Any, scope: Scope) -> Any:
+        """Call a plain function on a thread, and await what it gives, if that is to be awaited,
+        e.g. of `lambda x: run.call(f, x)`."""
+        execution, performer, given = self._execution, self._performer, list[Any]()
+        task, left = asyncio.current_task(), -1
+        assert task is not None
+        cancelling = task.cancelling
+        scope.is_cancelled = lambda: cancelling() > 0
+
+        def call() -> None:
+            given.append(self._function(item))
+
+        try:
+            await performer.in_thread(call)
+            if performer.several:
+                await asyncio.sleep(COMES_S)
+        except asyncio.CancelledError:
+            # What it recorded it did behind this: the thread was faster then, and it is when it
+            # comes to that again that it is cancelled.
+            while execution.interrupted is None and (
+                below := execution.journal.left_below(scope.path, ())
+            ):
+                if given:
+                    task.cancel()  # once it waits for something
+                    break
+                if len(below) == left:  # it does not come there
+                    raise
+                left = len(below)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await performer.in_thread(call)
+            else:
+                for one in given:
+                    if isinstance(one, Coroutine):
+                        one.close()
+                raise
+        return await given[0] if isinstance(given[0], Awaitable) else given[0]
