@@ -81,8 +81,10 @@ def kill_at_every_boundary(
             ``"sigkill"``: in forked processes that are really killed. What a tool does must then
             be in files to be seen.
         folder: where the stores are made; default: a temporary folder that goes afterwards.
-        timeout_s: for one process, or for what it executes at a stretch. Waits in threads that
-            are not the run's own (`run.map`, `run.executor`) are not unloaded: it ends them.
+        timeout_s: for one process, or for what it executes at a stretch. It ends waits and pauses
+            that do not unload the run: in threads that are not the run's own (`run.map`,
+            `run.executor`), and beside tasks that wait for a queue, an event, a lock or a
+            semaphore of asyncio.
 
     Returns:
         The endings, the undisturbed one first.

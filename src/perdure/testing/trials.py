@@ -147,8 +147,10 @@ class Trial(Struct):
     @contextmanager
     def _not_for_ever(self, store: Store) -> Iterator[None]:
         stuck = Stuck(
-            f"it was at it for {self.timeout_s:g} s: does it wait on a thread that is not the "
-            "run's own, where it cannot be unloaded? That is not tried here: take run.executor()"
+            f"it was at it for {self.timeout_s:g} s. Its clock is moved when it is unloaded to "
+            "wait. It is not while it waits on a thread that is not the run's own (take "
+            "run.executor()), or beside a task that waits for a queue, an event, a lock or a "
+            "semaphore of asyncio: `play` such a function"
         )
         timer = threading.Timer(self.timeout_s, store.runner.stop_all, [stuck])
         timer.start()
