@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
 
+import pydantic
 import pytest
 from typing_extensions import TypedDict
 
@@ -279,3 +280,33 @@ def test_a_key_that_was_put_back_outside_an_edit_is_drift(store, typed, again):
     agent.refresh()
     assert [*map(str, live())] == ["1.0", "2"] and agent.drift() == []
     assert agent.save(agent.state) is None
+
+
+class Model(pydantic.BaseModel):
+    loose: Loose = {}
+    items: list[Loose] = []
+    one: Loose | None = None
+
+
+def test_a_typed_dict_in_a_pydantic_class_keeps_its_order(store):
+    """Pydantic builds one as it is declared: a handle that committed had another order than all
+    others, and a state that was saved as it had been read was a change."""
+    agent = store.agent("a", Model)
+    with agent.edit() as draft:
+        draft.loose = {"c": 1, "a": 2}
+        draft.items.append({"b": 1, "a": 2})
+        draft.one = {"c": 3, "b": 4, "a": 5}
+    with agent.edit() as draft:
+        draft.one["c"] = draft.one.pop("c")
+    for handle in (agent, store.agent("a", Model)):
+        state = handle.state
+        assert [*state.loose] == ["c", "a"] and [*state.items[0]] == ["b", "a"]
+        assert [*state.one] == ["b", "a", "c"]
+        assert handle.save(state.model_copy(deep=True)) is None and handle.drift() == []
+    agent.undo()
+    assert [*agent.state.one] == ["c", "b", "a"]
+    agent.state.one["c"] = agent.state.one.pop("c")
+    assert [(drift.path, drift.in_log) for drift in agent.drift()] == [
+        ("state.one", ["c", "b", "a"])
+    ]
+    assert [*agent.refresh().one] == ["c", "b", "a"]

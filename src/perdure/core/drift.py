@@ -79,6 +79,10 @@ def compare(
                 child = node.child(name)
                 assert child is not None
                 yield from compare(child, memory, log, (*at, name), deep=deep, root=root)
+        if node.face.is_dict:
+            ours, theirs = ([key for key in one if key in node.fields] for one in (typed, plain))
+            if ours != theirs and {*ours} == {*theirs}:
+                yield drift(at, ours, theirs, REORDERED)
         return
     if isinstance(node, AnyNode) and same(typed, plain) and same_order(node, typed, plain):
         return

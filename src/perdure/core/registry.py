@@ -16,6 +16,7 @@ from perdure.core.annotations import Bare, has_validators, is_literal, is_union,
 from perdure.core.classes import face_of, is_pydantic
 from perdure.core.late import made_in_parts
 from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.order import OrderKeeping
 from perdure.core.types import AnyNode, DictNode, LeafNode, ListNode, Node, SetNode, TupleNode
 from perdure.core.validation import Engine, MsgspecEngine, PydanticEngine
 from perdure.core.values import SCALARS
@@ -188,6 +189,11 @@ def is_struct(bare: Bare) -> bool:
     return isinstance(origin, type) and issubclass(origin, msgspec.Struct)
 
 
+def is_typed_dict(bare: Bare) -> bool:
+    face = face_of(bare.type)
+    return face is not None and face.is_dict
+
+
 def has_late_fields(bare: Bare) -> bool:
     """Whether it is a standard dataclass that no library makes as it was; see `Field.late`."""
     origin = get_origin(bare.type) or bare.type
@@ -206,7 +212,7 @@ def engine_for(annotation: Any) -> Engine:
     found = list(parts(annotation, {}))
     engine: Engine
     if any(map(is_of_pydantic, found)):
-        engine = PydanticEngine()
+        engine = (OrderKeeping if any(map(is_typed_dict, found)) else PydanticEngine)()
         # Pydantic knows nothing of Structs, and drops what no constructor takes.
         engine.piecewise = any(is_struct(one) or has_late_fields(one) for one in found)
     else:
