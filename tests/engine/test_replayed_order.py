@@ -486,7 +486,7 @@ def test_what_an_exception_kept_from_its_turn_has_it_all_the_same() -> None:
         pace.offer(Event("", "one", call))
         untold = Event("", "other")
         async with asyncio.timeout(30):
-            await pace.turn(untold, several=True)
+            await pace.turn(untold)
         assert pace.handed == "other" and not pace.has_waiting
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import tasks
+from perdure.engine import handing, tasks
 from perdure.engine.going import Going
 from perdure.engine.scopes import Scope
 from tests.engine.conftest import Async, CrashError, Crashes, Place
@@ -78,6 +78,7 @@ def test_what_is_due_comes_before_a_run_is_unloaded(
     Live, a step takes time and hid that; after a crash it answers at once."""
     if not shown:  # as on loops that do not show what they are to call next
         monkeypatch.setattr(tasks, "_ready_in", lambda _: None)
+        monkeypatch.setattr(handing, "ready_of", lambda _: None)
 
     async def first() -> str:
         if recorded:

@@ -118,7 +118,7 @@ class Execution(Generic[T]):
         """Its function is about to be called in the event loop of this thread."""
         self._async_performer, self._loop_thread = performer, threading.get_ident()
         if self.tasks is not None:
-            self.seeing.tell_tasks(self.tasks.scopes)
+            self.seeing.tell_lookers(performer.lookers)
 
     def warn_if_blocking(self, name: str) -> None:
         """A synchronous function was called as it is from asynchronous code: that is recorded like
@@ -375,7 +375,8 @@ class Execution(Generic[T]):
                 self._take(entry)
         for entry in left:
             self.turns.release(entry)
-        self.turns.pass_over_timers(scope.path)
+        if self.journal.timers:
+            self.async_performer.timers.scope_ended(scope.path)
 
     # -- waiting -----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perdure.engine import turns
@@ -19,7 +19,7 @@ from perdure.engine.journal import Entry, changed
 from perdure.engine.pacing import Event, Pace
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest, Standstill
-from perdure.engine.tasks import RunTasks
+from perdure.engine.tasks import RunTasks, ready_of
 from perdure.engine.timers import Timers
 from perdure.engine.writing import Item
 from perdure.errors import PerdureError
@@ -33,6 +33,20 @@ DEFERRED_S = 0.02
 """How often a task that begins nothing any more looks whether the calls of others have ended."""
 
 
+class Lookers:
+    """Who may look at the state of an asynchronous function's run; its `len` says how many."""
+
+    def __init__(self, tasks: RunTasks, timers: Timers, ready: Sized | None) -> None:
+        self._tasks, self._scopes = tasks, tasks.scopes
+        self._timers, self._ready = timers, ready
+
+    def __len__(self) -> int:
+        # Asked at each edit: mostly there are no timers, and the loop has nothing to do.
+        timers = self._timers.plain and self._timers.call_back
+        due = self._ready and self._tasks.function_due()
+        return len(self._scopes) + (1 if timers or due else 0)
+
+
 class Handing:
     """See the module. One per execution, for the event loop that its function runs in."""
 
@@ -41,14 +55,22 @@ class Handing:
         self._tasks = tasks
         self._in_threads, self._to_be_cancelled = Counting(), Counting()
         self.edit_lock = asyncio.Lock()
-        self.pace = Pace(tasks.function_due, self._show)
+        self._loop_ready = ready_of(asyncio.get_running_loop())
+        self.pace = Pace(self._function_due, self._show)
         self.timers = Timers(
             execution, self.pace, lambda: self._in_threads.number > 0 or self.edit_lock.locked(),
             lambda scope: self._standstill.has_before(scope),
         )  # fmt: skip
+        self.lookers = Lookers(tasks, self.timers, self._loop_ready)
         self._standstill = Standstill(
-            execution.turns, tasks, self._all_rest, lambda: self._to_be_cancelled.number > 0
-        )
+            execution.turns, tasks, self._all_rest, lambda: self._to_be_cancelled.number > 0,
+            self.timers.pass_over,
+        )  # fmt: skip
+
+    def _function_due(self) -> bool | None:
+        """As of its tasks; asked at each event, when the loop has mostly nothing to do."""
+        ready, tasks = self._loop_ready, self._tasks
+        return tasks.is_over if not ready and ready is not None else tasks.function_due()
 
     # -- what is recorded ----------------------------------------------------------------------
 
@@ -93,7 +115,7 @@ class Handing:
             event = Event(self._paced(scope), entry.place, shows=shows)
             pace.comes(event)
             try:
-                await pace.turn(event, self.several)
+                await pace.turn(event)
             finally:
                 pace.drop(event)
 
@@ -270,7 +292,7 @@ class Handing:
                     cancelled = error
             while not event.over:
                 try:
-                    await self.pace.turn(event, self.several)
+                    await self.pace.turn(event)
                 except asyncio.CancelledError as error:
                     if execution.interrupted is not None or self._tasks.leaving:
                         raise

@@ -78,17 +78,14 @@ class Pace:
         self._events.append(event)
         event.came = True
 
-    async def turn(self, event: Event, several: bool) -> None:
-        """Wait until it is the turn of an event, and take it.
-
-        Args:
-            several: whether the run has other tasks.
-        """
+    async def turn(self, event: Event) -> None:
+        """Wait until it is the turn of an event, and take it."""
         loop = asyncio.get_running_loop()
         event.call = None  # who waited for it before was cancelled
         if not event.came:  # an exception came in where its commit was told of
             self.comes(event)
-        if self._first() is event and (not several or self._is_quiet(event.scope)):
+        first = self._events[0]
+        if (first is event or self._first() is event) and self._is_quiet(event.scope):
             self._hand(event)
             return
         turn: asyncio.Future[None] = loop.create_future()
@@ -160,8 +157,8 @@ class Pace:
     def _round(self, loop: asyncio.AbstractEventLoop) -> None:
         self._next = None
         self._rounds += 1
-        self._left -= 1
         event = self._first()
+        self._left -= 1
         try:
             while event is not None and event.call is not None and self._is_quiet():
                 taken = self._hand(event)

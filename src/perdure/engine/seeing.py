@@ -6,7 +6,7 @@ so. Of an asynchronous one, other tasks do; see `ViewedCopy`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Sized
 from typing import Any
 
 from perdure.core.locks import ReentrantLock
@@ -37,10 +37,10 @@ class Seeing:
         self.ahead: Collection[object] = () if self._viewed is None else self._viewed.ahead
         """What is in the log, and not seen yet."""
 
-    def tell_tasks(self, tasks: Collection[object]) -> None:
-        """Those of the function, which may look at the state side by side."""
+    def tell_lookers(self, lookers: Sized) -> None:
+        """Those of the function, which may look at the state side by side: its tasks, and more."""
         if self._viewed is not None:
-            self._viewed.tasks = tasks
+            self._viewed.lookers = lookers
 
     def catch_up(self, seq: int = SEQ_END) -> None:
         """Bring what the run builds on to where it was when this was recorded, or to the head."""

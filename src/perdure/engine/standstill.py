@@ -91,16 +91,18 @@ class Standstill:
         tasks: those of the run.
         all_rest: whether all of the run provably waits.
         expects: whether a task is to be cancelled, which takes the time that it takes.
+        pass_over: timers that are next and that nobody sets any more; whether there were any.
     """
 
     def __init__(
         self, order: turns.Turns, tasks: RunTasks, all_rest: Callable[[], bool],
-        expects: Callable[[], bool],
+        expects: Callable[[], bool], pass_over: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._order = order
         self._tasks = tasks
         self._all_rest = all_rest
         self._expects = expects
+        self._pass_over = pass_over
         self._rests: dict[Rest, None] = {}
         self._ticker = Ticker(self._look, turns.PROVEN_S / 2)
         self._moves = -1
@@ -128,7 +130,7 @@ class Standstill:
         self._tasks.tell_lost()
         for rest in [*self._rests]:
             rest.hear()
-        if now - self._since >= turns.PROVEN_S and self._order.pass_over_timers():
+        if now - self._since >= turns.PROVEN_S and self._pass_over():
             return True
         patience_s = turns.PROVEN_S if self._all_rest() else turns.STALL_S
         for rest in [*self._rests]:

@@ -286,10 +286,16 @@ def frame_in(context: contextvars.Context | None) -> Any:
     return frame.run if frame is not None else None
 
 
+def ready_of(loop: asyncio.AbstractEventLoop) -> Sequence[asyncio.Handle] | None:
+    """What a loop is to call next, now and later; None: it does not show that, as uvloop."""
+    return getattr(loop, "_ready", None)
+
+
 def _ready_in(loop: asyncio.AbstractEventLoop) -> Sequence[asyncio.Handle] | None:
-    """What a loop is to call next; None: it does not show that, as uvloop."""
-    ready = getattr(loop, "_ready", None)
-    return ready.copy() if ready else ready  # other threads add to it
+    """What a loop is to call next now; None: it does not show that."""
+    ready: Any = ready_of(loop)
+    found: Sequence[asyncio.Handle] | None = ready.copy() if ready else ready
+    return found  # other threads add to the loop's own
 
 
 def _goes_on(task: asyncio.Task[Any]) -> bool:

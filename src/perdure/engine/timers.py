@@ -115,12 +115,17 @@ class Timers:
         self._works = works
         self._has_before = has_before
         self._numbers: dict[str, int] = {}
+        self.plain: list[Timed] = []
+        """Those that call a function of the user's own, and may be left."""
         self._late: list[Timed] = []
         """Those whose time has come, on replay, and not their turn."""
         self._offered: set[Timed] = set()
         self._looking = False
         self._moves, self._moved_at = -1, 0.0
         self._record: dict[str, Any] | None = None
+        self._ended: set[str] = set()
+        """Scopes that have, and had set timers that are not set yet: what they left behind may."""
+        self._passed_over = False
         self.ended = False
         """The function has: what is left of its timers is nobody's."""
 
@@ -134,7 +139,11 @@ class Timers:
         name = scope.named(KIND + called.rsplit("<locals>.", 1)[-1].replace("/", "_"))
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         context = contextvars.copy_context() if context is None else context
-        return Timed(self, scope.path, f"{name}#{number}", context, callback, args)
+        timed = Timed(self, scope.path, f"{name}#{number}", context, callback, args)
+        if not str(getattr(what, "__module__", None)).startswith("asyncio"):
+            self.plain = [one for one in self.plain if one.is_left]
+            self.plain.append(timed)
+        return timed
 
     def began(self, timed: Timed) -> None:
         """The loop has it."""
@@ -174,6 +183,12 @@ class Timers:
         """One could not be told of in its place."""
         if not self.ended:
             self._execution.leaving.failed(error)
+
+    @property
+    def call_back(self) -> bool:
+        """Whether any is left that calls a function of the user's own."""
+        self.plain = [timed for timed in self.plain if timed.is_left]
+        return bool(self.plain)
 
     @property
     def has_due(self) -> bool:
@@ -229,17 +244,32 @@ class Timers:
             loop = asyncio.get_running_loop()
             loop.call_later(seconds, self._look, context=contextvars.Context())
 
+    def scope_ended(self, scope: str) -> None:
+        """From the loop: one of its tasks has. What that left behind may still set its timers."""
+        if any(not entry.consumed for entry in self._execution.journal.timers_in(scope)):
+            self._ended.add(scope)
+            self._look_soon()
+
+    def pass_over(self) -> bool:
+        """Pass over timers that are next and that nobody sets any more; whether there were any."""
+        passed = self._execution.turns.pass_over_timers()
+        if passed:  # the code has changed: no other one holds up the run for as long
+            self._passed_over = True
+            self._look_soon()
+        return passed
+
     def _look(self) -> None:
-        """Let the first go off if nothing that is recorded comes without it."""
+        """Let the first go off if nothing that is recorded comes without it. And pass over what
+        is not set any more: where nothing goes on, nobody will."""
         self._looking = False
         self._late = [timed for timed in self._late if timed.is_left and not timed.offered]
-        if not self._late:
-            return
         execution, moves = self._execution, self._execution.turns.moves
         if self.ended or execution.interrupted is not None or execution.turns.next_entry() is None:
             late, self._late = self._late, []
             for timed in late:
                 self._offer(timed)
+            return
+        if not (self._late or self._ended or self._passed_over):
             return
         now = time.monotonic()
         if moves != self._moves:
@@ -247,6 +277,10 @@ class Timers:
         rests = not self._works() or now - self._moved_at >= turns.PROVEN_S
         if not rests or not self._pace.is_idle():
             self._look_soon(LATE_S)
+            return
+        unset = execution.turns.next_unset()
+        if unset is not None and (self._passed_over or unset.scope in self._ended):
+            self.pass_over()
             return
         first = next((timed for timed in self._late if not self._is_held(timed)), None)
         if first is not None:
@@ -296,10 +330,36 @@ def has_timer(loop: asyncio.AbstractEventLoop, run: Any) -> bool:
     )
 
 
+class _Deadline(float):
+    """A time for which `asyncio.Timeout` sets a timer, also if it has passed."""
+
+    def __le__(self, other: object) -> bool:
+        return False
+
+
+def _take_timeouts_in_hand() -> None:
+    """Let each `asyncio.Timeout` that a run's function enters set a timer. One whose time is over
+    by then would go off by `call_soon`, of which nobody hears: whether it is over depends on how
+    busy the machine is."""
+    plain = asyncio.Timeout.reschedule
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @functools.wraps(plain)
+    def reschedule(self: asyncio.Timeout, when: float | None) -> None:
+        frame = current() if isinstance(when, float | int) else None
+        if when is not None and frame is not None and _timers_of(frame) is not None:
+            when = _Deadline(when)
+        plain(self, when)
+
+    cast(Any, asyncio.Timeout).reschedule = reschedule
+
+
 def note_timers(loop: asyncio.AbstractEventLoop) -> None:
     """See the module; as often as anybody likes."""
     if hasattr(loop.call_at, "noted"):
         return
+    _take_timeouts_in_hand()
     noted = _Noted() if scheduled_in(loop) is None else None
     with suppress(AttributeError):  # else nothing is known of its timers
         cast(Any, loop).call_at = _noting(loop.call_at, noted)
@@ -360,7 +420,8 @@ def _timers_of(frame: Frame) -> Timers | None:
     # would wait for that, and it for what comes in between.
     if tasks is None or not tasks.numbered or frame.inside != "function":
         return None
-    return frame.run.async_performer.timers  # type: ignore[union-attr]
+    assert frame.run is not None
+    return frame.run.async_performer.timers
 
 
 def scheduled_in(loop: asyncio.AbstractEventLoop) -> Iterable[asyncio.TimerHandle] | None:

@@ -107,41 +107,32 @@ class Turns:
         if self._next < len(order):
             scope = order[self._next].scope
             # While `_next` stays before `_others` its scope does, so that each is passed once.
+            # No timer is passed: it went off before what its own scope came to behind it.
             while place < len(order) and (
-                self._released[place] or (order[place].scope == scope and not _is_set(order[place]))
+                self._released[place]
+                or (order[place].scope == scope and order[place].kind != TIMER)
             ):
                 place += 1
         self._others = place
         return place
 
     def begins(self, timer: Entry) -> bool:
-        """Whether a timer that the function has set is still to go off as it did: then those of its
-        own scope wait for that, too."""
+        """Whether a timer that the function has set is still to go off as it did."""
         with self._lock:
             if timer.consumed or self._released[timer.order]:
                 return False
             timer.consumed = True
-            self._others = self._next
             return True
 
-    def pass_over_timers(self, scope: str | None = None) -> bool:
-        """Nobody sets those timers any more that are next: let others go on, if there are any.
+    def next_unset(self) -> Entry | None:
+        """What is next, if that is a timer that the function has not set."""
+        first = self.next_entry()
+        return first if first is not None and first.kind == TIMER and not first.consumed else None
 
-        Args:
-            scope: or those of this scope, wherever they are.
-        """
-        if scope is not None:
-            for entry in self._journal.timers_in(scope):
-                if not entry.consumed:
-                    entry.consumed = True
-                    self.release(entry)
-            return True
+    def pass_over_timers(self) -> bool:
+        """Nobody sets those timers any more that are next: let others go on, if there are any."""
         passed = False
-        while (
-            (first := self.next_entry()) is not None
-            and first.kind == TIMER
-            and not first.consumed
-        ):  # fmt: skip
+        while (first := self.next_unset()) is not None:
             first.consumed = passed = True
             self.release(first)
         return passed
@@ -216,11 +207,6 @@ class Turns:
             f"{name} waits for {what}, which is recorded before it and which nothing comes to",
             self._journal.run,
         )
-
-
-def _is_set(entry: Entry) -> bool:
-    """Whether it is of a timer that the function has set."""
-    return entry.kind == TIMER and entry.consumed
 
 
 def _take(heap: Heap, place: int) -> list[Waiter]:

@@ -7,7 +7,7 @@ shows them what they saw only if that follows from what was handed over, not fro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Sized
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -51,7 +51,7 @@ class ViewedCopy(WorkingCopy[T]):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.tasks: Collection[object] | None = None
+        self.lookers: Sized | None = None
         """Who may look: if there is one only, nobody does while an edit is on its way to it. None:
         that is not known."""
         self.ahead: deque[_Ahead] = deque()
@@ -99,8 +99,7 @@ class ViewedCopy(WorkingCopy[T]):
         super().rewind(folded)
 
     def _land(self, seq: int, root: Plain, plan: TypedPlan | None) -> None:
-        alone = self.tasks is not None and len(self.tasks) < 2
-        if plan is None or (alone and not self.ahead):
+        if plan is None or (not self.ahead and self.lookers is not None and len(self.lookers) < 2):
             WorkingCopy._land(self, seq, root, plan)
             return
         recording = self._open if isinstance(self._open, Recording) else None
