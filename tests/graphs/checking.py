@@ -4,7 +4,9 @@ they are gone over again."""
 from __future__ import annotations
 
 import itertools
+import random
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from perdure.testing import replay
 from perdure.testing.trials import AGENT, Trial
 from tests.graphs.generate import Node, Playing, agent_of, playing
 from tests.graphs.loops import own_time
+from tests.graphs.timed import timed_agent_of
 
 RUN = f"{AGENT}/graph/main"
 
@@ -27,10 +30,33 @@ def live(whole: Node, folder: Path, kill_at: int | None = None) -> str | None:
     it was killed, None if it ended before.
 
     Raises:
+        Otherwise: as `lives`.
+    """
+    return lives(agent_of(whole), folder, kill_at, replays=1)
+
+
+def live_held_up(
+    whole: Node, folder: Path, chance: random.Random, kill_at: int | None
+) -> str | None:
+    """As `live`, of a program about time, in loops that are held up by chance; gone over more.
+
+    Raises:
+        Otherwise: as `lives`.
+    """
+    with own_time(chance):
+        return lives(timed_agent_of(whole), folder, kill_at, replays=4)
+
+
+def lives(
+    function: Callable[..., Any], folder: Path, kill_at: int | None, replays: int
+) -> str | None:
+    """As `live`, of the function that plays a program.
+
+    Raises:
         Otherwise: the function heard of something else, or in another order, than it had.
     """
     folder.mkdir(parents=True)
-    trial = Trial(agent_of(whole), (), {}, {}, [], {}, {}, 20)
+    trial = Trial(function, (), {}, {}, [], {}, {}, 20)
     trial.prepare(folder)
     playing.clear()
     try:
@@ -45,16 +71,21 @@ def live(whole: Node, folder: Path, kill_at: int | None = None) -> str | None:
         _compare_turns([*playing])
         last = [*before, *playing][-1]  # it may have been killed once it had ended
         _check_state(trial, folder, last)
-        playing.clear()
-        with perdure.open(folder / "agents.db") as store:
-            again = replay(store, trial.function, RUN)
-        if again.drift is not None or again.goes_on:
-            heard = f"{_lines(last.heard)}\nand now{_lines(playing[-1].heard)}"
-            raise Otherwise(f"gone over again: {again.drift or again.goes_on}{heard}")
-        compare("gone over again", last.heard, playing[-1].heard)
+        for _ in range(replays):
+            _go_over(trial, folder, last)
     finally:
         playing.clear()
     return killed
+
+
+def _go_over(trial: Trial, folder: Path, last: Playing) -> None:
+    playing.clear()
+    with perdure.open(folder / "agents.db") as store:
+        again = replay(store, trial.function, RUN)
+    if again.drift is not None or again.goes_on:
+        heard = f"{_lines(last.heard)}\nand now{_lines(playing[-1].heard)}"
+        raise Otherwise(f"gone over again: {again.drift or again.goes_on}{heard}")
+    compare("gone over again", last.heard, playing[-1].heard)
 
 
 def _recorded(folder: Path) -> str:

@@ -86,7 +86,7 @@ class Playing:
         for task in self._outlive[1:]:  # the first is left to itself, and cancelled at the end
             result = await asyncio.gather(task, return_exceptions=True)
             self._hear(f"outlived: {result}")
-        result = await _step("the end")
+        result = await step("the end")
         self._hear(f"{result}")
         self.over = True
         return str(len(self.heard))
@@ -120,7 +120,7 @@ class Playing:
     # -- leaves --------------------------------------------------------------------------------
 
     async def _step(self, node: Node, called: str) -> Any:
-        return _same(await _step(called, self._seen()), called)
+        return _same(await step(called, self._seen()), called)
 
     async def _slow(self, node: Node, called: str) -> Any:
         return _same(await _slow(called, self._seen()), called)
@@ -218,7 +218,7 @@ class Playing:
         try:
             return await self._play(node[2][0])
         except* ValueError:
-            await _step(f"{called} caught")
+            await step(f"{called} caught")
         return "caught"
 
     async def _loop(self, node: Node, called: str) -> Any:
@@ -241,7 +241,7 @@ class Playing:
 
     async def _cancel(self, node: Node, called: str) -> Any:
         task = asyncio.create_task(self._play(node[2][0]))
-        await _step(f"{called} before")
+        await step(f"{called} before")
         task.cancel()
         await asyncio.wait([task])
         return task.cancelled()
@@ -253,7 +253,7 @@ class Playing:
         return task.cancelled()
 
     async def _map(self, node: Node, called: str) -> Any:
-        function = {"step": _step, "slow": _slow, "tool": _tool}[node[2]]
+        function = {"step": step, "slow": _slow, "tool": _tool}[node[2]]
         return await self._run.map(function, [f"{called}.{n}" for n in range(3)], limit=2)
 
     async def _outlives(self, node: Node, called: str) -> Any:
@@ -293,7 +293,7 @@ class Playing:
         try:
             return await self._play(node[2][0])
         finally:
-            await _step(f"{called} cleaned up")
+            await step(f"{called} cleaned up")
 
 
 playing: list[Playing] = []
@@ -315,7 +315,7 @@ def _note_begin(called: str) -> None:
 
 
 @perdure.step
-async def _step(called: str, seen: str = "") -> str:
+async def step(called: str, seen: str = "") -> str:
     _note_begin(called)
     return f"{called}!"
 

@@ -1,13 +1,18 @@
 """An event loop in which time passes while nothing else is to do, and not otherwise: a machine that
-is busy does not let a timeout pass while it is being set."""
+is busy does not let a timeout pass while it is being set. Or, where chance is given, also whenever
+somebody looks at the clock: as if the machine was busy now and then."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+HELD_UP_S = 0.01
+"""How long at most."""
 
 NEWS_S = 0.0003
 """For how long threads may have news, by the real clock, before it is later."""
@@ -26,28 +31,45 @@ class _Selector(selectors.DefaultSelector):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """See the module."""
+    """See the module.
 
-    def __init__(self) -> None:
+    Args:
+        chance: how often, and for how long, it is held up.
+    """
+
+    def __init__(self, chance: random.Random | None = None) -> None:
         self.now_s = 0.0
+        self._chance = chance
+        self._often = 0.0 if chance is None else chance.choice((0.0, 0.01, 0.05, 0.2))
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
 
     def time(self) -> float:
+        if self._often and self._chance is not None and self._chance.random() < self._often:
+            self.hold_up()
         return self.now_s
+
+    def hold_up(self) -> None:
+        """Let some time pass, in which it does nothing."""
+        if self._chance is not None:
+            self.now_s += HELD_UP_S * self._chance.random() ** 2
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
+    def __init__(self, chance: random.Random | None) -> None:
+        super().__init__()
+        self._chance = chance
+
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return Loop()
+        return Loop(self._chance)
 
 
 @contextmanager
-def own_time() -> Iterator[None]:
+def own_time(chance: random.Random | None = None) -> Iterator[None]:
     """Loops that are made meanwhile have a time of their own."""
     before = asyncio.get_event_loop_policy()
-    asyncio.set_event_loop_policy(_Policy())
+    asyncio.set_event_loop_policy(_Policy(chance))
     try:
         yield
     finally:

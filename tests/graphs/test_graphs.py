@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.testing import kill_at_every_boundary
-from tests.graphs.__main__ import try_program
+from tests.graphs.__main__ import try_program, try_timed
 from tests.graphs.checking import Otherwise, compare
 from tests.graphs.generate import agent_of, is_racy, program
 
@@ -36,6 +36,21 @@ def test_what_was_once_otherwise(seed: int) -> None:
     was cancelled before its turn had no turn. In 119, a timer went off while the block of an edit
     was gone through that it had gone off behind."""
     try_program(seed, kills=2)
+
+
+def test_what_timers_did_they_do_again_in_a_loop_that_is_held_up() -> None:
+    """A timeout whose time had come when it was entered left no word in the log; what a task had
+    left behind set a timer that was taken for one that nobody sets; what was to be called soon was
+    overtaken by an outcome. Of each hundred of these programs, thirty went another way."""
+    for seed in range(12):
+        try_timed(seed, kills=1)
+
+
+@pytest.mark.parametrize("seed", [41, 118, 136, 292, 310, 539])
+def test_what_timers_once_did_otherwise(seed: int) -> None:
+    """In 310, a timer went off between the end of the function and that of its tasks. In 539, one
+    saw an edit of which its task had not heard."""
+    try_timed(seed, kills=2)
 
 
 @pytest.mark.parametrize("seed", range(3))
