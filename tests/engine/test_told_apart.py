@@ -177,7 +177,7 @@ def test_all_recorded_calls_are_paired_in_another_order(store: Store, crash: Cra
     assert bank.paid == ["FR02", "IT04"]
 
 
-def test_a_tool_of_an_object_that_says_nothing_of_itself_is_refused(
+def test_a_tool_of_an_object_that_check_own_of_itself_is_refused(
     store: Store, crash: Crashes
 ) -> None:
     """Nothing could tell one account's payment from another's."""

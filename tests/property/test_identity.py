@@ -152,7 +152,7 @@ def test_digests_are_the_same_in_every_process(seed: str) -> None:
     assert told == digests_of_all()
 
 
-def test_what_says_nothing_of_itself_is_unknown_wherever_it_is() -> None:
+def test_what_check_own_of_itself_is_unknown_wherever_it_is() -> None:
     for wrap in WRAPS[:5] + WRAPS[7:8]:
         unknown: list[Any] = []
         thing = object()

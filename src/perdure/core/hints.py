@@ -6,10 +6,12 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
 from perdure.core.annotations import EphemeralMark
+from perdure.core.raised import check_own
 
 _EPHEMERAL = re.compile(r"(\w+\.)*Ephemeral\[")
 
@@ -20,8 +22,8 @@ def hints_of(target: Any) -> dict[str, Any]:
     try:
         target = inspect.unwrap(target)
         return get_type_hints(target, include_extras=True)
-    except Exception:  # whatever evaluating an annotation raises
-        pass
+    except Exception as error:  # whatever evaluating an annotation raises
+        check_own(error, partial(get_type_hints, target, include_extras=True))
     found: dict[str, Any] = {}
     owners = reversed(target.__mro__) if isinstance(target, type) else [target]
     for owner in owners:
@@ -30,7 +32,8 @@ def hints_of(target: Any) -> dict[str, Any]:
             found.pop(name, None)
             try:
                 found.update(_one(name, said, names))
-            except Exception:
+            except Exception as error:
+                check_own(error, partial(_one, name, said, names))
                 if isinstance(said, str) and _EPHEMERAL.match(said):
                     found[name] = Annotated[Any, EphemeralMark()]
     return found

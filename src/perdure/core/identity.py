@@ -31,6 +31,7 @@ import msgspec
 from perdure.core import codec
 from perdure.core.annotations import EphemeralMark
 from perdure.core.hints import hints_of
+from perdure.core.raised import check_own
 from perdure.core.schema import Schema
 from perdure.core.validation import text_types
 from perdure.core.values import SCALARS, STEADY, Plain, check_zone, take
@@ -64,12 +65,15 @@ def digest(value: Any, unknown: list[Any] | None = None) -> str:
         return shorten(value)
     try:
         return shorten(take(value))
-    except (PerdureError, RuntimeError):  # types, a cycle, too deep; another thread changes it
+    except PerdureError:  # types, a cycle
         pass
+    except RuntimeError as error:  # too deep; another thread changes it
+        check_own(error, lambda: take(value))
     walk = _Walk()
     try:
         said = shorten(walk.say(value, 0))
-    except Exception:  # what it is made of is the caller's code, or the stack was deep already
+    except Exception as error:  # of the caller's code, or the stack was deep already
+        check_own(error, lambda: _Walk().say(value, 0))
         walk.unknown, said = [value], shorten(class_label(type(value)))
     if unknown is not None:
         unknown += walk.unknown
@@ -219,7 +223,8 @@ class _Walk:
         if schema is not None:
             try:
                 plain = schema.take(value, (), aliases_refused=False)
-            except Exception:  # it has no plain form: whatever its own code raises says only that
+            except Exception as error:  # it has no plain form; whatever its own code raises
+                check_own(error, lambda: schema.take(value, (), aliases_refused=False))
                 return self._unknown(value)
             return ["leaf", class_label(kind), self.say(plain, depth)]
         return self._unknown(value)
@@ -306,10 +311,15 @@ def _attribute(value: Any, name: str) -> Any:
 def _leaf_schema(cls: type) -> Schema[Any] | None:
     """The schema of a class that a library can take apart; None where none can."""
     try:
-        schema: Schema[Any] = Schema(cls, id=class_label(cls))
-        schema.root  # noqa: B018  # made now: it raises where the class cannot be stored
-    except Exception:
+        return _made_schema(cls)
+    except Exception as error:
+        check_own(error, lambda: _made_schema(cls))
         return None
+
+
+def _made_schema(cls: type) -> Schema[Any]:
+    schema: Schema[Any] = Schema(cls, id=class_label(cls))
+    schema.root  # noqa: B018  # made now: it raises where the class cannot be stored
     return schema
 
 
@@ -317,7 +327,8 @@ def _buffer(value: Any) -> list[Plain] | None:
     """Of an array, what its bytes are and a hash of them: there may be many."""
     try:
         view = memoryview(value)
-    except Exception:  # it is no array, or one of objects
+    except Exception as error:  # it is no array, or one of objects
+        check_own(error, lambda: memoryview(value))
         return None
     content = sha256(view if view.contiguous else view.tobytes()).digest()
     return [view.format, list(view.shape or ()), content]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from perdure.core.raised import check_own
 from perdure.model import MISSING
 
 
@@ -36,10 +37,10 @@ def kept(face: Any, value: Any, clone: Any, changed: list[str]) -> dict[str, Any
     """
     if not face.late or not face.checks_whole:
         return {}
-    again = face.clone(value)
     try:
-        again = face.check(again, [])
-    except Exception:  # nobody knows what it would make of them
+        again = face.check(face.clone(value), [])
+    except Exception as error:  # nobody knows what it would make of them
+        check_own(error, lambda: face.check(face.clone(value), []))
         again = None
     found = {}
     for name in face.late:
@@ -67,5 +68,6 @@ def private_default(info: Any) -> Any:
 def equal(a: Any, b: Any) -> bool:
     try:
         return bool(a == b)
-    except Exception:
+    except Exception as error:
+        check_own(error, lambda: bool(a == b))
         return False

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from perdure.core.annotations import Limits, is_union, unwrap
-from perdure.core.raised import of_code
+from perdure.core.raised import check_own, of_code
 from perdure.core.validation import Engine
 from perdure.core.values import SCALARS, Path, Plain, Taker, changed, check_zone, format_path
 from perdure.errors import Alias, SchemaError, Unstorable
@@ -227,13 +227,18 @@ class LeafNode(Node):
 
     def _dump(self, value: Any, at: Path, walker: Walker) -> Plain:
         """By the library's own dump, accepted only where it comes back equal (I12)."""
-        try:
+
+        def dumped() -> tuple[Plain, bool]:
             plain = walker.take(self.engine.dump(self, value), at)
             back = self.engine.validate(self, isolate(plain), at, walker.root)
-            equal = type(back) is type(value) and bool(back == value)
+            return plain, type(back) is type(value) and bool(back == value)
+
+        try:
+            plain, equal = dumped()
         except Alias:
             raise
         except of_code() as error:
+            check_own(error, dumped)
             raise walker.lost(
                 f"a {type(value).__module__}.{type(value).__qualname__} has no plain form: {error}",
                 at, _LEAF_HINT,

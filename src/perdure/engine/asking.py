@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from perdure.core.identity import shorten
+from perdure.core.raised import check_own
 from perdure.core.values import Plain, take
 from perdure.engine.identity import QUESTION, SCHEMA
 
@@ -55,8 +55,10 @@ def json_schema(kind: Any) -> Plain:
     if kind is bool:  # most are, and each replay comes by
         return {"type": "boolean"}
     for made in (_kept_schema, _json_schema):  # not all are keys of a dict
-        with suppress(Exception):  # also what its own code raises; that is not kept
+        try:
             return made(kind)
+        except Exception as error:  # also what its own code raises; that is not kept
+            check_own(error, partial(made, kind))
     return {}
 
 

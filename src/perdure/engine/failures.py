@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from perdure.core import codec
-from perdure.core.raised import of_code
+from perdure.core.raised import check_own, of_code
 from perdure.core.values import Plain, take
-from perdure.errors import CallFailed, PerdureError
+from perdure.errors import CallFailed, PerdureError, Unstorable
 
 ATTRIBUTE_MAX = 1000
 """Bytes of one attribute of an error; larger ones are not kept."""
@@ -30,11 +30,16 @@ class CallCancelled(PerdureError):
     """Stands in the journal for what was cancelled, with its task and not with the run."""
 
 
+def _said_by(error: BaseException) -> str:
+    return "".join((str(error),))  # of the plain type, also where it says a subclass of str
+
+
 def words(error: BaseException) -> str:
     """What the error says, also where its own `__str__` fails."""
     try:
-        return "".join((str(error),))  # of the plain type, also where it says a subclass of str
+        return _said_by(error)
     except BaseException as failed:
+        check_own(failed, lambda: _said_by(error))
         return f"(its words cannot be had: {type(failed).__name__})"
 
 
@@ -108,23 +113,28 @@ def _again(record: Mapping[str, Any], target: str) -> Exception | None:
     found = _loaded(str(record["type"]))
     if found is None:
         return None
+    try:
+        return _rebuilt(found, record, target)
+    except Exception as error:  # not made to be rebuilt
+        check_own(error, lambda: _rebuilt(found, record, target))
+        return None
+
+
+def _rebuilt(kind: type[Exception], record: Mapping[str, Any], target: str) -> Exception:
     from pathlib import Path  # 5 ms to import, for errors alone
 
-    try:
-        if "validation" in record:
-            return _validation_error(found, record["validation"])
-        nested = {name: rebuild_error(one, "") for name, one in record.get("nested", {}).items()}
-        args = [nested.pop(str(place), arg) for place, arg in enumerate(record["args"])]
-        error = _made(found, args)
-        if isinstance(error, PerdureError):
-            error.problem, error.target, error.hint = str(record["text"]), target, ""
-        vars(error).update(record.get("attributes", {}), **nested)
-        for member, value in record.get("members", {}).items():
-            value = Path(value["path"]) if isinstance(value, dict) else value
-            BaseException.__setattr__(error, member, value)
-        return error
-    except Exception:  # not made to be rebuilt
-        return None
+    if "validation" in record:
+        return _validation_error(kind, record["validation"])
+    nested = {name: rebuild_error(one, "") for name, one in record.get("nested", {}).items()}
+    args = [nested.pop(str(place), arg) for place, arg in enumerate(record["args"])]
+    error = _made(kind, args)
+    if isinstance(error, PerdureError):
+        error.problem, error.target, error.hint = str(record["text"]), target, ""
+    vars(error).update(record.get("attributes", {}), **nested)
+    for member, value in record.get("members", {}).items():
+        value = Path(value["path"]) if isinstance(value, dict) else value
+        BaseException.__setattr__(error, member, value)
+    return error
 
 
 def _made(kind: type[Exception], args: list[Any]) -> Exception:
@@ -132,10 +142,13 @@ def _made(kind: type[Exception], args: list[Any]) -> Exception:
     base: Any = next(one for one in kind.__mro__ if getattr(builtins, one.__name__, None) is one)
     try:
         error: Exception = kind.__new__(kind, *args)
-    except Exception:
+    except Exception as raised:
+        check_own(raised, lambda: kind.__new__(kind, *args))
         error = base.__new__(kind, *args)
-    with suppress(Exception):  # its arguments need not be those that the built-in one takes
+    try:  # its arguments need not be those that the built-in one takes
         base.__init__(error, *args)
+    except Exception as raised:
+        check_own(raised, lambda: base.__init__(error, *args))
     BaseException.__setattr__(error, "args", tuple(args))  # also where the type is frozen
     return error
 
@@ -147,22 +160,27 @@ def _comes_back(error: BaseException, record: Mapping[str, Any]) -> bool:
 
 def _args(error: BaseException) -> tuple[Plain, dict[str, Plain]]:
     """Its arguments, and those of them that are errors themselves; its words, where not plain."""
-    nested: dict[str, Plain] = {}
     try:
-        args = list(error.args)
-        for place, arg in enumerate(args):
-            if isinstance(arg, Exception):
-                args[place] = None
-                _add_nested(nested, str(place), arg)
-        return take(args), nested
-    except Exception:
+        return _taken_args(error)
+    except Exception as raised:
+        check_own(raised, lambda: _taken_args(error))
         return [words(error)], {}
+
+
+def _taken_args(error: BaseException) -> tuple[Plain, dict[str, Plain]]:
+    nested: dict[str, Plain] = {}
+    args = list(error.args)
+    for place, arg in enumerate(args):
+        if isinstance(arg, Exception):
+            args[place] = None
+            _add_nested(nested, str(place), arg)
+    return take(args), nested
 
 
 def _add_nested(nested: dict[str, Plain], name: str, error: Exception) -> None:
     record = error_record(error)
     if "stand_in" in record:
-        raise ValueError("it does not come back as it was")
+        raise Unstorable("it does not come back as it was")
     nested[name] = record
 
 
@@ -174,44 +192,62 @@ def _attributes(error: BaseException, nested: dict[str, Plain]) -> dict[str, Pla
             if isinstance(value, Exception):
                 _add_nested(nested, name, value)
                 continue
-            plain = take(value)
-            own = isinstance(error, PerdureError) and name in _OWN
-            if not name.startswith("__") and (own or len(codec.encode(plain)) <= ATTRIBUTE_MAX):
-                found[name] = plain
-        except Exception:
+            plain, size = _sized(value)
+        except Exception as raised:
+            check_own(raised, partial(_sized, value))
             continue
+        own = isinstance(error, PerdureError) and name in _OWN
+        if not name.startswith("__") and (own or size <= ATTRIBUTE_MAX):
+            found[name] = plain
     return found
+
+
+def _sized(value: Any) -> tuple[Plain, int]:
+    plain = take(value)
+    return plain, len(codec.encode(plain))
 
 
 def _members(error: BaseException) -> dict[str, Plain]:
-    from pathlib import Path
-
     found: dict[str, Plain] = {}
     for name in MEMBERS if isinstance(error, _WITH_MEMBERS) else ():
         try:
-            value = getattr(error, name, None)
-            if name in getattr(error, "__dict__", {}) or value is None:
-                continue
-            found[name] = {"path": str(value)} if isinstance(value, Path) else take(value)
-        except Exception:
+            value = _member(error, name)
+        except Exception as raised:
+            check_own(raised, partial(_member, error, name))
             continue
+        if value is not None:
+            found[name] = value
     return found
+
+
+def _member(error: BaseException, name: str) -> Plain:
+    from pathlib import Path
+
+    value = None if name in getattr(error, "__dict__", {}) else getattr(error, name, None)
+    return {"path": str(value)} if isinstance(value, Path) else take(value)
 
 
 def _add_validation(record: dict[str, Plain], error: Any) -> None:
     """The parts of a pydantic error, and the way of rendering them that gives its words."""
     try:
-        parts = [_validation_part(part) for part in error.errors(include_url=False)]
-        for json, hide in ((False, False), (True, False), (False, True), (True, True)):
-            made = {"title": error.title, "errors": parts, "json": json, "hide": hide}
-            plain = take(made)
-            if len(codec.encode(plain)) > PARTS_MAX:
-                return
-            if words(_validation_error(type(error), made)) == record["text"]:
-                record["validation"] = plain
-                return
-    except Exception:  # not a validation error, or its input is not plain
+        found = _validation_of(error, record["text"])
+    except Exception as raised:  # not a validation error, or its input is not plain
+        check_own(raised, lambda: _validation_of(error, record["text"]))
         return
+    if found is not None:
+        record["validation"] = found
+
+
+def _validation_of(error: Any, text: Plain) -> Plain:
+    parts = [_validation_part(part) for part in error.errors(include_url=False)]
+    for json, hide in ((False, False), (True, False), (False, True), (True, True)):
+        made = {"title": error.title, "errors": parts, "json": json, "hide": hide}
+        plain = take(made)
+        if len(codec.encode(plain)) > PARTS_MAX:
+            return None
+        if words(_validation_error(type(error), made)) == text:
+            return plain
+    return None
 
 
 def _validation_part(part: Mapping[str, Any]) -> dict[str, Any]:

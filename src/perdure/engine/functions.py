@@ -142,6 +142,8 @@ class Recorded:
         """Of something raised while a call was made up: whether nothing in the call does that."""
         try:
             self.call(execution, args, kwargs, again=True)
+        except MemoryError:
+            return True
         except Exception:
             return False
         return True

@@ -30,6 +30,7 @@ from perdure.core.identity import (
     is_none_yet,
     shorten,
 )
+from perdure.core.raised import check_own
 from perdure.core.schema import Schema
 from perdure.core.values import take
 from perdure.errors import NeedsAttention, PerdureError, Unstorable
@@ -177,7 +178,8 @@ def hint_for(objects: Sequence[Any], names: Sequence[str]) -> str:
 def _key_of(value: Any) -> Any:
     try:
         return declared_key(value)
-    except Exception:
+    except Exception as error:
+        check_own(error, lambda: declared_key(value))
         return MISSING
 
 

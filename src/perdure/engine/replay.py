@@ -406,7 +406,7 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, A
         assert call.probe is not None
         try:
             found = yield Invoke(call.probe, call.args, call.kwargs, "step", call.key)
-        except Exception as raised:
+        except (Carried, PerdureError) as raised:
             error = uncarried(raised)
             raise NeedsAttention(
                 f"it is in doubt, and its probe failed: {type(error).__name__}: {words(error)}",

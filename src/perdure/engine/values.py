@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 from perdure.core import codec, envelope
 from perdure.core.hints import hints_of
 from perdure.core.identity import AS_IT_IS, declared_key
+from perdure.core.raised import check_own
 from perdure.core.schema import EphemeralMark, Schema, take_at
 from perdure.core.values import SCALARS, Plain, take
 from perdure.errors import SchemaError, Unstorable
@@ -175,7 +176,8 @@ def label(function: Callable[..., Any]) -> str:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(inspect.unwrap(function), include_extras=True)
-    except Exception:  # none, or some that cannot be resolved: whatever they are, they are code
+    except Exception as error:  # none, or some that cannot be resolved; they are code
+        check_own(error, lambda: get_type_hints(inspect.unwrap(function), include_extras=True))
         return {}
 
 
@@ -240,11 +242,16 @@ def preview(arguments: Mapping[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     try:
-        key = MISSING if type(value) in SCALARS else declared_key(value)
-        text = repr(value if key is MISSING else key)
-    except Exception:
+        text = _said(value)
+    except Exception as error:
+        check_own(error, lambda: _said(value))
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _said(value: Any) -> str:
+    key = MISSING if type(value) in SCALARS else declared_key(value)
+    return repr(value if key is MISSING else key)
 
 
 def fitting(plain: Plain, root: str) -> Plain:

@@ -106,7 +106,7 @@ class Shipper:
                     continue
                 try:
                     self._load(fed, load)
-                except (StoreUnavailable, DivergedError):
+                except (StoreUnavailable, DivergedError, MemoryError):
                     raise
                 except Exception as error:
                     loaded = [one.seq for one in load.appends if one.agent == fed.agent]
@@ -124,7 +124,7 @@ class Shipper:
     def _readable(self, entries: Iterable[Fed], of: AgentInfo | None) -> Iterator[Fed]:
         try:
             yield from entries
-        except (StoreUnavailable, GeneratorExit):
+        except (StoreUnavailable, GeneratorExit, MemoryError):
             raise
         except Exception as error:
             if of is None:
@@ -361,7 +361,7 @@ class Shipper:
     ) -> int:  # fmt: skip
         try:
             return self._send_whole(load, messages, why, epochs)
-        except (OvertakenError, ClosedError):
+        except (OvertakenError, ClosedError, MemoryError):
             raise
         except Exception as error:
             if not self.isolating or getattr(error, "outcome", "not_done") != "not_done":
@@ -382,7 +382,7 @@ class Shipper:
                 mail = []
             for part in load.of(agent):
                 shipped += self._send_whole(part, ())
-        except (OvertakenError, ClosedError):
+        except (OvertakenError, ClosedError, MemoryError):
             raise
         except Exception as error:
             if getattr(error, "outcome", "not_done") != "not_done":

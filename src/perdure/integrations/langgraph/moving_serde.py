@@ -76,6 +76,8 @@ class Reader(jsonplus.JsonPlusSerializer):
             return self._lost(f"it is encrypted ({kind})")
         try:
             value = super().loads_typed(data)
+        except MemoryError:  # which says nothing about it
+            raise
         except Exception as error:
             return self._lost(
                 f"LangGraph's serializer cannot read it: {str(error) or type(error).__name__}"
@@ -111,6 +113,8 @@ class Reader(jsonplus.JsonPlusSerializer):
         try:
             module, name, *_ = ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=_OPTION)
             data = self._renamed(data)
+        except MemoryError:
+            raise
         except Exception as error:
             return Unread(f"LangGraph's serializer cannot read it: {error}")
         key = str(module), str(name)

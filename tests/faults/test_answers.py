@@ -1,0 +1,133 @@
+"""What a value, a class or an error is found to be is no matter of what comes in between."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+import perdure
+from perdure.core import identity
+from perdure.core.hints import hints_of
+from perdure.core.identity import digest
+from perdure.engine.asking import json_schema
+from perdure.engine.failures import error_record, rebuild_error
+from perdure.engine.values import preview
+from tests.faults.injecting import KINDS, count, inject
+
+
+@dataclasses.dataclass
+class Item:
+    name: str
+    sizes: set[int]
+    client: perdure.Ephemeral[Any] = None
+
+
+class Model(pydantic.BaseModel):
+    price: Decimal
+    items: list[Item] = []
+
+
+class Odd:
+    """Nothing is known of it."""
+
+
+class Refused(ValueError):
+    def __init__(self, reason: str, retry_after: int, path: Path) -> None:
+        super().__init__(reason, path)
+        self.retry_after = retry_after
+        self.path = path
+
+
+def refusing(value: Item, other: NotThere) -> None:  # type: ignore[name-defined] # noqa: F821
+    """Only a type checker knows that class."""
+
+
+def _anew() -> None:
+    for cached in (identity._parts_of, identity._leaf_schema):
+        cached.cache_clear()
+
+
+ITEM = Item("a", {1, 2})
+MODEL = Model(price=Decimal("1.5"), items=[ITEM])
+RECORD = error_record(FileNotFoundError(2, "none", "here"))
+
+
+def _invalid() -> Exception:
+    try:
+        Model(price="no")  # type: ignore[arg-type]
+    except pydantic.ValidationError as error:
+        return error
+    raise AssertionError
+
+
+INVALID = _invalid()
+
+CALLS: dict[str, Callable[[], object]] = {
+    "plain": lambda: digest({"a": [1, "b", {"c": None}]}),
+    "typed": lambda: digest(MODEL),
+    "path": lambda: digest([Path("/a"), memoryview(b"abc"), {1: ITEM}]),
+    "odd": lambda: digest(Odd()).partition("?")[0],
+    "hints": lambda: repr(hints_of(Item)),
+    "names": lambda: repr(hints_of(refusing)),
+    "preview": lambda: preview({"item": ITEM, "model": MODEL}),
+    "error": lambda: error_record(Refused("busy", 3, Path("/a"))),
+    "invalid": lambda: error_record(INVALID),
+    "rebuilt": lambda: repr(rebuild_error(RECORD, "")),
+    "question": lambda: json_schema(Model),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_what_comes_in_between_is_no_answer(what: str) -> None:
+    """A MemoryError came as a value's digest was made, and was taken for the value's own: that
+    nothing tells it from another one. The run needed attention, or a replay took its call for
+    another; a class was known as one without a plain form for as long as the process lived."""
+    call = CALLS[what]
+    call()  # what it imports
+    _anew()
+    whole = call()
+    points = count(call)
+    for at in range(1, points + 1, max(1, points // 120)):
+        _anew()
+        given: list[object] = []
+        where = inject(lambda to=given: to.append(call()), at, KINDS[at % len(KINDS)]).where  # type: ignore[misc]
+        assert given in ([], [whole]), where
+        assert call() == whole, at
+
+
+def test_a_probe_that_something_came_into_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A MemoryError of ours, as a probe was about to be called, was said to be the probe's: the run
+    needed attention, and its probe was not asked again."""
+    from perdure.engine.performing import Performer
+
+    crashes, store = [KeyboardInterrupt], perdure.open("memory://")
+
+    @perdure.tool(on_crash="probe", probe=lambda: "found")
+    def pay() -> str:
+        raise crashes.pop()
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        return pay()
+
+    with pytest.raises(KeyboardInterrupt):
+        store.run(act, "a")
+    invoke = Performer.invoke
+
+    def interrupted(performer: Performer, effect: Any) -> Any:
+        monkeypatch.setattr(Performer, "invoke", invoke)
+        raise MemoryError
+
+    monkeypatch.setattr(Performer, "invoke", interrupted)
+    with pytest.raises(perdure.PerdureError, match="could not be recorded: MemoryError"):
+        store.run(act, "a")
+    assert store.runs()[0].status == "running"
+    assert store.run(act, "a") == "found"
