@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import sys
 import threading
@@ -136,7 +135,9 @@ class Performer:
                 return  # whoever is to come first may be a task of that loop
             if given_up is not None and given_up():
                 # It was not come to then, or that would be recorded before what is left.
-                raise Carried(asyncio.CancelledError())  # type: ignore[arg-type]
+                from asyncio import CancelledError  # not imported for those who do without
+
+                raise Carried(CancelledError())  # type: ignore[arg-type]
             event = Flag()
             moves = order.moves
             waiter = order.ready(entry, scope.path, event.set)
