@@ -56,7 +56,7 @@ class Pending(Coroutine[Any, Any, R]):
         self._made: Coroutine[Any, Any, R] | None = None
 
     def __del__(self) -> None:
-        if self._made is None:
+        if getattr(self, "_made", self) is None:  # else it is awaited, or was never made
             said = visible(f"{self._what} was never awaited")
             warnings.warn(said, RuntimeWarning, stacklevel=2)
 

@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from sys import exception
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perdure.core import process
@@ -160,6 +161,8 @@ class Execution(Generic[T]):
             PerdureError: inside a step or tool, whose body is not gone through on replay, or
                 inside an open edit.
         """
+        if (error := exception()) is not None:
+            self.leaving.behind(error)
         self.check()
         where = self.inside()
         if where == "edit":

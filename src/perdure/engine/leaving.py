@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Callable
-from contextlib import suppress
 from threading import get_ident
 
 from perdure.core.raised import of_code
@@ -33,15 +32,23 @@ class LeftError(PerdureError):
 
     def hears(self) -> None:
         """Somebody makes another call: who did not catch it may not even know of it, as a thread
-        beside that one, or a task that its loop cancels now."""
-        if self._thread == get_ident() and not _in_loop():
+        beside that one, or a task that its loop cancels now; or he cleans up behind it."""
+        if self._thread == get_ident() and not _in_loop() and not _is_on_its_way(self.left):
             self.went_on = True
 
 
+def _is_on_its_way(error: BaseException) -> bool:
+    """Whether the calling code is where that is handled, as in a `finally`, or what came behind
+    it."""
+    one = sys.exception()
+    while one is not None and one is not error:
+        one = one.__context__
+    return one is not None
+
+
 def _in_loop() -> bool:
-    with suppress(RuntimeError):
-        return asyncio.get_running_loop() is not None
-    return False
+    events = sys.modules.get("asyncio.events")  # not imported for those who do without
+    return events is not None and events._get_running_loop() is not None
 
 
 class Cancelled(PerdureError):
@@ -89,6 +96,23 @@ class Leaving:
     def __init__(self, interrupt: Interrupt, run: str) -> None:
         self._interrupt = interrupt
         self._run = run
+        self._handled: BaseException | None = None
+
+    def begins(self) -> None:
+        """The function is about to be called: its caller may be handling something himself."""
+        self._handled = sys.exception()
+
+    def behind(self, error: BaseException) -> None:
+        """Something is begun where the function's code handles that. Where it ends the program,
+        what is begun cleans up behind it, and is refused. When the run is gone on with, nothing
+        ends there, and nobody would come to what was recorded: it is left as by a crash."""
+        if isinstance(error, KeyboardInterrupt | SystemExit) and error is not self._handled:
+            self._interrupt(LeftError(error, "its own code", f"run {self._run}"))
+
+    def look_behind(self) -> None:
+        """As `behind`, for what the calling code handles, if it does."""
+        if (error := sys.exception()) is not None:
+            self.behind(error)
 
     def left(self, error: BaseException, what: str) -> None:
         """It went out of a call without an outcome: a function that catches it may not go on, for

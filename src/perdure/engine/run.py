@@ -56,6 +56,7 @@ class Run(Generic[T]):
 
     def __init__(self, execution: Execution[T]) -> None:
         self._execution = execution
+        execution.leaving.begins()
 
     @property
     def id(self) -> str:
@@ -143,6 +144,7 @@ class Run(Generic[T]):
         from perdure.core.pool import Pool
 
         limit = check_limit(limit)
+        self._execution.leaving.look_behind()
         self._execution.check()
         scope, going = _scope or self._execution.scope(), self._execution.going
         with going.crew(limit) as crew:
@@ -293,6 +295,7 @@ class RunThreads:
             RuntimeError: the block is over.
         """
         check_function(function, "function, what is submitted,")
+        self._execution.leaving.look_behind()
         self._execution.check()
         if self._closing and not self._open:
             raise RuntimeError("cannot schedule new futures after shutdown")

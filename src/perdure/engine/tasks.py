@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Coroutine, Sequence
@@ -327,6 +328,8 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
         tasks = getattr(frame.run, "tasks", None)
         if tasks is None or not tasks.numbered:
             return make(loop, coroutine, **options)
+        if (handled := sys.exception()) is not None:
+            frame.run.leaving.behind(handled)
         name = getattr(coroutine, "__qualname__", "task")
         scope = frame.scope.child(name)
         given = options.get("context")

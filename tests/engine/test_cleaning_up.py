@@ -1,0 +1,200 @@
+"""What a function calls behind what ends the program: in its `finally`, or as it handles that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.aio import AsyncStore
+from perdure.store import Store
+
+Kind = type[KeyboardInterrupt] | type[SystemExit]
+KINDS: list[Kind] = [KeyboardInterrupt, SystemExit]
+
+
+class Script:
+    """What the functions here do: the first time something ends them, and then nothing does."""
+
+    def __init__(self) -> None:
+        self.ends: list[BaseException] = []
+        self.inside_step = False
+        self.called: list[str] = []
+
+    def end(self) -> None:
+        if self.ends:
+            raise self.ends.pop()
+
+
+script = Script()
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    script.__init__()  # type: ignore[misc]
+
+
+@perdure.step
+def work(name: str) -> str:
+    script.called.append(name)
+    if name == "long":
+        script.end()
+    return name
+
+
+@perdure.tool(on_crash="retry")
+def tidy(name: str) -> None:
+    script.called.append(name)
+
+
+@perdure.step
+async def awork(name: str) -> str:
+    return work(name)
+
+
+def edit(run: perdure.Run[dict]) -> None:
+    with run.edit("clean") as draft:
+        draft["clean"] = True
+
+
+def threads(run: perdure.Run[dict]) -> None:
+    with run.executor() as executor:
+        executor.submit(work, "a thread").result()
+
+
+CLEANUPS: dict[str, Callable[[perdure.Run[dict]], object]] = {
+    "tool": lambda run: tidy("tidy"),
+    "step": lambda run: work("tidy"),
+    "edit": edit,
+    "map": lambda run: run.map(work, ["one", "two"]),
+    "threads": threads,
+    "ask": lambda run: run.ask("Clean?", timeout=0.001, default=True),
+    "value": lambda run: run.random(),
+}
+
+
+def run_twice(store: Store, function: Any, kind: Kind, call: Callable[..., Any]) -> tuple[Any, int]:
+    """Interrupted, and run again: what it gave then, and how many commits there were before."""
+    script.ends = [kind("injected")]
+    with pytest.raises(kind, match="injected"):
+        call(store, function)
+    commits = store.agent("a").seq
+    return call(store, function), commits
+
+
+def plainly(store: Store, function: Any) -> Any:
+    return store.run(function, "a")
+
+
+@pytest.mark.parametrize("where", ["function", "step"])
+@pytest.mark.parametrize("cleanup", CLEANUPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_cleans_up_behind_the_programs_end_is_not_recorded(
+    store: Store, kind: Kind, cleanup: str, where: str
+) -> None:
+    """Ctrl-C came in the function's own code, and its `finally` called a tool, which was recorded.
+    Run again, it came to other calls first: it needed attention, as if its code had changed. Where
+    a call had been left, the caller got an error that said that it was caught."""
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        try:
+            work("short")
+            if where == "function":
+                script.end()
+            return work("long")
+        finally:
+            CLEANUPS[cleanup](run)
+
+    given, commits = run_twice(store, act, kind, plainly)
+    assert given == "long"
+    assert commits == 3  # the agent, the run, a step
+    assert script.called.count("tidy") <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_handler_behind_which_the_end_goes_on_records_nothing_either(
+    store: Store, kind: Kind
+) -> None:
+    heard: list[type] = []
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        try:
+            script.end()
+        except BaseException:
+            try:
+                tidy("tidy")
+            except BaseException as error:
+                heard.append(type(error))
+            raise
+        return work("long")
+
+    given, _ = run_twice(store, act, kind, plainly)
+    assert given == "long" and heard == [perdure.RunInterrupted]
+    assert script.called == ["long"]
+
+
+def test_who_catches_it_and_goes_on_behind_the_handler_is_recorded(store: Store) -> None:
+    """Of the function's own code nobody knows what it meets: it caught that itself."""
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        with suppress(SystemExit):
+            script.end()
+        return work("long")
+
+    script.ends = [SystemExit("caught")]
+    assert store.run(act, "a") == "long"
+
+
+def test_what_the_caller_handles_is_none_of_the_functions_business(store: Store) -> None:
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        edit(run)
+        run.map(work, ["one", "two"])
+        return work("long")
+
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert store.run(act, "a") == "long"
+
+
+async def gathered() -> None:
+    await asyncio.gather(awork("one"), awork("two"))
+
+
+async def grouped() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(awork("one"))
+
+
+@pytest.mark.parametrize("cleanup", [lambda: awork("tidy"), gathered, grouped])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tasks_that_clean_up_behind_the_programs_end_record_nothing(
+    store: Store, kind: Kind, cleanup: Callable[[], Any]
+) -> None:
+    """As in a plain function; a task that was made there does not know of what is handled."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> str:
+        try:
+            await awork("short")
+            script.end()
+            return await awork("long")
+        finally:
+            await cleanup()
+
+    def in_a_loop(store: Store, function: Any) -> Any:
+        async def main() -> Any:
+            return await AsyncStore(store).run(function, "a")
+
+        return asyncio.run(main())
+
+    given, commits = run_twice(store, act, kind, in_a_loop)
+    assert given == "long" and commits == 3
