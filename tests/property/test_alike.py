@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 import perdure
 
-ROUNDS = 60
+ROUNDS = 40
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
 ELSEWHERE = dt.datetime(2024, 1, 1, 14, tzinfo=dt.timezone(dt.timedelta(hours=2)))

@@ -255,7 +255,7 @@ class Session(Room):
         if name == "__init__":
             used(loop, _talk(PerdureSession(**given)))
         elif name == "states":
-            used(loop, PerdureRunStates(**given).clear(TALK))
+            used(loop, _kept(PerdureRunStates(**given)))
         elif name.startswith("states."):
             states = PerdureRunStates(store=world.store)
             used(loop, getattr(states, name.removeprefix("states."))(**given))
@@ -274,9 +274,14 @@ class Session(Room):
 
 
 async def _talk(session: PerdureSession) -> None:
-    await session.add_items([ITEM])  # type: ignore[list-item]
-    await session.get_items()
-    await session.close()
+    async with session:  # else its store stays open, of each URL one
+        await session.add_items([ITEM])  # type: ignore[list-item]
+        await session.get_items()
+
+
+async def _kept(states: PerdureRunStates) -> None:
+    async with states:
+        await states.clear(TALK)
 
 
 class InRun(Room):
