@@ -27,7 +27,7 @@ from perdure.core.envelope import open_envelope
 from perdure.model import Commit
 from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.files import Files
-from perdure.storage.sqlite.wal import make_room, room_needed
+from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_BEHIND, make_room
 
 STRAIGHT = "straight line"
 
@@ -103,7 +103,7 @@ def writing(path: Path) -> Iterator[Callable[..., None]]:
 
     def committed(_: apsw.Connection, __: str, pages: int) -> int:
         nonlocal needed
-        needed = room_needed(pages)
+        needed = pages * FRAME_SIZE + ROOM_BEHIND
         return apsw.SQLITE_OK
 
     def commit(seq: int, header: bytes, payload: bytes, *more: tuple[str, Sequence[Any]]) -> None:

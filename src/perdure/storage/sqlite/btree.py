@@ -123,6 +123,16 @@ class Page:
         return found
 
 
+def is_whole(page: bytes) -> bool:
+    """Whether a page of the main file has its own checksum, https://sqlite.org/cksumvfs.html."""
+    first = second = 0
+    words = struct.unpack(f"<{len(page) // 4}I", page)
+    for at in range(0, len(words) - 2, 2):
+        first = (first + words[at] + second) & 0xFFFFFFFF
+        second = (second + words[at + 1] + first) & 0xFFFFFFFF
+    return (first, second) == words[-2:]
+
+
 def _local(size: int, room: int) -> int:
     """How much of a row of an index lies on its page."""
     most, least = (room - 12) * 64 // 255 - 23, (room - 12) * 32 // 255 - 23

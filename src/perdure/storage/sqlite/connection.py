@@ -20,6 +20,7 @@ import apsw.sqlite_extra
 from perdure.core.locks import Lock
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.private import make_empty
+from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.files import NOT_THERE, exists, writable
@@ -65,7 +66,7 @@ def checksum_vfs() -> str:
 
 def connect(
     path: str, *, synchronous: str, create: bool, vfs: str | None = None, checked: bool = True,
-    trees: Trees | None = None,
+    trees: Trees | None = None, has_wal: bool = False,
 ) -> apsw.Connection:  # fmt: skip
     """Open the file as a store, creating it if asked. One of an earlier format that may not be
     written to is seen as if it were of this one; else call `upgrade` before anything else.
@@ -73,6 +74,7 @@ def connect(
     Args:
         checked: False: read pages whose checksum is wrong, too; only for their repair.
         trees: what was looked at in this file so far.
+        has_wal: there is one beside it, of which nobody knows yet whether it is this file's.
 
     Raises:
         StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say. A file
@@ -80,7 +82,7 @@ def connect(
     """
     try:
         refuse_network_file_system(path)
-        connection = _connect_in_time(path, synchronous, create, vfs, checked)
+        connection = _connect_in_time(path, synchronous, create, vfs, checked, has_wal)
     except OSError as error:
         raise translate(error, path) from error
     if checked and not connection.is_old:
@@ -89,12 +91,12 @@ def connect(
 
 
 def _connect_in_time(
-    path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
+    path: str, synchronous: str, create: bool, vfs: str | None, checked: bool, has_wal: bool
 ) -> Connection:
     until = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
-            return _connect(path, synchronous, create, vfs, checked)
+            return _connect(path, synchronous, create, vfs, checked, has_wal)
         except _MadeMeanwhileError as again:
             if time.monotonic() > until:
                 raise again.problem from again.__cause__
@@ -110,7 +112,7 @@ class _MadeMeanwhileError(Exception):
 
 
 def _connect(
-    path: str, synchronous: str, create: bool, vfs: str | None, checked: bool
+    path: str, synchronous: str, create: bool, vfs: str | None, checked: bool, has_wal: bool
 ) -> Connection:
     empty = _size(path) == 0
     if empty:
@@ -127,10 +129,15 @@ def _connect(
     except apsw.Error as error:
         raise translate(error, path) from error
     try:
+        # Closing must not checkpoint by itself: from a WAL that another program truncated under us,
+        # or that is not this file's, it would copy garbage into the main file.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         give_room(connection, path)
         connection.set_busy_timeout(BUSY_MS)
         if not checked:
             connection.pragma("checksum_verification", "OFF")
+        if has_wal:
+            wal_base.refuse_other_wal(connection, path)
         try:
             _adopt(connection, path, create=create, checked=checked)
             if checked:
@@ -143,14 +150,10 @@ def _connect(
             raise
         connection.pragma("synchronous", synchronous)
         connection.wal_autocheckpoint(0)
-        # Closing must not checkpoint by itself: from a WAL that another program truncated under us
-        # it would copy garbage into the main file.
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         # Or SQLite would plan a query anew whenever other values are bound to it, and that takes
         # several times as long as the query. Our plans depend on no values.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.pragma("cache_size", -16_000)
-        connection.execute("SELECT count(*) FROM executors").fetchall()  # opens the WAL
         if not checked:
             see_as_new(connection)
     except BaseException as error:
@@ -286,6 +289,7 @@ def _create(connection: apsw.Connection, path: str) -> None:
             for number, script in migrations().items():
                 connection.execute(script)
                 connection.execute(f"PRAGMA user_version = {number}")
+            wal_base.make(connection)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("COMMIT")
     sync_folder(path)

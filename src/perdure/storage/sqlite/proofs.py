@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from perdure.core import chain
 from perdure.errors import Corrupt
+from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.closing import make_standings
 from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.statements import migrations
@@ -131,6 +132,7 @@ def _check_schema(db: apsw.Connection, path: str) -> None:
         made = _schema(fresh)
         if version == max(migrations()):  # no earlier format had any
             make_standings(fresh)
+            wal_base.make(fresh)
         known = _schema(fresh)
     finally:
         fresh.close()

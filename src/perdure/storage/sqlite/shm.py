@@ -22,7 +22,7 @@ import apsw
 NO_HOLES = 4096
 """Bytes of a block from which on SQLite's own way leaves none."""
 
-_SHM_MAP = 13
+SHM_MAP = 13
 """The place of `xShmMap` among SQLite's file methods, https://sqlite.org/c3ref/io_methods.html,
 counted in pointers."""
 
@@ -31,10 +31,10 @@ _POINTERS = {2: 17, 3: 19}
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-_Map = ctypes.CFUNCTYPE(
+Map = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p
 )
-_Pointer = ctypes.POINTER(ctypes.c_void_p)
+Pointer = ctypes.POINTER(ctypes.c_void_p)
 
 _paths: dict[int, str] = {}
 """Of files that are open, by their addresses; of those that were, until there is another one."""
@@ -50,7 +50,7 @@ def give_room(connection: apsw.Connection, path: str) -> None:
         return
     file = ctypes.c_void_p()
     connection.file_control("main", apsw.SQLITE_FCNTL_FILE_POINTER, ctypes.addressof(file))
-    methods = ctypes.cast(file, _Pointer)
+    methods = ctypes.cast(file, Pointer)
     ours = _with_room(methods[0]) if file.value and methods[0] else None
     if file.value and ours is not None:
         _paths[file.value] = path + "-shm"
@@ -65,11 +65,11 @@ def _with_room(address: int) -> tuple[Any, Any] | None:
         return None
     size = pointers * ctypes.sizeof(ctypes.c_void_p)
     table = (ctypes.c_void_p * pointers).from_buffer_copy(ctypes.string_at(address, size))
-    theirs = _Map(table[_SHM_MAP] or 0)
+    theirs = Map(table[SHM_MAP] or 0)
 
     def shm_map(file: int, region: int, size: int, extend: int, found: int) -> int:
         code: int = theirs(file, region, size, extend, found)
-        part = ctypes.cast(found, _Pointer)
+        part = ctypes.cast(found, Pointer)
         try:
             mapped = code == apsw.SQLITE_OK and part[0]
             if mapped and not _has_room(_paths[file], region * size, size):
@@ -81,8 +81,8 @@ def _with_room(address: int) -> tuple[Any, Any] | None:
             pass  # as without us
         return code
 
-    ours = _Map(shm_map)
-    table[_SHM_MAP] = ctypes.cast(ours, ctypes.c_void_p)
+    ours = Map(shm_map)
+    table[SHM_MAP] = ctypes.cast(ours, ctypes.c_void_p)
     return table, ours
 
 

@@ -11,6 +11,7 @@ import apsw
 
 from perdure.core import chain
 from perdure.errors import PerdureError
+from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.rows import place
 from perdure.storage.sqlite.statements import migrations
 
@@ -33,6 +34,7 @@ def upgrade(connection: apsw.Connection) -> None:
             if number == 2:
                 _add_times(connection)
             connection.execute(f"PRAGMA user_version = {number}")
+        wal_base.make(connection)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

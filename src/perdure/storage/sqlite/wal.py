@@ -16,8 +16,9 @@ COPIED_AT_ONCE = 1 << 20
 
 FRAME_SIZE = FRAME_HEADER_SIZE + 4096
 
-ROOM_MIN = 32 * 1024
-"""Bytes behind the last frame that shall be there already when a commit is written."""
+ROOM_BEHIND = WAL_HEADER_SIZE + 32 * 1024
+"""Bytes of the file that are not of its frames, at least, when a commit is written: the header, and
+what shall be there already behind the last one."""
 
 ROOM = 120 * 1024
 """What it is made longer by, in bytes. More saves little, and whoever pays for it waits longer."""
@@ -25,11 +26,6 @@ ROOM = 120 * 1024
 _ZEROS = bytes(4096)
 """Written one by one: what is written at once, Linux may keep in one piece, and then counts all of
 it as written at each commit that changes a part."""
-
-
-def room_needed(pages: int) -> int:
-    """How long the file shall be before the next commit, with so many pages in it, in bytes."""
-    return WAL_HEADER_SIZE + pages * FRAME_SIZE + ROOM_MIN
 
 
 def make_room(path: str, vfs: str | None) -> None:

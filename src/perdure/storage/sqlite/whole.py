@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 
 import apsw
 
@@ -12,7 +11,7 @@ from perdure.core import logs
 from perdure.errors import Corrupt
 from perdure.storage.sqlite.btree import PAGE_SIZE
 from perdure.storage.sqlite.faults import RESTORE
-from perdure.storage.sqlite.files import look
+from perdure.storage.sqlite.files import NOT_THERE, look
 from perdure.storage.sqlite.frames import Frame, Frames
 
 WAIT_S, PAUSE_S = 10.0, 0.005
@@ -86,8 +85,18 @@ UNSYNCED_MARK = "SELECT 1 FROM marks WHERE name = ?"
 """The mark of a store that was written to at a durability other than "sync"."""
 
 
+def may_have_wal(path: str) -> bool:
+    """Whether anything may be in its WAL: who had the store open last has mostly tidied up."""
+    try:
+        return look(path + "-wal")[1] > 0
+    except NOT_THERE:
+        return False
+    except OSError:
+        return True
+
+
 def check_wal(connection: apsw.Connection, path: str) -> None:
-    """Find damage in the middle of the WAL that SQLite would take for its end.
+    """Find damage in the middle of a WAL that SQLite would take for its end.
 
     Recovery stops in silence at the first frame whose checksum fails, and drops all behind it. A
     torn write can only leave frames of one unfinished transaction there; a *commit* behind it that
@@ -100,9 +109,6 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
     """
     if connection.readonly("main"):
         return  # it was opened without its WAL, which is empty
-    with suppress(OSError):
-        if look(path + "-wal")[1] == 0:
-            return  # the common case: who had the store open last has tidied up
     while True:
         valid = _frames(connection)[0]
         if _commit_behind(path, valid, connection.pragma("page_size")) is None:

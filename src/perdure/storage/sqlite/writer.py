@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import apsw
 
@@ -17,19 +18,22 @@ from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Append, Appended, Outcome
+from perdure.storage.sqlite.alone import keep_copy, without_wal, write_anew
 from perdure.storage.sqlite.append import append, id_of, landed
 from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import FAILED, ReplacedError, translate, unmasked
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
-from perdure.storage.sqlite.keeping import copy_beside
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.trees import Trees
-from perdure.storage.sqlite.upgrade import see_as_it_is, see_as_new, upgrade
-from perdure.storage.sqlite.wal import make_room, room_needed, sync_wal, write_wal_again
-from perdure.storage.sqlite.whole import UNSYNCED, check_wal
+from perdure.storage.sqlite.upgrade import upgrade
+from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_BEHIND, make_room, sync_wal, write_wal_again
+from perdure.storage.sqlite.wal_base import WalBase, move
+from perdure.storage.sqlite.whole import UNSYNCED, check_wal, may_have_wal
+
+T = TypeVar("T")
 
 GROUP_COMMITS = 64
 GROUP_MS = 20
@@ -72,9 +76,12 @@ class Writer:
         self._housekeeper = Housekeeper(
             path, self._connect_to_checkpoint, every_s, self.sync_failed, lambda: self.lock
         )
-        self._connection: apsw.Connection | None = self.connect(create=create)
+        self._base = WalBase()
+        has_wal = may_have_wal(path)
+        self._connection: apsw.Connection | None = self.connect(create=create, has_wal=has_wal)
         try:
-            check_wal(self._connection, path)
+            if has_wal:
+                check_wal(self._connection, path)
             if checked and not self._connection.readonly("main"):
                 upgrade(self._connection)
             self._adopt(self._connection)
@@ -85,7 +92,7 @@ class Writer:
                 raise translate(found, path) from error
             raise
 
-    def connect(self, *, create: bool = False) -> apsw.Connection:
+    def connect(self, *, create: bool = False, has_wal: bool = False) -> apsw.Connection:
         """Another connection to the same file."""
         synchronous = "FULL" if self._durability == "sync" else "NORMAL"
         connection = connect(
@@ -95,6 +102,7 @@ class Writer:
             vfs=self._vfs,
             checked=self._checked,
             trees=self._trees,
+            has_wal=has_wal,
         )
         only_looks = connection.readonly("main")
         if self._only_looks not in (None, only_looks):
@@ -137,12 +145,13 @@ class Writer:
         self._full: bool | None = self._durability == "sync"
         self._files = files
         self._room_needed = 0
+        self._base.forget()
         connection.set_wal_hook(self._after_commit)
         self._connection = connection  # last: what goes with it is there
 
     def _after_commit(self, _: apsw.Connection, __: str, pages: int) -> int:
         self._housekeeper.wal_grew(pages)
-        self._room_needed = room_needed(pages)
+        self._room_needed = pages * FRAME_SIZE + ROOM_BEHIND
         return apsw.SQLITE_OK
 
     def check(self) -> None:
@@ -164,9 +173,11 @@ class Writer:
         if self._connection is None:
             self._files.check()  # I1: the files that were checked at the opening, or no others
             self._adopt(self._take_back() or self.connect())
-        assert self._connection is not None
-        roll_back(self._connection)
-        return self._connection
+        connection = self._connection
+        assert connection is not None
+        if connection.in_transaction:
+            roll_back(connection)
+        return connection
 
     @property
     def at_rest(self) -> apsw.Connection | None:
@@ -200,6 +211,7 @@ class Writer:
         execute = self._cursor.execute  # one that is kept: making one costs as much as beginning
         try:
             execute("BEGIN IMMEDIATE")
+            self._base.begin(connection)
             if durable and self._files.wal_size < self._room_needed:
                 self._files.check()  # no zeros into a file that is not ours
                 make_room(self._path, self._vfs)
@@ -229,8 +241,9 @@ class Writer:
 
     def _mark_unsynced(self, connection: apsw.Connection) -> None:
         """Durably, before the first commit that is not: see `check_wal`."""
-        self._sync_each(connection, True)
+        self.begin()
         do(connection, "add_mark", (UNSYNCED,))
+        self.commit(connection)
         self._sync_each(connection, False)
         self._marked = True
 
@@ -325,6 +338,7 @@ class Writer:
         connection = self.ready()
         self._sync_each(connection, True)
         connection.execute("BEGIN IMMEDIATE")
+        self._base.begin(connection)
         return connection
 
     def commit(self, connection: apsw.Connection) -> None:
@@ -367,17 +381,17 @@ class Writer:
         """Give the free pages back: the file is written anew, and as much again goes through the
         WAL. Meanwhile nobody else can write."""
         try:
-            self.ready().execute("VACUUM")
+            connection = self.begin()
+            move(connection)  # a page of the same number is another one afterwards
+            self.commit(connection)
+            connection.execute("VACUUM")
         except FAILED as error:
             raise self.translate(error) from error
         self.tidy()
 
     def rewrite(self) -> None:
-        """Write every page anew, with its checksum. Nobody else may have the file open.
-
-        Leaving WAL mode is what SQLite does only for the last one that has a file open.
-        """
-        self._without_wal(lambda connection: connection.execute("VACUUM"))
+        """Write every page anew, with its checksum. Nobody else may have the file open."""
+        self._without_wal(write_anew)
         self.tidy()
 
     def keep_copy(self) -> str:
@@ -386,34 +400,15 @@ class Writer:
         Raises:
             StoreUnavailable: somebody has; or there is no room for it.
         """
-        made: list[str] = []
+        return self._without_wal(lambda connection: keep_copy(connection, self._path))
 
-        def copy(connection: apsw.Connection) -> None:
-            connection.execute("BEGIN IMMEDIATE")  # who opens it meanwhile waits before it writes
-            try:
-                made.append(copy_beside(self._path, "-damaged"))
-            finally:
-                roll_back(connection)
-
-        self._without_wal(copy)
-        return made[0]
-
-    def _without_wal(self, work: Callable[[apsw.Connection], object]) -> None:
+    def _without_wal(self, work: Callable[[apsw.Connection], T]) -> T:
         connection = self.ready()
+        self._base.forget()
         try:
-            see_as_it_is(connection)
-            connection.pragma("journal_mode", "delete")
-            work(connection)
-            connection.pragma("journal_mode", "wal")
-            connection.execute("SELECT count(*) FROM executors").fetchall()
+            result = without_wal(connection, self._path, work, checked=self._checked)
             self._files = Files.of(self._path)
-            if not self._checked:
-                see_as_new(connection)
-        except apsw.BusyError as error:
-            raise StoreUnavailable(
-                "another process has it open", target=f"store {self._path}",
-                hint="end the programs that use it (`fuser` names them), then try again",
-            ) from error  # fmt: skip
+            return result
         except FAILED as error:
             raise self.translate(error) from error
 
@@ -489,6 +484,11 @@ class Writer:
             self._files.check()
             if self._durability == "group" and self._unsynced:
                 sync_wal(self._path)
+            try:
+                if self._files.wal_size and not self._suspect:
+                    self._base.settle(connection)
+            except apsw.Error as error:
+                self._distrust(error)
             if not self._suspect:  # else what it moved might be lost in the WAL: a mixture is worse
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         connection.close(True)

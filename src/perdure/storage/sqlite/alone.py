@@ -1,0 +1,58 @@
+"""What is done to a whole file, by one who is alone with it.
+
+To leave WAL mode is what SQLite does only for the last one that has a file open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import apsw
+
+from perdure.errors import StoreUnavailable
+from perdure.storage.sqlite.keeping import copy_beside
+from perdure.storage.sqlite.upgrade import see_as_it_is, see_as_new
+from perdure.storage.sqlite.wal_base import move
+
+T = TypeVar("T")
+
+
+def without_wal(
+    connection: apsw.Connection, path: str, work: Callable[[apsw.Connection], T], *, checked: bool
+) -> T:
+    """Do it while all of the store is in its main file.
+
+    Raises:
+        StoreUnavailable: somebody else has the file open.
+    """
+    try:
+        see_as_it_is(connection)
+        connection.pragma("journal_mode", "delete")
+        result = work(connection)
+        connection.pragma("journal_mode", "wal")
+        connection.execute("SELECT count(*) FROM executors").fetchall()
+        if not checked:
+            see_as_new(connection)
+    except apsw.BusyError as error:
+        raise StoreUnavailable(
+            "another process has it open", target=f"store {path}",
+            hint="end the programs that use it (`fuser` names them), then try again",
+        ) from error  # fmt: skip
+    return result
+
+
+def write_anew(connection: apsw.Connection) -> None:
+    """Every page, with its checksum."""
+    move(connection, create=False)
+    connection.execute("VACUUM")
+
+
+def keep_copy(connection: apsw.Connection, path: str) -> str:
+    """A copy of the file as it is, beside it: its path."""
+    connection.execute("BEGIN IMMEDIATE")  # who opens it meanwhile waits before it writes
+    try:
+        return copy_beside(path, "-damaged")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
