@@ -1,4 +1,5 @@
-"""Whether a store can take what is to be moved there: asked before anything is moved.
+"""Whether a store can take what is to be moved there, and all of it is there to be moved: asked
+before anything is moved.
 
 What one backend takes, all take, within `core.bounds`. Two things may still not fit: names that are
 longer, of stores that were filled before there were bounds; and a backend of somebody else's may
@@ -62,14 +63,33 @@ def misfits(source: Backend, agents: Iterable[AgentInfo]) -> list[Aside]:
 
 def _problems(source: Backend, info: AgentInfo, mail: Iterable[Message]) -> Iterator[str]:
     yield from problems("agent", info.name)
-    for ref in source.refs(info.no):
+    refs = source.refs(info.no)
+    for ref in refs:
         yield from problems(ref.kind, ref.name)
+    yield from lost_end(source, info, max((ref.seq for ref in refs), default=0))
     for run in source.runs(agent=info.name):
         yield from problems("run", run.id)
     for message in mail:
         yield from problems("run", message.run)
         yield from problems("function or signal", message.name)
         yield from problems("message key", message_key(message.key))
+
+
+def lost_end(source: Backend, info: AgentInfo, named: int) -> Iterator[str]:
+    """What is wrong with a log that ends before the commit that its branches and checkpoints name:
+    a copy of what is left of it would look whole.
+
+    Args:
+        named: the latest of these, as it was before the call.
+    """
+    if not named or source.read(info.no, named, named):
+        return
+    now = source.agent(info.name, info.incarnation)
+    if now is None or now.purged:
+        return
+    last = source.read(info.no, 0, named, newest_first=True, limit=1)
+    end = last[0].seq if last else 0
+    yield f"its log ends at commit {end}, and a branch or checkpoint is at {named}"
 
 
 def problems(kind: Kind, name: str) -> Iterator[str]:

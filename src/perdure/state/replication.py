@@ -78,8 +78,8 @@ def unfit(found: Iterable[Aside]) -> IncompleteError:
     return IncompleteError(
         first.problem + (f"; nor does all of {names}" if names else ""),
         target=f"agent {first.agent[:SHOWN_MAX]!r}",
-        hint="nothing was moved; go on with as much of it as a store takes: take_incomplete=True "
-        "(--take-incomplete); it was written before there were bounds",
+        hint="nothing was moved; mend it, or go on with as much of it as can be taken: "
+        "take_incomplete=True (--take-incomplete)",
         found=all_of_them,
     )  # fmt: skip
 

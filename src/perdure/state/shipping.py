@@ -15,6 +15,7 @@ from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, AgentInfo, Message, RunInfo
 from perdure.state.arriving import Arriving, all_mail
 from perdure.state.divergence import DivergedError, Divergence, diverged, first_difference
+from perdure.state.fits import lost_end
 from perdure.state.line import Line
 from perdure.state.loads import Load
 from perdure.state.purging import sweep
@@ -192,11 +193,14 @@ class Shipper:
         info = self.source.agent(agent, incarnation)
         if info is None:
             return
+        named = max((ref.seq for ref in self.source.refs(info.no)), default=0)
         first = self._line(agent, incarnation).seq + 1
         while rows := self.source.read(info.no, first, info.seq, limit=CHUNK_MAX):
             for row in rows:
                 yield Fed(info.no, agent, incarnation, row)
             first = rows[-1].seq + 1
+        for problem in lost_end(self.source, info, named):
+            raise Corrupt(problem, target=f"agent {agent!r}", hint=chain.HINT)
 
     # -- one commit ------------------------------------------------------------------------------
 
