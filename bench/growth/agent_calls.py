@@ -96,6 +96,18 @@ def undo_more(place: Place, measure: Measure) -> None:
     often(measure, lambda _: agent.undo())
 
 
+@call("Agent.undo", "Agent.redo", history="toggles",
+      what="Agent.undo and redo, in turns, behind as many")  # fmt: skip
+def toggle(place: Place, measure: Measure) -> None:
+    agent = place.agent()
+
+    def again(number: int) -> None:
+        agent.undo()
+        agent.redo()
+
+    often(measure, again)
+
+
 @call("Agent.undo", history="tries", what="Agent.undo behind as many edits that were undone")
 def undo_tried(place: Place, measure: Measure) -> None:
     agent = place.agent()

@@ -127,6 +127,15 @@ def _undos(store: Store, length: int) -> None:
         agent.undo()
 
 
+def _toggles(store: Store, length: int) -> None:
+    agent = store.agent("a", initial={"n": 0, "window": [0] * WINDOW})
+    for number in range(10):
+        slide(agent, number)
+    for _ in range(length):
+        agent.undo()
+        agent.redo()
+
+
 def _tries(store: Store, length: int) -> None:
     """Each is undone before the next one."""
     agent = store.agent("a", initial={"n": 0, "window": [0] * WINDOW})
@@ -197,13 +206,14 @@ def _taken(store: Store, length: int) -> None:
 
 
 HISTORIES: dict[str, Callable[[Store, int], None]] = {
-    "log": _log, "undos": _undos, "tries": _tries, "names": _names, "agents": _agents,
-    "runs": _runs, "steps": _steps, "going": _going, "turns": _turns, "inbox": _inbox,
-    "taken": _taken,
+    "log": _log, "undos": _undos, "toggles": _toggles, "tries": _tries, "names": _names,
+    "agents": _agents, "runs": _runs, "steps": _steps, "going": _going, "turns": _turns,
+    "inbox": _inbox, "taken": _taken,
 }  # fmt: skip
-"""What each is of its length: commits of one agent, undone ones, edits that were each undone at
-once, branches and checkpoints, agents of the store, runs of one agent, steps of a run that waits,
-of one that goes on, turns, signals that nobody has read, signals that a run took."""
+"""What each is of its length: commits of one agent, undone ones, undos that were each redone at
+once, edits that were each undone at once, branches and checkpoints, agents of the store, runs of
+one agent, steps of a run that waits, of one that goes on, turns, signals that nobody has read,
+signals that a run took."""
 
 
 # -- functions of runs -----------------------------------------------------------------------------

@@ -147,19 +147,22 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain]) -> Plan
     if not search.chosen:
         return None
     plan = _take_back(search.chosen, read, state_at)
-    if plan.record is not None and isinstance(search, _Undoing):
+    if plan.record is not None:
         plan.record["to"] = _behind(path, plan.record["to"], search)
     return plan
 
 
 def _behind(path: Path, seq: int, search: _Search) -> int:
-    """Where an undo that passes over all in front of a commit goes on: there, or behind what that
-    one passes over, so that of many that were made and undone in turn none is read."""
+    """Where an undo or redo that passes over all in front of a commit goes on: there, or behind
+    what that one passes over, so that of many that were made and undone in turn, or undone and
+    redone, none is read. An undo that may still be redone is passed over by no redo."""
     try:
         commit = next(path.since(seq, 1), None)
     except (NotFound, Corrupt, UnsupportedFormat):
         return seq  # its state is there all the same: whoever comes to read it will say so
-    record = None if commit is None else _record(commit, search)
+    if commit is None or type(search)(set(search.gone), []).takes(commit):
+        return seq
+    record = _record(commit, search)
     return record["to"] if record is not None and not record["rest"] else seq
 
 

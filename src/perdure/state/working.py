@@ -262,7 +262,8 @@ class WorkingCopy(Generic[T]):
         Args:
             in_place: change the live typed object, as committing here would have.
         """
-        if self.migration_due or commit.cause.kind in MOVES:
+        moved = commit.cause.kind in MOVES and commit.parent != self._seq
+        if self.migration_due or moved:  # not so on the path of a state, of which all is known
             self._adopt(self.reader.fold(commit.seq))
             return
         # Until all is in step the plain state is not there: an exception leaves none to trust.
