@@ -32,7 +32,14 @@ def new_file(path: str, flags: int) -> int:
     Raises:
         OSError: FileExistsError, where something is there, also a link.
     """
-    return os.open(path, flags | _NEW, FILE)
+    descriptor = os.open(path, flags | _NEW, FILE)
+    try:
+        if FILE & ~os.fstat(descriptor).st_mode:
+            os.fchmod(descriptor, FILE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def make_empty(path: str) -> None:
@@ -46,6 +53,7 @@ def make_empty(path: str) -> None:
     with suppress(FileExistsError):
         try:
             os.mknod(path, stat.S_IFREG | FILE)
+            _let_owner_in(path, FILE)
         except OSError as error:
             if error.errno not in _NO_MKNOD:
                 raise
@@ -118,6 +126,7 @@ def new_folder(path: str) -> None:
             raise
         make_folder(above)
         os.mkdir(path, FOLDER)
+    _let_owner_in(path, FOLDER)
 
 
 def make_folder(path: str, *, like: str | None = None) -> None:
@@ -177,6 +186,13 @@ def _share(path: str, like: str) -> None:
             os.chown(path, owner, group, follow_symlinks=False)
         if mode & ~own.st_mode:
             _widen(path, stat.S_IMODE(own.st_mode) | mode)
+
+
+def _let_owner_in(path: str, mode: int) -> None:
+    """Give what we just made the bits that the umask took of its owner's."""
+    own = os.lstat(path).st_mode
+    if mode & ~own:
+        _widen(path, stat.S_IMODE(own) | mode)
 
 
 def _widen(path: str, mode: int) -> None:

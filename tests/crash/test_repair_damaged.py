@@ -327,3 +327,31 @@ def test_i11_a_message_that_is_no_value_is_corrupt(original: Path, tmp_path: Pat
     flip(path, place_in(path, page, b"AMOUNT 100"), 7)  # no UTF-8
     with pytest.raises(Corrupt, match="agent 'order-4': a value of a run or a message"):
         perdure.repair(path, take_incomplete=True)
+
+
+FULL = """
+import os, resource, sys
+import perdure
+from perdure.errors import PerdureError
+
+size = os.path.getsize(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size * 3 // 4, size * 3 // 4))
+try:
+    perdure.repair(sys.argv[1])
+except PerdureError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_where_there_is_no_room_it_says_so(original: Path, tmp_path: Path) -> None:
+    """A healthy store was called corrupt: another program was said to have deleted its `-wal`,
+    which the repair itself had put away."""
+    path = copied(original, tmp_path)
+    before = look(path)
+    said = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)], check=True, capture_output=True, text=True
+    ).stdout
+    assert said.startswith("StoreUnavailable") and "deleted" not in said
+    assert look(path) == before
+    perdure.repair(path)
+    assert look(path) == before

@@ -406,11 +406,11 @@ class Writer:
         connection = self.ready()
         self._base.forget()
         try:
-            result = without_wal(connection, self._path, work, checked=self._checked)
+            return without_wal(connection, self._path, work, checked=self._checked)
+        except FAILED as error:  # that the WAL's file is gone is our own doing
+            raise translate(unmasked(error, connection), self._path) from error
+        finally:
             self._files = Files.of(self._path)
-            return result
-        except FAILED as error:
-            raise self.translate(error) from error
 
     def flush(self) -> None:
         """Make what was acknowledged durable.
