@@ -105,3 +105,22 @@ def test_whoever_reads_it_is_told(url: str, kept: int) -> None:
             with pytest.raises(Corrupt, match=r"is at commit 7|is empty|ends at commit"):
                 look()
         store.agent("b").verify()
+
+
+def test_what_is_left_without_its_beginning_is_not_trimmed(tmp_path: Path) -> None:
+    """The first commits were gone, so no state could be had any more. `trim` emptied more, and
+    wrote that down: from then on verify said "removed by retention", and nothing of damage."""
+    path = str(tmp_path / "a.db")
+    with perdure.open(path) as store:
+        for n in range(10):
+            store.agent("a").save({"n": n})
+    with contextlib.closing(apsw.Connection(path, vfs=checksum_vfs())) as db:
+        db.execute("DELETE FROM commits WHERE id & 0xffff < 4")
+    with perdure.open(path) as store:
+        agent = store.agent("a")
+        seq = store.agents()[0].seq
+        with pytest.raises(Corrupt, match="is missing from the log"):
+            agent.trim(before=8)
+        assert store.agents()[0].seq == seq
+        with pytest.raises(Corrupt, match="commits are missing"):
+            agent.verify()

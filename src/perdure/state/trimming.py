@@ -175,6 +175,10 @@ class _Scan:
         """Look at what came since the last look."""
         self._last_word = self._reader.last_word()
         for commit in self._reader.commits(self.end + 1, damaged_too=True, newer_too=False):
+            if not self.end and commit.seq > 1:  # no state can be had, and what is left is evidence
+                raise Corrupt(
+                    "is missing from the log", target=self._reader.target(1), hint=chain.HINT, seq=1
+                )
             self._check(commit)
             self._note(commit)
         said = self._said = self._reader.trim()
