@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +245,40 @@ def test_many_timers_that_nobody_sets_any_more_hold_up_a_run_once(tmp_path: Path
     naps.clear()
     with perdure.open(tmp_path / "a.db") as store:
         replay(store, act).check()
+
+
+def test_a_timer_behind_a_call_that_is_made_again_does_not_wait_for_its_end() -> None:
+    """A person said that a payment had not been made. While it was made again a timeout went off,
+    and was recorded as behind its outcome, which came later: each replay waited for ever."""
+
+    @perdure.tool
+    async def pay() -> str:
+        await asyncio.sleep(0.05)
+        return "paid"
+
+    @perdure.step
+    async def say(words: str) -> str:
+        return words
+
+    @perdure.agent(dict)
+    async def order(run: perdure.AsyncRun[Any]) -> str:
+        task = asyncio.create_task(pay())
+        done, _ = await asyncio.wait([task], timeout=0.02)
+        said = await say("at once" if done else "it takes a while")
+        return f"{said}: {await task}"
+
+    async def again() -> None:
+        async with perdure.open_async("memory://") as store:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await store.run(order, "a")
+            with pytest.raises(perdure.NeedsAttention):
+                await store.run(order, "a")
+            await (await store.handle("a/order/main")).settle("pay#1/pay#1", not_done=True)
+            result = await store.run(order, "a")
+            assert result.endswith("paid")
+            async with asyncio.timeout(20):
+                found = await asyncio.to_thread(lambda: replay(store._store, order))
+            assert found.check() == result
+
+    asyncio.run(again())

@@ -88,7 +88,7 @@ class Handing:
         # that are told apart by who comes first.
         own = scope.path if self._tasks.numbered else None
         while not order.is_ready(entry, own):
-            place = entry.place if entry is not None else ""
+            place = entry.hands if entry is not None else ""
             rest = Rest(self._paced(scope), place, pace, shows, patient=True)
             waiter = order.ready(entry, own, rest.over)
             if waiter is None:
@@ -112,7 +112,7 @@ class Handing:
             if rest.paced:
                 return
         if pace is not None and entry is not None:
-            event = Event(self._paced(scope), entry.place, shows=shows)
+            event = Event(self._paced(scope), entry.hands, shows=shows)
             pace.comes(event)
             try:
                 await pace.turn(event)

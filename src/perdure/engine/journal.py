@@ -83,6 +83,12 @@ class Entry(Struct):
         return self.seq if self.kind == "edit" and "error" not in self.call else self.seq - 1
 
     @property
+    def hands(self) -> str:
+        """Its place, if the function hears of an outcome there. One that is not done is made again,
+        and what it comes to then has its place behind what happened meanwhile."""
+        return "" if self.outcome is None or self.outcome.get("not_done") else self.place
+
+    @property
     def left(self) -> bool:
         """Whether the function has to come to it still."""
         return not self.consumed and self.kind != UNBOUND

@@ -97,8 +97,8 @@ class Performer:
         entry = self._find(effect, scope)
         self.wait_for_turn(entry, scope, effect.name)
         arrived = execution.arrived(effect, scope, entry)
-        if entry is not None and entry.order >= 0:
-            self._handed_over(entry.place)
+        if entry is not None and entry.order >= 0 and entry.hands:
+            self._handed_over(entry.hands)
         if entry is not None and entry.cancelled:
             raise changed(
                 f"the task of {entry.place} was cancelled there, and threads cannot be",
