@@ -642,3 +642,43 @@ def test_a_function_that_ends_hears_of_nothing_more(way: str) -> None:
                 assert await asyncio.to_thread(lambda: replay(store._store, look).check()) == said
 
     asyncio.run(often())
+
+
+def test_a_cancelled_call_that_had_not_ended_ends_behind_what_is_recorded() -> None:
+    """Two tasks were cancelled. One was in a synchronous step, and would hear of that when it was
+    through; the process ended before. On replay it heard of it first, ahead of the other one, whose
+    cancellation was recorded: the run stopped."""
+
+    @perdure.step
+    def parse() -> None:
+        time.sleep(0.4)
+
+    @perdure.agent(dict)
+    async def both(run: perdure.AsyncRun[Any]) -> list[str]:
+        order: list[str] = []
+
+        async def task(name: str, call: Any) -> None:
+            try:
+                await call
+            finally:
+                order.append(name)
+                await fetch(f"{name} was left; so far {order}")
+
+        tasks = [
+            asyncio.create_task(task("parse", run.call(parse))),
+            asyncio.create_task(task("fetch", fetch("it", 60.0))),
+        ]
+        await asyncio.wait(tasks, timeout=0.03)
+        for one in tasks:
+            one.cancel()
+        await asyncio.wait(tasks)
+        return order
+
+    async def again() -> None:
+        async with perdure.open_async("memory://") as store:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await store.run(both, "a")
+            assert await store.run(both, "a") == ["fetch", "parse"]
+
+    asyncio.run(again())

@@ -74,8 +74,14 @@ class Handing:
 
     # -- what is recorded ----------------------------------------------------------------------
 
-    async def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
-        """Until what is recorded before this has been released."""
+    async def wait_for_turn(
+        self, entry: Entry | None, scope: Scope, name: str, *, gives_way: bool = False
+    ) -> bool:
+        """Until what is recorded before this has been released.
+
+        Args:
+            gives_way: it does not insist, where all others wait for this one: then that is False.
+        """
         if self._tasks.is_over:
             await asyncio.get_running_loop().create_future()  # this task is about to be cancelled
         order = self._execution.turns
@@ -105,12 +111,14 @@ class Handing:
                 self._tasks.waiting.discard(task)
                 order.forget(waiter)
             self._execution.check()
+            if rest.stood and gives_way and not order.is_ready(entry, scope.path):
+                return False
             if rest.stood and not order.is_ready(entry, scope.path):
                 raise self._execution.interrupt(order.stalled(scope.named(name)))
             if rest.stood:
                 own = scope.path  # one after the other in one task: the code has another order now
             if rest.paced:
-                return
+                return True
         if pace is not None and entry is not None:
             event = Event(self._paced(scope), entry.hands, shows=shows)
             pace.comes(event)
@@ -118,6 +126,18 @@ class Handing:
                 await pace.turn(event)
             finally:
                 pace.drop(event)
+        return True
+
+    async def is_come_to(self, scope: Scope, name: str) -> bool:
+        """Of a call that nothing is recorded of, and whose task is cancelled there: whether it was
+        come to before. Then it ended behind all that is recorded, and this returns behind that.
+        Else what is recorded waits for its task."""
+        while self.goes_on:
+            try:
+                return await self.wait_for_turn(None, scope, name, gives_way=True)
+            except asyncio.CancelledError:
+                pass  # it is already
+        return False
 
     async def let_calls_end(self) -> None:
         """At a boundary: where the run is to be left once the calls under way have ended, begin

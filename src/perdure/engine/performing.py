@@ -93,6 +93,8 @@ class Performer:
         scope = execution.scope()
         if execution.past_record or execution.comes_past_record():
             execution.check_place(effect.name)
+            if scope.is_cancelled is not None:
+                check_given_up(scope)
             return execution.arrived(effect, scope, None)
         entry = self._find(effect, scope)
         self.wait_for_turn(entry, scope, effect.name)
@@ -129,15 +131,10 @@ class Performer:
         """Until what is recorded before this has been released."""
         execution = self._execution
         order, going = execution.turns, execution.going
-        given_up = scope.is_cancelled if entry is None else None
+        given_up = entry is None and scope.is_cancelled is not None
         while not order.is_ready(entry, scope.path):
             if _holds_up_a_loop():
                 return  # whoever is to come first may be a task of that loop
-            if given_up is not None and given_up():
-                # It was not come to then, or that would be recorded before what is left.
-                from asyncio import CancelledError  # not imported for those who do without
-
-                raise Carried(CancelledError())  # type: ignore[arg-type]
             event = Flag()
             moves = order.moves
             waiter = order.ready(entry, scope.path, event.set)
@@ -148,8 +145,8 @@ class Performer:
                 with going.resting if own else nullcontext():
                     until, rested = time.monotonic() + turns.STALL_S, False
                     while not event.wait(turns.PROVEN_S) and order.moves == moves:
-                        if given_up is not None and given_up():
-                            break
+                        if given_up:  # all of them may wait for its task
+                            check_given_up(scope)
                         rests = own and going.all_rest
                         if (rests and rested) or time.monotonic() >= until:
                             raise execution.interrupt(order.stalled(scope.named(name)))
@@ -157,6 +154,8 @@ class Performer:
             finally:
                 order.forget(waiter)
             execution.check()
+        if given_up:
+            check_given_up(scope)
 
     def record(self, effect: Record) -> None:
         item = self._execution.to_write(effect)
@@ -307,6 +306,19 @@ def suspended(execution: Execution[Any]) -> Suspended:
         with execution.asking:
             execution.mail.look()  # no message is news for the run until then
     return execution.going.suspended()
+
+
+def check_given_up(scope: Scope) -> None:
+    """Of a call on a thread that its task waits for, and that nothing is recorded of: where that
+    task was cancelled meanwhile, it is not made. When its thread came there is told by nothing.
+
+    Raises:
+        Carried: of a CancelledError.
+    """
+    if scope.is_cancelled is not None and scope.is_cancelled():
+        from asyncio import CancelledError  # not for those who do without
+
+        raise Carried(CancelledError())  # type: ignore[arg-type]
 
 
 def _holds_up_a_loop() -> bool:

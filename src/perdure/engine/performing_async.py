@@ -196,10 +196,8 @@ class AsyncPerformer(Handing):
             elif execution.interrupted is None:
                 if entry is not None:
                     calling.place = entry.place
-                elif not execution.journal.replaying:
+                elif await self.is_come_to(scope, effect.name):
                     calling.place = execution.new_place(effect.name, scope)
-                # Else it was not come to then, or that would be recorded before what is left: it
-                # was only as fast as what its task did before this call.
             raise
         if entry is not None and entry.cancelled:
             await self.cancelled_again(entry)

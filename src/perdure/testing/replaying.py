@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -23,9 +24,11 @@ from perdure.engine.functions import spec_of
 from perdure.engine.identity import digests
 from perdure.engine.journal import Entry, describe
 from perdure.engine.orders import Order, args_digest
+from perdure.engine.performing import check_given_up
 from perdure.engine.replay import Call
 from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again
+from perdure.engine.turns import PROVEN_S
 from perdure.engine.values import binding_of, label, parameters_of, preview
 from perdure.engine.writing import Item, RunWriter
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
@@ -197,6 +200,18 @@ class _NoWriter(RunWriter):
         self.write(item)
 
 
+GIVEN_UP_S = 0.005
+
+
+def _wait_to_be_given_up(scope: Scope) -> None:
+    """A thread of a map may come to a call sooner than it did, when its task was cancelled before
+    that. Raises what it hears then."""
+    until = time.monotonic() + PROVEN_S
+    while scope.is_cancelled is not None and time.monotonic() < until:
+        check_given_up(scope)
+        time.sleep(GIVEN_UP_S)
+
+
 class _ReplayExecution(Execution[Any]):
     """An execution that ends with the journal, and notes where it leaves it."""
 
@@ -233,6 +248,7 @@ class _ReplayExecution(Execution[Any]):
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
         here = _said(effect)
         if entry is None:
+            _wait_to_be_given_up(scope)
             raise self.interrupt(WouldGoOn(here))
         outcome = entry.outcome
         if outcome is None or outcome.get("not_done"):
