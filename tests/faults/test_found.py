@@ -246,7 +246,6 @@ def test_an_edit_of_a_task_that_is_interrupted_twice_is_not_open_for_ever(
 PLAIN = {
     "core/flag.py": "nobody waits for it to be given back",
     "core/locks.py": "a waiter's own gate; and one that is not waited for longer than a second",
-    "core/threads.py": "a waiter's own gate",
     "engine/edits.py": "of one execution, which ends with the exception",
     "integrations/langgraph/settling.py": "a waiter's own gate",
     "storage/postgres/pool.py": "a waiter's own gate",

@@ -12,6 +12,7 @@ import _thread
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 from msgspec import Struct
@@ -53,13 +54,12 @@ class _Start:
 
     def __init__(self, thread: threading.Thread) -> None:
         self._thread = thread
-        self._over = threading.Lock()
-        self._over.acquire()
+        self._over: SimpleQueue[None] = SimpleQueue()
         self._error: BaseException | None = None
 
     def make(self) -> None:
         _thread.start_new_thread(self._make_there, ())
-        self._over.acquire()
+        self._over.get()
         if self._error is not None:
             try:
                 raise self._error
@@ -72,7 +72,7 @@ class _Start:
         except BaseException as error:  # it is the caller's
             self._error = error
         finally:
-            self._over.release()
+            self._over.put(None)
 
 
 class _Servant(Struct, eq=False):

@@ -197,7 +197,7 @@ class Drive:
                     try:
                         outcome = self._function(run, *self._args, **self._kwargs)
                     except BaseException as raised:
-                        error = end_of(raised, self.id)
+                        error = end_of(raised, self.id, self._function)
                 end = self.conclude(execution, outcome, error)
                 if not isinstance(end, NextTurn):
                     return end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from threading import get_ident
+from typing import Any
 
 from perdure.core.raised import of_code
 from perdure.engine.effects import Carried
@@ -63,7 +64,7 @@ class DeadlinePassed(PerdureError):
     """The run took longer than its deadline allows; it ends as failed."""
 
 
-def end_of(raised: BaseException, run: str) -> BaseException:
+def end_of(raised: BaseException, run: str, function: Callable[..., Any]) -> BaseException:
     """What a synchronous function has come to that was left by this.
 
     Raises:
@@ -72,11 +73,22 @@ def end_of(raised: BaseException, run: str) -> BaseException:
     reason = raised.reason if isinstance(raised, RunInterrupted) else None
     if isinstance(reason, LeftError) and not reason.went_on:
         raise reason.left
+    if not _came_in(function, raised):
+        raise raised  # as it was called, or behind its end
     if isinstance(raised, Exception | RunInterrupted):
         return raised
     if isinstance(raised, of_code()):
         return cancelled_itself(raised, run)
     raise raised
+
+
+def _came_in(function: Callable[..., Any], raised: BaseException) -> bool:
+    """Whether it was raised in a function whose caller caught it, and not in the caller: that its
+    arguments do not fit is its own."""
+    code, trace = getattr(function, "__code__", None), raised.__traceback__
+    if code is None or trace is None or isinstance(raised, TypeError):
+        return True
+    return trace.tb_next is not None and trace.tb_next.tb_frame.f_code is code
 
 
 def cancelled_itself(error: BaseException, run: str) -> RunFailed:
