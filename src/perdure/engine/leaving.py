@@ -86,8 +86,8 @@ def _came_in(function: Callable[..., Any], raised: BaseException) -> bool:
     """Whether it was raised in a function whose caller caught it, and not in the caller: that its
     arguments do not fit is its own."""
     code, trace = getattr(function, "__code__", None), raised.__traceback__
-    if code is None or trace is None or isinstance(raised, TypeError):
-        return True
+    if code is None or trace is None or isinstance(raised, TypeError | RunInterrupted):
+        return True  # the last of these is one error for all threads, with the traces of all
     return trace.tb_next is not None and trace.tb_next.tb_frame.f_code is code
 
 
