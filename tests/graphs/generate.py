@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from typing import Any
 
 import perdure
@@ -37,18 +38,32 @@ LIMIT_S = 0.004
 
 def program(seed: int, depth: int = 3) -> Node:
     """By a seed."""
-    chance, numbers = random.Random(seed), iter(range(1, 10_000))
+    grower = Grower(random.Random(seed), LEAVES, NESTS, 0.2)
+    return "row", 0, [grower.node(depth), grower.node(max(depth - 1, 0)), grower.step()]
 
-    def node(left: int) -> Node:
-        number = next(numbers)
-        kind = chance.choice(LEAVES if left == 0 or chance.random() < 0.2 else NESTS)
+
+class Grower:
+    """Makes nodes by chance, and numbers them."""
+
+    def __init__(
+        self, chance: random.Random, leaves: Sequence[str], nests: Sequence[str], bare: float
+    ) -> None:  # fmt: skip
+        self._chance, self._numbers = chance, count(1)
+        self._leaves, self._nests, self._bare = leaves, nests, bare
+
+    def node(self, left: int) -> Node:
+        """One with so many levels below it, at most; in that share of cases none."""
+        chance, number = self._chance, next(self._numbers)
+        bare = left == 0 or chance.random() < self._bare
+        kind = chance.choice(self._leaves if bare else self._nests)
         if kind in OF_SEVERAL:
-            return kind, number, [node(left - 1) for _ in range(chance.randint(2, 3))]
-        if kind in NESTS and kind != "map":
-            return kind, number, [node(left - 1)]
+            return kind, number, [self.node(left - 1) for _ in range(chance.randint(2, 3))]
+        if kind in self._nests and not kind.startswith("map"):
+            return kind, number, [self.node(left - 1)]
         return kind, number, chance.choice(("step", "slow", "tool"))
 
-    return "row", 0, [node(depth), node(max(depth - 1, 0)), ("step", next(numbers), None)]
+    def step(self) -> Node:
+        return "step", next(self._numbers), None
 
 
 def is_racy(one: Node) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import perdure
-from tests.graphs.generate import Node, Playing, called_first, step
+from tests.graphs.generate import Grower, Node, Playing, called_first, step
 
 LEAVES = (
     "step", "step", "slow", "tool", "edit", "thread", "waits", "sleeps", "at once", "at once",
@@ -22,25 +22,14 @@ NESTS = (
     "task", "deep", "cancel later", "cancel soon", "cancel by and by", "map", "map by lambda",
     "awaits", "shield", "shield", "late shield", "cleans up", "outlives",
 )  # fmt: skip
-OF_SEVERAL = ("row", "gather", "gather all", "group", "first", "some")
 LIMITS_S = (-1.0, 0.0, 0.0, 1e-9, 1e-7, 0.0001, 0.0005, 0.001, 0.002, 0.004, 0.004, 0.008)
 
 
 def timed_program(seed: int, depth: int = 3) -> Node:
     """By a seed."""
-    chance, numbers = random.Random(seed), iter(range(1, 10_000))
-
-    def node(left: int) -> Node:
-        number = next(numbers)
-        kind = chance.choice(LEAVES if left == 0 or chance.random() < 0.25 else NESTS)
-        if kind in OF_SEVERAL:
-            return kind, number, [node(left - 1) for _ in range(chance.randint(2, 3))]
-        if kind in NESTS and not kind.startswith("map"):
-            return kind, number, [node(left - 1)]
-        return kind, number, chance.choice(("step", "slow", "tool"))
-
-    depth = chance.randint(1, depth)
-    return "row", 0, [node(depth), node(depth), ("step", next(numbers), None)]
+    chance = random.Random(seed)
+    grower, depth = Grower(chance, LEAVES, NESTS, 0.25), chance.randint(1, depth)
+    return "row", 0, [grower.node(depth), grower.node(depth), grower.step()]
 
 
 def _limit_s(node: Node, salt: int = 0) -> float:
