@@ -111,9 +111,9 @@ class Handing:
                 self._tasks.waiting.discard(task)
                 order.forget(waiter)
             self._execution.check()
-            if rest.stood and gives_way and not order.is_ready(entry, scope.path):
-                return False
             if rest.stood and not order.is_ready(entry, scope.path):
+                if gives_way:
+                    return False
                 raise self._execution.interrupt(order.stalled(scope.named(name)))
             if rest.stood:
                 own = scope.path  # one after the other in one task: the code has another order now
