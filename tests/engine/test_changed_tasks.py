@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from tests.engine.conftest import CrashError, Crashes, Place
 PAID: list[int] = []
 bug: list[BaseException] = []
 dying: list[int] = []
+submitted = threading.Event()
+"""All threads are asked for: who dies does so when nobody but the function can hear of it."""
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +25,7 @@ def _anew() -> None:
     PAID.clear()
     bug.clear()
     dying.clear()
+    submitted.clear()
 
 
 @perdure.tool(on_crash="ask")
@@ -36,6 +40,7 @@ async def pay(n: int) -> str:
 def pay_here(n: int) -> str:
     PAID.append(n)
     if n in dying:
+        assert submitted.wait(60)
         raise CrashError
     return f"paid {n}"
 
@@ -76,6 +81,7 @@ async def grouped() -> list[Any]:
 def mapped_here(run: perdure.Run[dict]) -> list[Any]:
     with run.executor() as threads:
         futures = [threads.submit(one_here, n) for n in range(3)]
+        submitted.set()
     return [future.exception() or future.result() for future in futures]
 
 
