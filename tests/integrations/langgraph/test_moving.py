@@ -137,9 +137,11 @@ def test_what_is_alike_is_alike() -> None:
     again[1].content = "b"  # what was found alike is not looked at again, and may not change
     assert Comparison().of(tuple_of(values), tuple_of(again)) is not None
     changed = tuple_of(values)._replace(metadata={"step": 2})
-    assert comparison.of(tuple_of(values), changed) == "metadata.step: 1 there, 2 here"
+    assert (
+        comparison.of(tuple_of(values), changed) == "metadata.step: 1 in the source, 2 in the store"
+    )
     child = tuple_of(values)._replace(parent_config=config("t", "0"))
-    assert "parent: None (NoneType) there" in (comparison.of(tuple_of(values), child) or "")
+    assert "parent: None (NoneType) in the source" in (comparison.of(tuple_of(values), child) or "")
 
 
 def test_the_reader_gives_one_object_for_the_same_bytes_and_imports_nothing() -> None:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from perdure.integrations.langgraph.metadata import SECRETS, is_secret
 from perdure.integrations.langgraph.moving_compare import Comparison
 from perdure.integrations.langgraph.moving_serde import Unread, found_unread
 from perdure.integrations.langgraph.moving_source import Address, Source, SourceThread, WriteKey
+from perdure.integrations.langgraph.moving_standing import Bringer, Refusal, Standing, look
 from perdure.integrations.langgraph.saver import PerdureSaver
 from perdure.integrations.langgraph.values import Coder
 from perdure.store import Store
@@ -158,9 +158,9 @@ class Mover:
             return 0
         return sizes.header_bytes + sizes.payload_bytes + sizes.snapshot_bytes + sizes.leaf_bytes
 
-    def saver(self) -> PerdureSaver | None:
+    def saver(self) -> Bringer | None:
         """One that remembers nothing: what it gives comes from the store."""
-        return None if self.store is None else PerdureSaver(self.store, types=self._types)
+        return None if self.store is None else Bringer(self.store, types=self._types)
 
 
 class _Move:
@@ -183,10 +183,11 @@ class _Move:
     def run(self, *, dry: bool) -> None:
         every = self._source.checkpoints(self._name)
         self._moved.thread = replace(self._moved.thread, checkpoints=len(every))
-        by_key = {(one.namespace, one.id): one for one in every}
-        there, partly = self._look(by_key)
-        self._moved.there = len(there)
-        left = [one for one in every if (one.namespace, one.id) not in there]
+        standing = self._look({(one.namespace, one.id): one for one in every})
+        self._moved.there = len(standing.whole)
+        left = [one for one in every if (one.namespace, one.id) not in standing.whole]
+        if refusal := standing.refusal(left):
+            raise _refused(refusal)
         self._check(left)
         self._moved.moved = len(left)
         if dry or not left:
@@ -194,68 +195,26 @@ class _Move:
         saver = self._mover.saver()
         assert saver is not None and self._mover.store is not None
         for address in left:
-            self._put(saver, address, partly.get((address.namespace, address.id)))
+            self._put(saver, address, standing.partly.get((address.namespace, address.id)))
             self._pass()
         self._mover.store.flush()
         self._read_back({(one.namespace, one.id): one for one in left})
 
-    # -- what is there ---------------------------------------------------------------------
-
-    def _look(
-        self, wanted: Mapping[tuple[str, str], Address]
-    ) -> tuple[set[tuple[str, str]], dict[tuple[str, str], list[Any]]]:
-        """Which checkpoints are there already and equal; and of those that lack writes only, for
-        which they were put in vain before a crash, or that were made since: those they have.
+    def _look(self, wanted: Mapping[tuple[str, str], Address]) -> Standing:
+        """What is there already.
 
         Raises:
-            StopMovingError: one is there that differs.
+            StopMovingError: something of it differs.
         """
-        there: set[tuple[str, str]] = set()
-        partly: dict[tuple[str, str], list[Any]] = {}
-        for key, ours in self._theirs(wanted):
-            theirs = self._read(wanted[key])
-            problem = self._comparison.of(theirs, ours)
-            standing = list(ours.pending_writes or ())
-            if problem is None and self._comparison.writes(_pending(theirs), standing):
-                problem = self._lacks_only(_pending(theirs), standing)
-                if problem is None:
-                    partly[key] = standing
-                    continue
-            if problem is not None:
-                raise StopMovingError([self._differs(wanted[key], problem)])
-            there.add(key)
-            self._pass(PASSES)
-        return there, partly
-
-    def _theirs(
-        self, wanted: Mapping[tuple[str, str], Address]
-    ) -> Iterator[tuple[tuple[str, str], CheckpointTuple]]:
-        """Those of the wanted checkpoints that the store has."""
         saver = self._mover.saver()
         if saver is None:
-            return
-        config = cast(RunnableConfig, {"configurable": {"thread_id": self._name}})
-        for found in saver.list(config):
-            at = found.config["configurable"]
-            key = at["checkpoint_ns"], at["checkpoint_id"]
-            if key in wanted:
-                yield key, found
-
-    def _lacks_only(self, theirs: list[Any], ours: list[Any]) -> str | None:
-        """None if all that is here is there, in that order; else the first difference."""
-        rest = iter(theirs)
-        for one in ours:
-            if all(self._comparison.writes([other], [one]) is not None for other in rest):
-                return self._comparison.writes(theirs, ours)
-        return None
-
-    @staticmethod
-    def _differs(address: Address, problem: str) -> Problem:
-        return Problem(
-            str(address), f"is in the store already, and differs: {problem}",
-            "it came from another database, or was changed; import into another store, or delete "
-            "the thread there first",
-        )  # fmt: skip
+            return Standing()
+        found = look(
+            saver, self._name, wanted, self._read, self._comparison, lambda: self._pass(PASSES)
+        )
+        if isinstance(found, Refusal):
+            raise _refused(found)
+        return found
 
     # -- looking at what comes -------------------------------------------------------------
 
@@ -366,8 +325,12 @@ class _Move:
         Raises:
             StopMovingError: a checkpoint is not what it was.
         """
-        for key, ours in self._theirs(left):
-            address = left.pop(key)
+        saver = self._mover.saver()
+        assert saver is not None
+        for key, ours in saver.every(self._name):
+            address = left.pop(key, None)
+            if address is None:
+                continue
             theirs = self._read(address)
             problem = self._comparison.of(theirs, ours) or self._comparison.writes(
                 _pending(theirs), list(ours.pending_writes or ())
@@ -379,6 +342,10 @@ class _Move:
             raise StopMovingError(
                 [_wrong(address, "did not come over: the store does not have it")]
             )
+
+
+def _refused(refusal: Refusal) -> StopMovingError:
+    return StopMovingError([Problem(str(refusal.address), refusal.words, refusal.hint)])
 
 
 def _wrong(address: Address, words: str) -> Problem:

@@ -27,15 +27,16 @@ class Comparison:
     def forget(self) -> None:
         self._same.clear()
 
-    def of(self, there: CheckpointTuple, here: CheckpointTuple) -> str | None:
-        """Where and how the first difference is, e.g. ``state.messages[3].content: 'a' there, 'b'
-        here``; None: there is none. Pending writes are not looked at (see `writes`)."""
-        theirs, ours = dict(there.checkpoint), dict(here.checkpoint)
+    def of(self, source: CheckpointTuple, store: CheckpointTuple) -> str | None:
+        """Where and how the first difference is, e.g. ``state.messages[3].content: 'a' in the
+        source, 'b' in the store``; None: there is none. Pending writes are not looked at (see
+        `writes`)."""
+        theirs, ours = dict(source.checkpoint), dict(store.checkpoint)
         parts = (
             ("state", theirs.pop("channel_values", None), ours.pop("channel_values")),
             ("checkpoint", theirs, ours),
-            ("metadata", there.metadata, here.metadata),
-            ("parent", _parent(there), _parent(here)),
+            ("metadata", source.metadata, store.metadata),
+            ("parent", _parent(source), _parent(store)),
         )
         for root, one, other in parts:
             found = next(self._differences(one, other, ()), None)
@@ -43,16 +44,16 @@ class Comparison:
                 return _words(root, *found)
         return None
 
-    def writes(self, there: Sequence[Any], here: Sequence[Any]) -> str | None:
+    def writes(self, source: Sequence[Any], store: Sequence[Any]) -> str | None:
         """The first difference of pending writes."""
-        for one, other in zip(there, here, strict=False):
+        for one, other in zip(source, store, strict=False):
             if one[:2] != other[:2]:
-                return f"pending writes: {one[:2]} there, {other[:2]} here"
+                return f"pending writes: {one[:2]} in the source, {other[:2]} in the store"
             found = next(self._differences(one[2], other[2], ()), None)
             if found is not None:
                 return _words(f"writes of task {one[0]}, {one[1]}", *found)
-        if len(there) != len(here):
-            return f"pending writes: {len(there)} there, {len(here)} here"
+        if len(source) != len(store):
+            return f"pending writes: {len(source)} in the source, {len(store)} in the store"
         return None
 
     def _differences(self, one: Any, other: Any, at: Path) -> Iterator[tuple[Path, Any, Any]]:
@@ -146,4 +147,4 @@ def _words(root: str, path: Path, one: Any, other: Any) -> str:
         right = f"{right} ({type(other).__name__})"
     if left == right and isinstance(one, list | tuple | deque):
         left, right = f"{len(one)} items", f"{len(other)} items"
-    return f"{format_path(path, root)}: {left} there, {right} here"
+    return f"{format_path(path, root)}: {left} in the source, {right} in the store"

@@ -98,6 +98,9 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         TypeError: a type is none that can be taken apart.
     """
 
+    _brings = False
+    """Whether what it stores was written elsewhere (see `Write.brought`)."""
+
     def __init__(
         self,
         store: Store,
@@ -222,6 +225,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         thread = self._thread(thread_id)
         request = request_of(self._coder, namespace, at, writes, task_id, task_path)
         if request is not None:
+            request.write.brought = self._brings
             settle(thread, request)
         else:
             self._logs.look(thread.name)

@@ -68,6 +68,7 @@ def records_of(tip: Tip, requests: Sequence[Request]) -> list[dict[str, Any]]:
         {
             "t": WRITES, "on": tip.at, "task": one.write.task, "path": one.write.path,
             "writes": [list(write) for write in one.write.writes],
+            **({"brought": True} if one.write.brought else {}),
         }
         for one in requests
     ]  # fmt: skip

@@ -13,11 +13,13 @@ WRITES = "lg-writes"
 
 
 class Write(Struct):
-    """One call of `put_writes`. `writes`: index, channel and plain value of each."""
+    """One call of `put_writes`. `writes`: index, channel and plain value of each. `brought`: they
+    came over from another checkpointer, and nobody wrote them here."""
 
     task: str
     path: str
     writes: list[tuple[int, str, Plain]]
+    brought: bool = False
 
 
 def writes_on(commit: Commit) -> int | None:
@@ -40,6 +42,7 @@ def read_writes(commit: Commit, on: int | None = None) -> list[Write]:
                 str(record["task"]),
                 str(record["path"]),
                 [_write(*one) for one in record["writes"]],
+                record.get("brought") is True,
             )
             for record in commit.records
             if record.get("t") == WRITES and (on is None or record["on"] == on)
