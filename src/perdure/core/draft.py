@@ -6,7 +6,6 @@ reference, so it carries what that value is in the end; changes inside of it are
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -34,6 +33,7 @@ from perdure.core.ops import (
 )
 from perdure.core.place import Place, Proxy, Session, place_of
 from perdure.core.schema import Schema
+from perdure.core.undone import Done, came_to_nothing, undo
 from perdure.core.values import Path, Plain, copy, same
 from perdure.errors import Conflict, SchemaError
 from perdure.model import MISSING
@@ -56,6 +56,7 @@ class Recording(Session):
         ops: what was done, coalesced, in order.
         inverses: of each op, computed before it.
         plain: the root.
+        done: every change in order, those that no op says (inside of what came in), too.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Recording(Session):
         self.ops: list[Op] = []
         self.inverses: list[Op] = []
         self._count = 0  # of our own ops; planning may add more
-        self._undo: list[tuple[Any, ...]] = []
+        self.done: list[Done] = []
         self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
@@ -87,13 +88,19 @@ class Recording(Session):
         """Put the plain tree back exactly as it was, in the order of its keys, too."""
         for inverse in reversed(self.inverses[self._count :]):
             self.plain = ops_module.apply(self.plain, inverse)
-        while self._undo:
-            kind, target, *rest = self._undo.pop()
-            _UNDO[kind](target, *rest)
+        while self.done:
+            undo(self.done.pop())
         for kept in (self.ops, self.inverses, self._puts, self._appends, self._live, self.fresh):
             kept.clear()
         self._count = 0
         return self.plain
+
+    @property
+    def changed(self) -> bool:
+        """Whether the tree is another than before: False where all that was done was taken back."""
+        if self.torn or not self.done:
+            return self.torn
+        return not came_to_nothing(self.done, self.fresh, self._appends)
 
     def check_whole(self) -> None:
         """Refuse to go on behind an exception that came in the middle of a change.
@@ -133,7 +140,7 @@ class Recording(Session):
         if old is not MISSING and same(old, value) and same_order(place.child(key), old, value):
             return
         self.torn = True
-        self._undo.append(("put", target, key, old))
+        self.done.append(("put", target, key, old))
         target[key] = value
         self._bring_in(value)
         self.waiting.pop((id(target), key), None)
@@ -167,7 +174,7 @@ class Recording(Session):
         if id(target) not in self._ordered and next(reversed(target)) != key:
             self._ordered.add(id(target))
             order = list(target)
-        self._undo.append(("drop", target, key, old, order))
+        self.done.append(("drop", target, key, old, order))
         del target[key]
         if not fresh:
             self._puts.get(id(target), {}).pop(key, None)
@@ -179,8 +186,10 @@ class Recording(Session):
         target = place.plain
         old = target[key]
         new = add(old, by)
+        if not by and same(old, new):
+            return
         self.torn = True
-        self._undo.append(("put", target, key, old))
+        self.done.append(("put", target, key, old))
         target[key] = new
         if not fresh:
             self._puts.get(id(target), {}).pop(key, None)
@@ -199,11 +208,12 @@ class Recording(Session):
             return
         length = len(target)
         self.torn = True
-        last = self._undo[-1] if self._undo else None
-        if last and last[0] == "cut" and last[1] is target and last[2] + last[3] == length:
-            self._undo[-1] = (*last[:3], last[3] + len(values), last[4])
+        last = self.done[-1] if self.done else None
+        grown = last and last[0] == "cut" and last[1] is target and last[2] + last[3] == length
+        if last and grown and not last[4]:  # what took something away stays a change of its own
+            self.done[-1] = (*last[:3], last[3] + len(values), [])
         else:
-            self._undo.append(("cut", target, length, len(values), []))
+            self.done.append(("cut", target, length, len(values), []))
         target.extend(values)
         for value in values:
             self._bring_in(value)
@@ -233,7 +243,7 @@ class Recording(Session):
         if not removed and not values:
             return
         self.torn = True
-        self._undo.append(("cut", target, index, len(values), old))
+        self.done.append(("cut", target, index, len(values), old))
         if not fresh:
             inverse = Splice(path, index, len(values), copy(old))
             self._forget_indexes(target)
@@ -249,7 +259,7 @@ class Recording(Session):
         if source == target:
             return
         self.torn = True
-        self._undo.append(("move", items, source, target))
+        self.done.append(("move", items, source, target))
         items.insert(target, items.pop(source))
         if not fresh:
             self._forget_indexes(items)
@@ -264,12 +274,12 @@ class Recording(Session):
         members = place.plain
         self.torn = True
         if gone:
-            self._undo.append(("add", members, gone))
+            self.done.append(("add", members, gone))
             members.difference_update(gone)
             if not fresh:
                 self._log(SetRemove(path, list(gone)), SetAdd(path, list(gone)))
         if come:
-            self._undo.append(("remove", members, come))
+            self.done.append(("remove", members, come))
             members.update(come)
             if not fresh:
                 self._log(SetAdd(path, list(come)), SetRemove(path, list(come)))
@@ -299,35 +309,6 @@ def _put_op(path: Path, old: Plain, new: Plain) -> tuple[Op, Op]:
             return splice, TextSplice(path, splice.index, len(splice.text), gone)
     inverse: Op = Delete(path) if old is MISSING else Set(path, copy(old))
     return Set(path, new), inverse
-
-
-def _undo_put(target: Any, key: Any, old: Plain) -> None:
-    if old is MISSING:
-        del target[key]
-    else:
-        target[key] = old
-
-
-def _undo_drop(target: Any, key: Any, old: Plain, order: list[Any] | None) -> None:
-    target[key] = old
-    if order is not None:
-        items = dict(target)
-        target.clear()
-        target.update((one, items[one]) for one in order)
-
-
-def _undo_cut(target: Any, index: int, count: int, old: list[Plain]) -> None:
-    target[index : index + count] = old
-
-
-_UNDO: dict[str, Callable[..., None]] = {
-    "put": _undo_put,
-    "drop": _undo_drop,
-    "cut": _undo_cut,
-    "move": lambda items, source, target: items.insert(source, items.pop(target)),
-    "add": lambda members, gone: members.update(gone),
-    "remove": lambda members, come: members.difference_update(come),
-}
 
 
 def view(schema: Schema[Any], plain: Plain, *, root_name: str = "state") -> Any:

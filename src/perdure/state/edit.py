@@ -85,7 +85,10 @@ class Block(Generic[T]):
         if self._throwaway:
             return
         extras = key_extras(self._cause, self._declared)
-        if not recording.ops and working.seq and extras.key is None:
+        # One change alone is none that was taken back: most edits are told by that.
+        alone = len(recording.done) == 1
+        if not alone and working.seq and extras.key is None and not recording.changed:
+            working.restore(recording)
             recording.apply_ephemeral(working.typed)
             return
         self.made = yield from working.committing_recording(recording, self._cause, extras)

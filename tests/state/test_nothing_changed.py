@@ -1,0 +1,218 @@
+"""An edit that changes nothing in the end commits nothing, whatever it did on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import perdure
+from perdure import Store
+from perdure.core.draft import Recording
+from perdure.core.schema import Schema
+from perdure.core.values import copy, same
+
+
+@dataclass
+class Pet:
+    name: str = "Rex"
+    tricks: list[str] = field(default_factory=list)
+
+
+@dataclass
+class S:
+    n: int = 0
+    s: set[str] = field(default_factory=set)
+    numbers: list[int] = field(default_factory=lambda: [1, 2])
+    d: dict[str, int] = field(default_factory=lambda: {"a": 1, "b": 2})
+    pet: Pet = field(default_factory=Pet)
+
+
+def both(*parts: Callable[[Any], object]) -> Callable[[Any], None]:
+    def change(draft: Any) -> None:
+        for part in parts:
+            part(draft)
+
+    return change
+
+
+def setting(**values: Any) -> Callable[[Any], None]:
+    return both(*(lambda d, k=k, v=v: setattr(d, k, v) for k, v in values.items()))
+
+
+def counting_up_and_down(draft: Any) -> None:
+    draft.n += 1
+    perdure.increment(draft, "n")
+    draft.n -= 2
+
+
+NOTHING: dict[str, Callable[[Any], object]] = {
+    "up and down": counting_up_and_down,
+    "by nothing": lambda d: perdure.increment(d, "n", 0),
+    "add, discard": both(lambda d: d.s.add("x"), lambda d: d.s.discard("x")),
+    "append, pop": both(lambda d: d.numbers.append(3), lambda d: d.numbers.pop()),
+    "insert, remove": both(lambda d: d.numbers.insert(0, 3), lambda d: d.numbers.remove(3)),
+    "pop, insert": both(lambda d: d.numbers.pop(0), lambda d: d.numbers.insert(0, 1)),
+    "reverse twice": both(lambda d: d.numbers.reverse(), lambda d: d.numbers.reverse()),
+    "clear, extend": both(lambda d: d.numbers.clear(), lambda d: d.numbers.extend([1, 2])),
+    "move, move": both(
+        lambda d: perdure.move(d.numbers, 0, 1), lambda d: perdure.move(d.numbers, 1, 0)
+    ),
+    "put, delete": both(lambda d: d.d.update(c=1), lambda d: d.d.pop("c")),
+    "delete the last, put": both(lambda d: d.d.pop("b"), lambda d: d.d.update(b=2)),
+    "another list, the same": both(setting(numbers=[3]), setting(numbers=[1, 2])),
+    "another, changed, the same": both(
+        setting(numbers=[3]), lambda d: d.numbers.append(4), setting(numbers=[1, 2])
+    ),
+    "in two places": both(
+        setting(n=4), lambda d: d.pet.tricks.append("sit"), setting(n=0),
+        lambda d: d.pet.tricks.pop(),
+    ),
+    "another pet, the same": both(setting(pet=Pet("Ada")), setting(pet=Pet())),
+}  # fmt: skip
+
+SOMETHING: dict[str, Callable[[Any], object]] = {
+    "one of two": both(
+        setting(n=4), lambda d: d.pet.tricks.append("sit"), setting(n=0),
+    ),
+    "the order of keys": both(lambda d: d.d.pop("a"), lambda d: d.d.update(a=1)),
+    "append, take another": both(lambda d: d.numbers.append(3), lambda d: d.numbers.pop(0)),
+    "within what was taken out": both(
+        lambda d: d.pet.tricks.append("sit"), setting(pet=Pet("Ada")),
+        setting(pet=Pet(tricks=["sit"])),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_what_is_taken_back_in_the_block_is_no_commit(store: Store, name: str) -> None:
+    """A block that changed something and changed it back made a commit with a delta, between two
+    states that are equal. Who then undid the last change saw nothing, and had to ask again."""
+    agent = store.agent("a", S)
+    with agent.edit("first") as draft:
+        draft.numbers.append(3)
+        draft.numbers.pop()
+        draft.n = 7
+    with agent.edit("second") as draft:
+        draft.n = 0
+    seq, state = agent.seq, agent.state
+    before = copy(agent._working.plain)
+    edit = agent.edit("nothing")
+    with edit as draft:
+        NOTHING[name](draft)
+    assert edit.commit is None and agent.seq == seq
+    assert agent.state is state
+    agent.refresh()
+    assert agent.state is state, "nor is anything read anew"
+    assert same(agent._working.plain, before) and agent.drift() == []
+    assert store.agent("a", S).seq == seq
+    agent.undo()
+    assert agent.state.n == 7
+
+
+@pytest.mark.parametrize("name", SOMETHING)
+def test_what_is_not_taken_back_whole_is_one(store: Store, name: str) -> None:
+    agent = store.agent("a", S)
+    with agent.edit("first") as draft:
+        draft.n = 0
+    seq = agent.seq
+    with agent.edit("something") as draft:
+        SOMETHING[name](draft)
+    assert agent.seq == seq + 1
+    assert store.agent("a", S).state == agent.state
+
+
+def test_an_update_and_an_async_edit_that_take_all_back(store: Store) -> None:
+    agent = store.agent("a", S)
+    agent.update(setting(n=1))
+    seq = agent.seq
+    agent.update(both(setting(n=2), setting(n=1)))
+    assert agent.seq == seq
+
+    async def editing() -> int:
+        async with perdure.open_async("memory://") as other:
+            mine = await other.agent("a", S)
+            async with mine.edit("first") as draft:
+                draft.n = 1
+            async with mine.edit("nothing") as draft:
+                NOTHING["append, pop"](draft)
+            return mine.seq
+
+    assert asyncio.run(editing()) == 2
+
+
+def test_a_key_is_used_by_a_block_that_takes_all_back(store: Store) -> None:
+    """What a key names was done: who asks again gets that commit."""
+    agent = store.agent("a", S)
+    agent.update(setting(n=1))
+    with agent.edit("nothing", key="k") as draft:
+        counting_up_and_down(draft)
+    seq = agent.seq
+    with agent.edit("nothing", key="k") as draft:
+        counting_up_and_down(draft)
+    assert agent.seq == seq == 3
+
+
+# -- by chance -----------------------------------------------------------------------------
+
+VALUES = st.sampled_from([0, 1, True, [], [1], {"a": 1}, {"b": [1]}])
+
+
+@st.composite
+def change(draw: st.DrawFn) -> Callable[[Any], object]:
+    """One change somewhere: of the root, of its list, its dict, or of what is in these."""
+    what, at, value = draw(st.integers(0, 8)), draw(st.integers(0, 2)), draw(VALUES)
+
+    def of_list(items: Any) -> None:
+        if what == 0 or not len(items):
+            items.append(copy(value))
+        elif what == 1:
+            items.pop(at % len(items))
+        elif what == 2:
+            items.insert(at % len(items), copy(value))
+        elif what == 3:
+            items[at % len(items)] = copy(value)
+        else:
+            perdure.move(items, at % len(items), 0)
+
+    def of_dict(items: Any) -> None:
+        if at == 0 and "a" in items:
+            del items["a"]
+        else:
+            items["ab"[at % 2]] = copy(value)
+
+    def apply(draft: Any) -> None:
+        if what < 5:
+            of_list(draft["list"])
+        elif what < 7:
+            of_dict(draft["dict"])
+        elif what == 7:
+            draft["dict"] = copy(draft["dict"]) if at else {"a": copy(value)}
+        else:
+            inner = draft["list"][0] if len(draft["list"]) else None
+            if isinstance(inner, list):
+                inner.append(1)
+            elif isinstance(inner, dict):
+                of_dict(inner)
+
+    return apply
+
+
+def start() -> dict[str, Any]:
+    return {"list": [{"a": 1}, [1]], "dict": {"a": 1, "b": [1]}}
+
+
+@given(st.lists(change(), min_size=1, max_size=6))
+def test_a_change_is_never_taken_for_none(changes: list[Callable[[Any], object]]) -> None:
+    recording = Recording(Schema(dict), start())
+    for one in changes:
+        one(recording.draft)
+    now = recording.plain
+    if not recording.changed:
+        assert same(now, start()) and repr(now) == repr(start())
+    assert same(recording.rollback(), start())
