@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 
 import apsw
+
+with suppress(ImportError):  # it is not there on Windows
+    import resource
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable
 
@@ -131,10 +136,43 @@ def translate(error: BaseException, path: str) -> PerdureError:
                 "a page of the file fails its checksum", target=target, hint=RESTORE_OR_REPAIR
             )
         return Corrupt(str(error), target=target, hint=RESTORE)
+    full = isinstance(error, apsw.FullError)
+    if (full or extended in _WRITING) and _limited(path):
+        problem, hint = _SYSTEM[errno.EFBIG]
+        other, more = _UNAVAILABLE[type(error)]
+        problem = f"{other}, or {problem}" if full else problem
+        return StoreUnavailable(
+            f"{problem} ({error})", target=target, hint=f"{hint}; if it is not that, {more}"
+        )
     problem, hint = _SHM.get(extended) or _UNAVAILABLE.get(
         type(error), (str(error), "see the system's log")
     )
     return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint)
+
+
+_WRITING = (
+    apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQLITE_IOERR_SHMOPEN,
+)  # fmt: skip
+"""SQLite's extended codes where a file could not be made larger; EFBIG has none of its own."""
+
+_ROOM_BYTES = 64 * 1024 * 1024
+"""What one transaction may well write."""
+
+
+def _limited(path: str) -> bool:
+    """Whether this process has a limit for the size of files that those of a store may have come to
+    (`ulimit -f`). SQLite does not say why a write failed."""
+    try:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    except (NameError, OSError):
+        return False
+    if limit == resource.RLIM_INFINITY:
+        return False
+    used = 0
+    for name in (path, path + "-wal", path + "-journal"):
+        with suppress(OSError):
+            used += os.path.getsize(name)
+    return limit <= used + _ROOM_BYTES
 
 
 _UNAVAILABLE: dict[type, tuple[str, str]] = {
