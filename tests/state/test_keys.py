@@ -120,3 +120,18 @@ def test_two_handles_that_hurry_with_one_key(agent, store):
     commit = other.update(late, "late", key="k2")
     assert commit == agent.commit("main") and agent.refresh() == {"n": 7}
     assert other.refresh() == {"n": 7}
+
+
+@pytest.mark.parametrize("key", ["k" * 201, "k" * 5000, "é" * 150, "k" * 200])
+def test_a_long_key_is_not_missed_where_it_is_noted_by_its_digest(place, key):
+    """Who found no key looked whether those of the first commits are there, for the words of the
+    commits: a store that began with a long key was `Corrupt` to whoever used another one."""
+    with place.open() as store:
+        agent = store.agent("a", initial={"n": 0})
+        agent.update(add, key=key)
+        agent.update(add, key="short")
+    place.close()
+    agent = place.open().agent("a")
+    agent.update(add, key="new")
+    agent.update(lambda draft: 1 / 0, "add", key=key)
+    assert agent.state == {"n": 3}

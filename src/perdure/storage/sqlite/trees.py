@@ -24,6 +24,7 @@ from typing import Any
 import apsw
 
 from perdure.core import chain
+from perdure.core.bounds import index_key
 from perdure.errors import PerdureError
 from perdure.storage.sqlite.btree import PAGE_SIZE, Key, NoPageError, Page
 from perdure.storage.sqlite.faults import MisplacedError
@@ -142,10 +143,16 @@ def _lacks(db: apsw.Connection, tree: Tree) -> bool:
         return bool(found)
     for no, header in found:
         key = _key_of(header)
-        query = "SELECT 1 FROM keys WHERE agent_no = ? AND key = ?"
-        if key and not db.execute(query, (no, key)).get:
+        if key and not db.execute(_IS_NOTED, (no, index_key(key), key)).get:
             return True
     return False
+
+
+_IS_NOTED = (
+    "SELECT EXISTS (SELECT 1 FROM keys WHERE agent_no = ?1 AND key IN (?2, ?3)) "
+    "OR NOT EXISTS (SELECT 1 FROM agents WHERE no = ?1 AND deleted = 0)"
+)
+"""As `perdure.storage.keys.find_key`; of an agent that was deleted meanwhile nothing is noted."""
 
 
 def _key_of(header: bytes) -> str | None:
