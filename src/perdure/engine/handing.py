@@ -208,8 +208,9 @@ class Handing:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the function does: a task that is cancelled is so by the function itself."""
-        return not self._tasks.leaving and self._execution.interrupted is None
+        """Whether the function does, or has come to its end: a task that is cancelled is so by the
+        function itself."""
+        return self._execution.interrupted is None
 
     async def cancelled_before_turn(
         self, entry: Entry, scope: Scope, name: str, cancelled: asyncio.CancelledError
@@ -314,7 +315,7 @@ class Handing:
                 try:
                     await self.pace.turn(event)
                 except asyncio.CancelledError as error:
-                    if execution.interrupted is not None or self._tasks.leaving:
+                    if execution.interrupted is not None:
                         raise
                     cancelled = error
         finally:

@@ -48,7 +48,7 @@ class RunTasks:
         """Those that wait for a signal, an answer or a time."""
         self.told = False
         """Whether the function itself has come to what interrupted the run."""
-        self.leaving = False
+        self.ending = False
         """The function has ended, and what is left of its tasks is cancelled."""
         self.ends_program: BaseException | None = None
         """Raised by one of the tasks: for the run's caller."""
@@ -88,7 +88,7 @@ class RunTasks:
     def is_over(self) -> bool:
         """Whether the function has ended, and its other tasks are to be cancelled for that: nothing
         comes to them any more, and they begin nothing."""
-        return self._function is not None and self._function.done() and not self.leaving
+        return self._function is not None and self._function.done() and not self.ending
 
     def ask_for_user(self) -> None:
         """Of a cancellation in the function's own loop: where Ctrl-C did that, the run is left."""
@@ -243,8 +243,11 @@ class RunTasks:
         return has_timer(asyncio.get_running_loop(), self._execution)
 
     async def cancel(self) -> None:
-        """End those that are left, and wait until they have ended."""
-        self.leaving = True
+        """End those that are left, and wait until they have ended. Where the function has ended by
+        itself, that is the last thing that it does: they hear of it as if it cancelled them."""
+        self.ending = True
+        if self._function is not None:
+            self.scopes.pop(self._function, None)  # else it would count as one that ends
         self.find_made()
         here = asyncio.current_task()
         while left := [task for task in self.scopes if task is not here and not task.done()]:
