@@ -63,6 +63,7 @@ class _Calling(Struct):
         noted: that its task was cancelled is in its outcome.
         settled: its outcome is recorded.
         cancelled: its task was, while a thread made the call; what that came to is recorded first.
+        heard: how often its task was cancelled before, and has heard of it.
     """
 
     arrive: Arrive | None = None
@@ -71,6 +72,13 @@ class _Calling(Struct):
     noted: bool = False
     settled: bool = False
     cancelled: asyncio.CancelledError | None = None
+    heard: int = 0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its task was, in this call; else a `CancelledError` is of something awaited. A
+        task that was cancelled before may make calls, where it tidies up."""
+        return _cancels() > self.heard
 
 
 class _Stopping(Stopping):
@@ -123,7 +131,7 @@ class AsyncPerformer(Handing):
     async def call(self, effects: Effects) -> Any:
         """Drive effects to their result."""
         execution = self._execution
-        calling = _Calling()
+        calling = _Calling(heard=_cancels(heard=True))
         try:
             return await drive_async(effects, lambda effect: self.perform(effect, calling))
         except GeneratorExit:  # it was thrown away
@@ -135,7 +143,7 @@ class AsyncPerformer(Handing):
             if execution.interrupted is not None:
                 # Frameworks take a cancelled tool for one that failed, and go on.
                 raise execution.interrupted from None
-            if not is_cancelling():  # it is of code that was called, and none of its outcomes
+            if not calling.is_cancelled:  # of code that was called, or the call's own outcome
                 raise execution.leaving.passed_on(cancelled) from None
             if calling.place and not calling.noted and calling.arrive is not None:
                 await self._note_cancelled(calling, calling.arrive)
@@ -253,7 +261,7 @@ class AsyncPerformer(Handing):
             self._tasks.ask_for_user()
             if self._execution.interrupted is not None:
                 raise
-            if not is_cancelling():  # of something in the call: on replay, nothing does that again
+            if not calling.is_cancelled:  # in the call: on replay, nothing does that again
                 raise Carried(cancelled) from None  # type: ignore[arg-type]
             calling.noted = True
             after_s = round(time.monotonic() - calling.since, 3)
@@ -402,10 +410,18 @@ def _seen(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
+def _cancels(*, heard: bool = False) -> int:
+    """How often this task was cancelled; `heard`: as far as its code has heard of it."""
+    task = asyncio.current_task()
+    if task is None:
+        return -1 if heard else 0
+    to_come = heard and getattr(task, "_must_cancel", False)
+    return task.cancelling() - (1 if to_come else 0)
+
+
 def is_cancelling() -> bool:
     """Whether this task is being cancelled; else a `CancelledError` is of something awaited."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    return asyncio.current_task() is None or _cancels() > 0
 
 
 async def tick() -> None:
