@@ -107,3 +107,65 @@ def test_tasks_left_at_the_end_hear_of_it_in_the_same_order_on_replay(
     for _ in range(3):
         asyncio.run(replays())
     kill_at_every_boundary(function, reader, same=lambda ending: sorted(ending.result))
+
+
+@perdure.step
+async def is_cancelled_inside() -> None:
+    """Something that it awaits was cancelled: an outcome of its own."""
+    raise asyncio.CancelledError
+
+
+@perdure.agent(dict)
+async def tidies_up(run: perdure.AsyncRun[dict]) -> str:
+    async def pages() -> None:
+        try:
+            await look_for_ever(1)
+        finally:
+            with suppress(asyncio.CancelledError):
+                await is_cancelled_inside()
+
+    task = asyncio.create_task(pages())
+    await note("look")
+    task.cancel()
+    await asyncio.wait([task])
+    return await note("end")
+
+
+@perdure.agent(dict)
+async def calls_back(run: perdure.AsyncRun[dict], cancelled: bool) -> str:
+    made: list[asyncio.Task[Any]] = []
+
+    async def begin() -> None:
+        reading = asyncio.create_task(read_it())
+        reading.add_done_callback(lambda _: made.append(asyncio.create_task(tell_it())))
+        made.append(reading)
+        if cancelled:
+            await asyncio.Event().wait()
+
+    async def read_it() -> None:
+        await read(3)
+
+    async def tell_it() -> None:
+        await note("told")
+
+    begun = asyncio.create_task(begin())
+    await note("look")
+    begun.cancel()
+    await asyncio.wait([begun])
+    while any(not task.done() for task in made):
+        await asyncio.wait(made)
+        await asyncio.sleep(0)
+    return "end"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_callback_may_make_a_task_of_one_that_has_ended(cancelled: bool) -> None:
+    """It has the context of the task that set it. Once that had ended, what was recorded of the
+    task to come was said to be left out, and the run needed attention after any crash."""
+    kill_at_every_boundary(calls_back, cancelled)
+
+
+def test_a_task_that_was_cancelled_hears_of_a_call_that_cancelled_itself() -> None:
+    """In its cleaning up a step raised `CancelledError`: that was taken for the task's being
+    cancelled once more, which a replay then waited for without end."""
+    kill_at_every_boundary(tidies_up)

@@ -98,14 +98,14 @@ class AsyncMap:
             # What it recorded it did behind this: the thread was faster then, and it is when it
             # comes to that again that it is cancelled.
             while execution.interrupted is None and (
-                below := execution.journal.left_below(scope.path, ())
+                below := execution.journal.left_below(scope.path)
             ):
                 if given:
                     task.cancel()  # once it waits for something
                     break
-                if len(below) == left:  # it does not come there
+                if below == left:  # it does not come there
                     raise
-                left = len(below)
+                left = below
                 with contextlib.suppress(asyncio.CancelledError):
                     await performer.in_thread(call)
             else:

@@ -366,9 +366,8 @@ class Execution(Generic[T]):
         """A task is over. What it had recorded and did not come to, nobody waits for any more; and
         it has changed."""
         with self._lock:
-            self.going.living.discard(scope.path)
-            replaying, living = self.journal.replaying, self.going.living
-            left = self.journal.left_below(scope.path, living) if replaying else []
+            # What tasks recorded that it made is no concern of it: a callback may make them later.
+            left = self.journal.all_left_in(scope.path) if self.journal.replaying else []
             # Cancelled at the function's end, the block of an edit is not gone through again.
             wrong = [one for one in left if not cancelled or one.kind not in UNORDERED]
             if wrong and self._interrupted is None:

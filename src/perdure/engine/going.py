@@ -63,8 +63,6 @@ class Going:
         """Around a call of a step or tool."""
         self.resting = Counting()
         """Around what a thread of the run does while it goes on only when others of it do."""
-        self.living: set[str] = set()
-        """Paths of the scopes, below the function's own, that have not ended."""
 
     @contextmanager
     def waiting(

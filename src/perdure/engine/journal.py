@@ -352,9 +352,13 @@ class Journal(Struct):
         """The first recorded entry of a scope that the function has not come to."""
         return self._left.first_in(scope)
 
-    def left_below(self, scope: str, living: Container[str]) -> list[Entry]:
-        """What a scope, and those below it that nothing lives in, recorded and did not come to."""
-        return self._left.below(scope, living)
+    def all_left_in(self, scope: str) -> Sequence[Entry]:
+        """All that a scope recorded and did not come to."""
+        return self._left.all_in(scope)
+
+    def left_below(self, scope: str) -> int:
+        """How much a scope and those below it recorded and did not come to."""
+        return self._left.number_below(scope)
 
     def next_left(self) -> Entry | None:
         """The first recorded entry of any scope that the function has not come to."""
@@ -369,8 +373,8 @@ class Journal(Struct):
         """
         left = self.left_in(scope)
         if left is not None and kind == "edit" and left.kind in UNORDERED:
-            others = [one for one in self._left.all_in(scope) if one.kind not in UNORDERED]
-            left = others[-1] if others else None
+            others = [one for one in self.all_left_in(scope) if one.kind not in UNORDERED]
+            left = others[0] if others else None
         if left is not None:
             raise changed(
                 f"the function now calls {self.new_place(name)}, where it had "

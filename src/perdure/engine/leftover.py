@@ -6,7 +6,7 @@ and at the end of every task, so that a scan would make a replay quadratic, and 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ class Leftover:
     """See the module. Entries are added in the order of the log, then it is `sealed`; whoever takes
     one marks it as consumed."""
 
-    __slots__ = ("_all", "_below", "_by_scope", "_numbers", "number")
+    __slots__ = ("_all", "_by_scope", "_numbers", "number")
 
     def __init__(self) -> None:
         self.number = 0
@@ -26,8 +26,6 @@ class Leftover:
         self._by_scope: dict[str, list[Entry]] = {}
         self._numbers: dict[str, int] = {}
         """By scope, but the function's own: how many are left in it and in those below it."""
-        self._below: dict[str, list[str]] = {}
-        """By scope: the scopes right below it, in which, or below which, something is recorded."""
 
     def add(self, entry: Entry) -> None:
         self.number += 1
@@ -36,15 +34,8 @@ class Leftover:
         if in_scope is None:
             in_scope = self._by_scope[entry.scope] = []
         in_scope.append(entry)
-        if not entry.scope:
-            return
-        child = ""
         for path in upwards(entry.scope):
-            known = path in self._numbers
             self._numbers[path] = self._numbers.get(path, 0) + 1
-            if child:
-                self._below.setdefault(path, []).append(child)
-            child = "" if known else path
 
     def sealed(self) -> None:
         """No more are added."""
@@ -54,9 +45,8 @@ class Leftover:
     def took(self, entry: Entry) -> None:
         """It is consumed."""
         self.number -= 1
-        if entry.scope:
-            for path in upwards(entry.scope):
-                self._numbers[path] -= 1
+        for path in upwards(entry.scope):
+            self._numbers[path] -= 1
 
     def first(self) -> Entry | None:
         """The first that is left, of any scope."""
@@ -67,20 +57,12 @@ class Leftover:
         return first_left(self._by_scope.get(scope))
 
     def all_in(self, scope: str) -> list[Entry]:
-        """All that is left in one scope."""
-        return [entry for entry in self._by_scope.get(scope, ()) if not entry.consumed]
+        """All that is left in one scope, in the order of the log."""
+        return [one for one in reversed(self._by_scope.get(scope, ())) if not one.consumed]
 
-    def below(self, scope: str, living: Container[str]) -> list[Entry]:
-        """What is left in a scope and in those below it that nothing lives in."""
-        found: list[Entry] = []
-        paths = [scope]
-        while paths:
-            path = paths.pop()
-            if not self._numbers.get(path) or (path != scope and path in living):
-                continue
-            found += [entry for entry in self._by_scope.get(path, ()) if not entry.consumed]
-            paths += self._below.get(path, ())
-        return sorted(found, key=lambda entry: entry.seq)
+    def number_below(self, scope: str) -> int:
+        """How many are left in a scope, not the function's own, and in those below it."""
+        return self._numbers.get(scope, 0)
 
 
 def first_left(entries: list[Entry] | None) -> Entry | None:

@@ -329,7 +329,6 @@ class RunThreads:
             execution.scope_ended(scope, error, cancelled=cancelled)
 
         future: RunFuture[R] = RunFuture(execution, scope, ended)
-        execution.going.living.add(scope.path)
         execution.going.submitted(crew)
         future.submit(self._pool, call, self._open)
         return future

@@ -98,7 +98,6 @@ class RunTasks:
     def add(self, task: asyncio.Task[Any], scope: Scope) -> None:
         self.scopes[task] = scope
         scope.home = threading.get_ident()
-        self._execution.going.living.add(scope.path)
         task.add_done_callback(self._ended, context=self._nowhere)
 
     def find_made(self, one: Coroutine[Any, Any, Any] | None = None) -> bool:
