@@ -248,8 +248,8 @@ class Agent(Generic[T]):
         of the agent in order of seq.
 
         Args:
-            damaged_too: go on behind a commit that cannot be read, with what can be had of it;
-                see `Commit.damaged`.
+            damaged_too: go on behind a commit that cannot be read, with what can be had of it; see
+                `Commit.damaged`. Where some are missing, one stands for them, at the last.
 
         Raises:
             Corrupt: at such a commit; with the way back.
@@ -259,7 +259,7 @@ class Agent(Generic[T]):
         if reader is None:
             return iter(())
         if all_branches:
-            return reader.commits(newest_first=newest_first, damaged_too=damaged_too)
+            return reader.told(newest_first=newest_first, damaged_too=damaged_too)
         head, branch = reader.ref(self.branch_name).seq, self.branch_name
         found = reader.history(head, branch, damaged_too=damaged_too)
         return found if newest_first else reversed(list(found))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from perdure import Conflict, EffectInfo, NotFound, RunInfo
+from perdure import Conflict, Corrupt, EffectInfo, NotFound, RunInfo, UnsupportedFormat
 from perdure.cli import plain
 from perdure.cli.attention import (
     effect_state,
@@ -92,11 +92,12 @@ def effects(
 ) -> None:  # fmt: skip
     """What an agent did to the world: the tool calls of all its runs, and what came of each.
 
-    Of commits that are damaged nobody knows what they said of calls; the exit code says so.
+    Of commits that are damaged or missing nobody knows what they said of calls; the exit code says
+    so.
     """
     with opened(ctx) as session:
         session.find(agent, deleted_too=True)
-        damage: list[Unreadable] = []
+        damage = _lost_beginning(session, agent)
         found: list[tuple[EffectInfo, str | None]] = []
         all_runs = session.store.runs(agent)
         for run in all_runs:
@@ -115,6 +116,17 @@ def effects(
             console.print(text((f"… {len(found) - len(chosen):,} more (-n 0 for all)", "dim")))
         print_ways_out(console, session, all_runs)
         tell_of(session, damage)
+
+
+def _lost_beginning(session: Session, agent: str) -> list[Unreadable]:
+    """Why the first commit cannot be read: what was done in what is missing is in no list."""
+    try:
+        session.agent(agent, deleted_too=True).commit(1)
+    except NotFound:  # purged, and on purpose
+        return []
+    except (Corrupt, UnsupportedFormat) as error:
+        return [error]
+    return []
 
 
 # -- settling -------------------------------------------------------------------------------

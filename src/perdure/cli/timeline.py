@@ -21,7 +21,7 @@ from perdure.cli.attention import (
 )  # fmt: skip
 from perdure.cli.ledger import WholeOption, effect_json
 from perdure.cli.naming import RunArgument, find_run
-from perdure.cli.overview import Unreadable
+from perdure.cli.overview import Unreadable, tell_of
 from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, ago, cut, full, moment, short, span
@@ -52,16 +52,18 @@ def show(
         handle = session.store.handle(info.id)
         known = handle.report()
         executor = executor_of(session, known.info)
+        damage: list[Unreadable] = []
         if session.json:
-            damage: list[Unreadable] = []
             found = effects_noting(session, info.id, damage)
             effects = [effect_json(effect, executor) for effect in found]
             damaged = {"damaged": str(damage[0])} if damage else {}
             plain.put({**_report_json(known, executor), "effects": effects, **damaged})
             return
+        if info.status not in UNFINISHED and not known.events:
+            effects_noting(session, info.id, damage)  # of one that goes on, its `why` says it
         console = stdout_console()
         _print_head(console, session, known, executor)
-        _print_timeline(console, known, executor, number, whole=whole)
+        _print_timeline(console, known, executor, number, whole=whole, lost=bool(damage))
         _print_places(console, known, executor)
         _print_questions(console, session, known.questions)
         _print_inbox(console, known.inbox)
@@ -71,6 +73,7 @@ def show(
             print_ways(console, session, [way for way in known.why.ways if not _answers(way)])
         else:
             print_ways_out(console, session, [known.info])
+        tell_of(session, damage)
 
 
 def _answers(way: Way) -> bool:
@@ -126,12 +129,14 @@ def _print_head(console: Screen, session: Session, known: RunReport, executor: s
 
 
 def _print_timeline(
-    console: Screen, known: RunReport, executor: str | None, number: int, *, whole: bool
-) -> None:
+    console: Screen, known: RunReport, executor: str | None, number: int, *, whole: bool,
+    lost: bool,
+) -> None:  # fmt: skip
     events = known.events
     console.print()
     if not events:
-        console.print(text(("nothing is recorded of it yet", "dim")))
+        words = "nothing is recorded of it yet" if not lost else "what is recorded cannot be read"
+        console.print(text((words, "dim")))
         return
     shown = events[-number:] if number else events
     if len(shown) < len(events):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ from perdure.core.values import Plain
 from perdure.engine.effects import Branch
 from perdure.engine.made import Origins, path_of
 from perdure.engine.scopes import scope_of
-from perdure.model import Commit, RunInfo, from_micros
+from perdure.errors import Corrupt, NotFound, UnsupportedFormat
+from perdure.model import FINISHED, Commit, RunInfo, from_micros
 from perdure.storage.port import Backend
 from perdure.storage.reader import SEQ_END, LogReader
 
@@ -113,6 +115,27 @@ def reader_of(backend: Backend, info: RunInfo) -> LogReader | None:
     while agent is not None and agent.no != info.agent_no:
         agent = backend.agent(info.agent, agent.incarnation - 1) if agent.incarnation > 1 else None
     return LogReader(backend, agent) if agent is not None else None
+
+
+def what_is_recorded(
+    reader: LogReader | None, info: RunInfo
+) -> tuple[Recorded, Corrupt | UnsupportedFormat | None]:
+    """Of the run's current turn, as long as it is not finished; and why it cannot be read.
+
+    Of one that is, where it began and ended is to be there: its row alone proves nothing.
+    """
+    if reader is None:
+        return Recorded(), None
+    try:
+        if info.status not in FINISHED:
+            return recorded_turn(reader, info), None
+        with suppress(NotFound):  # it was purged
+            for seq in (info.started, info.ended):
+                if seq:
+                    reader.commit(seq)
+    except (Corrupt, UnsupportedFormat) as error:
+        return Recorded(), error
+    return Recorded(), None
 
 
 def recorded_turn(reader: LogReader, info: RunInfo) -> Recorded:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Literal, cast
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.engine.circles import IN_CIRCLE, ahead_of, find_circle
-from perdure.engine.recorded import Event, Recorded, reader_of, recorded_turn
+from perdure.engine.recorded import Event, reader_of, what_is_recorded
 from perdure.engine.wakeups import Leaked
 from perdure.engine.ways import Way, by
 from perdure.errors import Corrupt, UnsupportedFormat
@@ -85,12 +85,7 @@ class _Look:
             self._ref = backend.ref(self._reader.no, info.branch)
             if self._ref is not None and leaked(info.agent, self._reader.no, self._ref):
                 self._ref = replace(self._ref, held=None)  # as soon as the store takes that
-        self._recorded, self._unread = Recorded(), cast("Corrupt | UnsupportedFormat | None", None)
-        if info.started and reader is not None and info.status not in FINISHED:
-            try:
-                self._recorded = recorded_turn(reader, info)
-            except (Corrupt, UnsupportedFormat) as error:
-                self._unread = error
+        self._recorded, self._unread = what_is_recorded(reader, info)
         self._executors = backend.executors()
         self._needs_caller = self._were_arguments_left_out(reader)
 
@@ -444,8 +439,12 @@ class _Look:
         return self._made("stopped", problem, run.changed_at, [*ways, self._cancel()])
 
     def _unreadable(self, error: Corrupt | UnsupportedFormat) -> Explanation:
-        why, ways = f"its record cannot be read: {error}", [Way(error.hint), self._cancel()]
-        return self._made("stopped", why.partition("\n")[0], self._run.changed_at, ways)
+        why = f"its record cannot be read: {error}".partition("\n")[0]
+        if self._run.status in FINISHED:
+            why = f"it is {self._run.status}, as its row says, and {why}"
+            return self._made("finished", why, self._run.changed_at, [Way(error.hint)])
+        ways = [Way(error.hint), self._cancel()]
+        return self._made("stopped", why, self._run.changed_at, ways)
 
     def _finished(self) -> Explanation:
         run = self._run

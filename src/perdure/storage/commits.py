@@ -181,6 +181,31 @@ class CommitReader:
                 return
             yield commit
 
+    def told(
+        self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False,
+        damaged_too: bool = False,
+    ) -> Iterator[Commit]:  # fmt: skip
+        """As `commits`; with `damaged_too` also, for each gap, one commit that stands for all that
+        are missing there, at the last of them. To be shown: nothing is known of them."""
+        if not damaged_too:
+            yield from self.commits(first, last, newest_first=newest_first)
+            return
+        step = -1 if newest_first else 1
+        due = first if not newest_first else last if last < SEQ_END else 0
+        for commit in self.commits(first, last, newest_first=newest_first, damaged_too=True):
+            if due and commit.seq != due:
+                yield self._missing(due, commit.seq - step)
+            yield commit
+            due = commit.seq + step
+        if due and (due >= first if newest_first else due <= last < SEQ_END):
+            yield self._missing(due, first if newest_first else last)
+
+    def _missing(self, one: int, other: int) -> Commit:
+        first, last = sorted((one, other))
+        self.refuse_purged(last)
+        many = f"commits {first}–{last} are" if first < last else "it is"
+        return salvage(self.name, self.incarnation, last, b"", b"", f"{many} missing from the log")
+
     def _commits(
         self, first: int, last: int, newest_first: bool, salvaged: Salvaged
     ) -> Iterator[Commit]:

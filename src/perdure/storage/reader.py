@@ -234,12 +234,12 @@ class LogReader(CommitReader):
         the branch it came from.
 
         Args:
-            damaged_too: as `commits`; one whose branch cannot be read is on any.
+            damaged_too: as `told`; one whose branch cannot be read is on any.
         """
         name, last = branch, head
         while last >= 1:
             origin = 0
-            for commit in self.commits(1, last, newest_first=True, damaged_too=damaged_too):
+            for commit in self.told(1, last, newest_first=True, damaged_too=damaged_too):
                 if commit.branch != name and (commit.branch or not commit.damaged):
                     continue
                 yield commit
