@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
+from perdure.errors import Corrupt
 from perdure.model import Message
 
 
@@ -29,8 +31,21 @@ class ExecutorRow(Struct, frozen=True):
 
     @classmethod
     def of(cls, executor: str, expires: int, served: str, *, alive: bool) -> ExecutorRow:
-        """From `serves_text`."""
-        found = json.loads(served)
+        """From `serves_text`.
+
+        Raises:
+            Corrupt: it is none, of a living one; what a dead one served is nothing to anybody.
+        """
+        try:
+            found = _served(served)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            if not alive:
+                return cls(executor, expires)
+            raise Corrupt(
+                f"what it serves cannot be read ({error})",
+                target=f"executor {executor!r}",
+                hint="its next heartbeat writes it anew; if it does not, end its process",
+            ) from error
         queues = found if isinstance(found, dict) else dict.fromkeys(found, ("default",))
         return cls(executor, expires, tuple(queues), alive, queues)
 
@@ -38,6 +53,8 @@ class ExecutorRow(Struct, frozen=True):
         """Whether it lives, and would go on with a run of this function in this queue."""
         return self.alive and queue in self.queues.get(function, ())
 
+
+_served = msgspec.json.Decoder(list[str] | dict[str, list[str]]).decode
 
 Serves = Mapping[str, Sequence[str]] | Sequence[str]
 """Names of functions, and of which queues each is run; without: of the default one."""

@@ -38,6 +38,10 @@ class MisplacedError(Exception):
     belongs: the disk may have put one in the place of another."""
 
 
+class NoTextError(MisplacedError):
+    """A column of text has bytes that are none."""
+
+
 FAILED = (apsw.Error, OSError, ReplacedError, MisplacedError)
 """What is raised where SQLite or the system could not; none of it reaches a caller as it is."""
 
@@ -118,6 +122,8 @@ def translate(error: BaseException, path: str) -> PerdureError:
             "open (a second SQLite in this process does, when it closes the file); stop it, close "
             "this store, and open it again to see what was kept",
         )
+    if isinstance(error, NoTextError):
+        return Corrupt(f"a text in it is none: {error}", target=target, hint=RESTORE_OR_REPAIR)
     if isinstance(error, MisplacedError):
         return Corrupt(
             "a page of the file stands where another one belongs", target=target, hint=RESTORE

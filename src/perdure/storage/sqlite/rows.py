@@ -17,7 +17,7 @@ from perdure.core import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
 from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.port import Ref, StoredCommit
-from perdure.storage.sqlite.faults import MisplacedError
+from perdure.storage.sqlite.faults import MisplacedError, NoTextError
 from perdure.storage.sqlite.guards import GUARDS, check_missing
 from perdure.storage.sqlite.statements import statements
 from perdure.storage.sqlite.trees import Trees
@@ -36,8 +36,12 @@ def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
 
     Raises:
         MisplacedError: there may be more of them.
+        NoTextError: a text among them is none.
     """
-    rows = db.execute(_sql[name], values).fetchall()
+    try:
+        rows = db.execute(_sql[name], values).fetchall()
+    except UnicodeDecodeError as error:
+        raise NoTextError(str(error)) from error
     guard = GUARDS.get(name)
     if guard is not None and (guard.each or not rows):
         trees: Trees | None = getattr(db, "trees", None)
@@ -47,8 +51,11 @@ def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
 
 
 def each(db: apsw.Connection, name: str, values: Any) -> Iterable[Any]:
-    """Execute a named statement; its rows as they are asked for."""
-    return db.execute(_sql[name], values)
+    """Execute a named statement; its rows as they are asked for. Raises NoTextError, as `run`."""
+    try:
+        yield from db.execute(_sql[name], values)
+    except UnicodeDecodeError as error:
+        raise NoTextError(str(error)) from error
 
 
 def do(db: apsw.Connection, name: str, values: Any) -> None:
