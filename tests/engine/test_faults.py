@@ -28,8 +28,9 @@ from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.store import Store
 from perdure.testing.faults import FaultyFiles
 from tests.engine.conftest import CrashError, Crashes, Place
+from tests.engine.pausing import pause
 
-BOUND_S = 60
+BOUND_S = 300
 HOUR_US = 3_600_000_000
 
 
@@ -289,7 +290,7 @@ def test_a_worker_that_was_paused_past_its_lease_is_fenced_and_goes_on_with_othe
         zombie = worker()
         wait_until(lambda: zombie.inside)
         wait_until(lambda: "2 " in (tmp_path / "effects").read_text())
-        zombie.process.send_signal(signal.SIGSTOP)
+        pause(zombie.process.pid)
         successor = worker()
         wait_until(lambda: successor.inside)
         (tmp_path / "hold").unlink()
