@@ -20,7 +20,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from typing_extensions import TypedDict
 
-from perdure.integrations.langgraph import PerdureSaver, history
+from perdure.integrations.langgraph import PerdureSaver, history, queued
 from perdure.integrations.langgraph.queued import Queue
 from perdure.state.foreign import ForeignLog
 from perdure.storage.reader import LogReader
@@ -360,6 +360,7 @@ def test_a_turn_reads_little_and_commits_once_a_step(
     """A chat turn read its last commit by itself, its parent by itself, and looked up each of them
     by its key, in front of one read that had them all. Counted, as times tell nothing on a machine
     that others use: reads of a log, look-ups of a key, and commits."""
+    monkeypatch.setattr(queued, "PATIENCE_S", 5.0)
     asked: list[str] = []
     for name in ("read", "key", "keys", "snapshot", "append"):
         called = getattr(SqliteBackend, name)

@@ -74,7 +74,7 @@ class Thread:
         if not self._views or self._views[0].log.info.no != info.no:
             self.forget()
             own = View(self._logs.log(info))
-            own.end = info.seq
+            own.read_short(info.seq)
             self._check_schema(own.commit(1).schema_id)
             self._views = views_of(self._logs, own)
         elif info.seq != self._end:
@@ -88,7 +88,8 @@ class Thread:
         return self._views
 
     def _step_to(self, end: int) -> None:
-        self._end = self._views[0].end = end
+        self._end = end
+        self._views[0].step_to(end)
 
     def _for_append(self, namespace: str, checkpoint_id: str | None) -> list[View]:
         """The views as last seen, if a line ends with this checkpoint in them: then the transaction

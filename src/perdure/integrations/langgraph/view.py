@@ -19,7 +19,7 @@ from perdure.integrations.langgraph.past import NEVER, Past, is_move, moment_of,
 from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.window import NEAR, Window
 from perdure.integrations.langgraph.written import Write, read_writes, writes_on
-from perdure.model import Commit
+from perdure.model import MAIN, Commit
 
 COPIES_MAX = 1000
 WRITTEN_MAX = 1000
@@ -67,10 +67,16 @@ class View:
         self._removed: dict[str, Any] | None = None
         self._counts: dict[tuple[str, str], int] = {}
         self.end = 0
+        self._in_step = False
         self._window: Window | None = None
+
+    def step_to(self, end: int) -> None:
+        """Note the log's end, as it was just seen."""
+        self.end, self._in_step = end, True
 
     def forget(self) -> None:
         """Drop what others may have changed."""
+        self._in_step = False
         self._past = None
         self._heads.clear()  # before the tips: who knows these looks for no heads
         self._tips.clear()
@@ -183,7 +189,22 @@ class View:
             known = self._heads[namespace] = dict(self._look_for_heads(namespace))
         return known
 
+    def read_short(self, end: int) -> None:
+        """Begin with a log that ends there; see `Window.read_short`."""
+        self.step_to(end)
+        self.recent().read_short()
+
+    @property
+    def _is_straight(self) -> bool:
+        """As `Window.is_straight`, of the log as it was last seen. Who was too late for a commit
+        knows that it is another one by now."""
+        return self._in_step and self.recent().is_straight
+
     def _look_for_heads(self, namespace: str) -> Iterator[tuple[str, int]]:
+        if self._is_straight:  # that a branch is not there is proved by a look at SQLite's pages
+            if namespace == "":
+                yield MAIN, self.end
+            return
         number = 1
         copied = self.until is not None  # then the log may have been deleted since
         while (
@@ -361,6 +382,8 @@ class View:
         """The commit that said last what is removed; 0: nothing ever was, or that is gone."""
         if self._removed_at is not None:
             return self._removed_at
+        if self._is_straight:
+            return 0
         seq, past = self.log.head(names.REMOVED) or 0, self.past()
         while seq and past.skips(seq):
             commit = self.log.commit(seq)

@@ -14,7 +14,7 @@ from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.past import NEVER
 from perdure.integrations.langgraph.trail import Trails
 from perdure.integrations.langgraph.written import Write, read_writes, writes_on
-from perdure.model import Commit
+from perdure.model import MAIN, Commit
 
 NEAR = 16
 """A commit so far below what is read comes along with a read of all between; one by itself costs a
@@ -62,6 +62,7 @@ class Window:
         self._along: dict[int, list[int]] = {}
         self._complete: set[str] = set()
         self._spent: set[int] = set()
+        self._straight = True
         self._written: dict[int, tuple[Commit, int | None, list[Write]]] = {}
         self.trails = Trails()
         self.past = NEVER
@@ -88,6 +89,18 @@ class Window:
             top, self.end, self._top = commit, commit.seq, commit.seq
             self._torn = False
         return self.end == end
+
+    def read_short(self) -> None:
+        """Read a log of so few commits as a whole: who looks at its end will fold them, too."""
+        if self.end <= FOLDED_MAX:
+            self._reach(1)
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether the log is in from its first commit on, and consists of checkpoints and writes on
+        one branch. Each other branch begins with a commit of its own: so there is none, and nothing
+        was removed."""
+        return self.low == 1 and self._straight and not self._torn
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
         """One commit, with those above it where it is not further than `reach` below them.
@@ -177,6 +190,8 @@ class Window:
         """Whether it is a checkpoint, or writes."""
         self._commits[commit.seq] = commit
         found = names.read_key(commit.cause.key)
+        if found is None or commit.branch != MAIN or commit.damaged or commit.trimmed:
+            self._straight = False
         if found is None:
             return False
         kind, number, place = found
