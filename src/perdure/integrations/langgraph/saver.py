@@ -307,7 +307,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             As `get_tuple`.
         """
         thread = self._thread(names.thread_id_of(config))
-        with thread.lock:
+        with thread.lock, Calm():
             return delta_history(
                 self._coder, thread, names.namespace_of(config), names.checkpoint_id_of(config),
                 channels,
