@@ -86,31 +86,45 @@ class AsyncMap:
         assert task is not None
         cancelling = task.cancelling
         scope.is_cancelled = lambda: cancelling() > 0
+        cancelled: asyncio.CancelledError | None = None
 
         def call() -> None:
             given.append(self._function(item))
 
+        def below() -> int:
+            return execution.journal.left_below(scope.path)
+
         try:
             await performer.in_thread(call)
-            if performer.several:
-                await asyncio.sleep(COMES_S)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            cancelled = error
             # What it recorded it did behind this: the thread was faster then, and it is when it
             # comes to that again that it is cancelled.
-            while execution.interrupted is None and (
-                below := execution.journal.left_below(scope.path)
-            ):
-                if given:
-                    task.cancel()  # once it waits for something
-                    break
-                if below == left:  # it does not come there
-                    raise
-                left = below
+            while execution.interrupted is None and not given and below() not in (0, left):
+                left = below()
                 with contextlib.suppress(asyncio.CancelledError):
                     await performer.in_thread(call)
-            else:
+        cancelled = await self._comes(cancelled)
+        if cancelled is not None:
+            if not given or execution.interrupted is not None or not below():
                 for one in given:
                     if isinstance(one, Coroutine):
                         one.close()
-                raise
+                raise cancelled
+            task.cancel()  # once it waits for something
         return await given[0] if isinstance(given[0], Awaitable) else given[0]
+
+    async def _comes(
+        self, cancelled: asyncio.CancelledError | None
+    ) -> asyncio.CancelledError | None:  # fmt: skip
+        """Its thread is through, which is one event, whether its task is cancelled or not; returns
+        how that was."""
+        came = asyncio.Event()
+        if self._performer.goes_on:
+            asyncio.get_running_loop().call_later(COMES_S, came.set)
+        while self._performer.goes_on and not came.is_set():
+            try:
+                await came.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        return cancelled

@@ -324,6 +324,8 @@ class AsyncRunEdit(Generic[T]):
                 if entry is not None and not entry.unbegun and performer.goes_on:
                     self._cancelled = cancelled  # it was later: in the block, or behind it
                     continue
+                ended_at = entry.seq if entry is not None else None
+                execution.journal.take_values(scope.path, ended_at)
                 if entry is not None:
                     await performer.cancelled_before_turn(entry, scope, name, cancelled)
                 if execution.interrupted is None:
@@ -336,6 +338,7 @@ class AsyncRunEdit(Generic[T]):
                 raise
         if entry is not None and entry.unbegun:
             performer.edit_lock.release()
+            execution.journal.take_values(scope.path, entry.seq)
             await performer.cancelled_again(entry)
         try:
             self._open = execution.edits.open(name, scope, entry)

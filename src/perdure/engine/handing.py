@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Sized
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from perdure.engine import turns
 from perdure.engine.effects import Arrive
@@ -214,9 +214,13 @@ class Handing:
 
     async def cancelled_before_turn(
         self, entry: Entry, scope: Scope, name: str, cancelled: asyncio.CancelledError
-    ) -> NoReturn:
+    ) -> None:
         """Its task was cancelled before it was the turn of an outcome that is recorded: it hears of
-        that at its turn, as it did."""
+        that at its turn, as it did; of the outcome, where the call had caught that.
+
+        Raises:
+            CancelledError: else.
+        """
         execution = self._execution
         try:
             while self.goes_on:
@@ -229,6 +233,8 @@ class Handing:
             execution.turns.release(entry)
         if execution.interrupted is not None:
             raise execution.interrupted from None
+        if entry.kept_on:
+            return
         if not entry.cancelled:
             self.note_cancelled(entry.place, entry.kind, time.monotonic())
         raise cancelled

@@ -99,6 +99,12 @@ class Entry(Struct):
         return self.cancelled_after_s is not None
 
     @property
+    def kept_on(self) -> bool:
+        """Whether its task was cancelled there, and the call caught that: the function went on."""
+        outcome = self.outcome
+        return outcome is not None and not self.cancelled and bool(outcome.get("kept_on"))
+
+    @property
     def unbegun(self) -> bool:
         """Whether it was cancelled before there was anything that could have an outcome."""
         return self.outcome is not None and self.outcome["t"] == "cancelled"
@@ -304,6 +310,14 @@ class Journal(Struct):
         entry.consumed = True
         if entry.kind != UNBOUND:
             self._left.took(entry)
+
+    def take_values(self, scope: str, before: int | None) -> None:
+        """Of an edit whose task is cancelled ahead of its block: what was drawn in that, and is
+        recorded with a commit `before` that of its end, is not come to. None: it has not ended."""
+        while (left := self.left_in(scope)) is not None and left.kind == "value":
+            if before is not None and left.seq >= before:
+                break
+            self.take(left)
 
     def patched(self, named: str, scope: str) -> tuple[bool, dict[str, Any] | None]:
         """Whether the run takes the new way at a patch, and what is to be recorded of that.

@@ -35,9 +35,10 @@ class Event:
             not come for it yet.
         shows: seq of the commit whose state the function sees from then on, 0: of the same as ever.
         came: it has its place among others.
+        heard: of an outcome that a thread hears of by itself; nobody takes it here.
     """
 
-    __slots__ = ("call", "came", "over", "place", "scope", "shows")
+    __slots__ = ("call", "came", "heard", "over", "place", "scope", "shows")
 
     def __init__(
         self, scope: str, place: str, call: Callable[[], bool] | None = None, shows: int = 0
@@ -46,7 +47,7 @@ class Event:
         self.place = place
         self.call = call
         self.shows = shows
-        self.came = self.over = False
+        self.came = self.over = self.heard = False
 
 
 class Pace:
@@ -105,6 +106,18 @@ class Pace:
         else:
             self._go_round(asyncio.get_running_loop())
 
+    def passes(self, place: str) -> None:
+        """From any thread: an outcome that a thread hears of by itself is the next after those that
+        have come. What is placed behind the latest outcome must not be placed before an earlier
+        one."""
+        events = self._events
+        if not events or (len(events) == 1 and events[0].over):
+            self.handed = place
+            return
+        event = Event("", place)
+        event.heard = True
+        events.append(event)
+
     def drop(self, event: Event) -> None:
         """Nobody takes it any more."""
         event.over = True
@@ -120,8 +133,11 @@ class Pace:
 
     def _first(self) -> Event | None:
         while self._events:
-            if not self._events[0].over:
-                return self._events[0]
+            event = self._events[0]
+            if event.heard:
+                self.handed = event.place
+            elif not event.over:
+                return event
             self._events.popleft()
         return None
 

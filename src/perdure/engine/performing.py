@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perdure.core.flag import Flag
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 SETTLING = ("step", "outcome", "wait-ended")
 """Records after which a call gives what it gave."""
 
+GIVEN_UP_S = 0.005
+"""How often a thread looks whether the task that waits for it is cancelled."""
+
 
 class Performer:
     """Performs the effects of one run, synchronously."""
@@ -60,6 +64,8 @@ class Performer:
             if not execution.past_record:
                 entry = execution.next_recorded(call)
                 if entry is not None:
+                    if execution.tasks is not None:
+                        self._passes(entry.hands)
                     return outcome_of(call, entry)
             return drive(from_there(call, self._arrive(arrival(call))), self.perform)
         except BaseException as raised:
@@ -100,7 +106,7 @@ class Performer:
         self.wait_for_turn(entry, scope, effect.name)
         arrived = execution.arrived(effect, scope, entry)
         if entry is not None and entry.order >= 0 and entry.hands:
-            self._handed_over(entry.hands)
+            self._passes(entry.hands)
         if entry is not None and entry.cancelled:
             raise changed(
                 f"the task of {entry.place} was cancelled there, and threads cannot be",
@@ -144,9 +150,8 @@ class Performer:
             try:
                 with going.resting if own else nullcontext():
                     until, rested = time.monotonic() + turns.STALL_S, False
-                    while not event.wait(turns.PROVEN_S) and order.moves == moves:
-                        if given_up:  # all of them may wait for its task
-                            check_given_up(scope)
+                    given = scope if given_up else None
+                    while not _comes(event, given) and order.moves == moves:
                         rests = own and going.all_rest
                         if (rests and rested) or time.monotonic() >= until:
                             raise execution.interrupt(order.stalled(scope.named(name)))
@@ -158,18 +163,22 @@ class Performer:
             check_given_up(scope)
 
     def record(self, effect: Record) -> None:
-        item = self._execution.to_write(effect)
-        if item is not None:
-            self._execution.writer.write(item)
         execution = self._execution
-        if execution.tasks is not None and effect.records[-1]["t"] in SETTLING:
-            self._handed_over(str(effect.records[-1]["place"]))
+        item = execution.to_write(effect)
+        told = execution.tasks is not None and effect.records[-1]["t"] in SETTLING
+        if item is not None:
+            if told:
+                item.landing = partial(self._passes, str(effect.records[-1]["place"]))
+            execution.writer.write(item)
+        elif told:
+            self._passes(str(effect.records[-1]["place"]))
+        if told:
             execution.show(execution.seeing.showing(edit=item is None))
 
-    def _handed_over(self, place: str) -> None:
+    def _passes(self, place: str) -> None:
         """The function hears of an outcome; in an event loop that is an event like others."""
         if self._execution.tasks is not None and self._execution.tasks.numbered:
-            self._execution.async_performer.pace.handed = place
+            self._execution.async_performer.pace.passes(place)
 
     # -- calling the user's functions ----------------------------------------------------------
 
@@ -306,6 +315,19 @@ def suspended(execution: Execution[Any]) -> Suspended:
         with execution.asking:
             execution.mail.look()  # no message is news for the run until then
     return execution.going.suspended()
+
+
+def _comes(event: Flag, given_up: Scope | None) -> bool:
+    """Wait for it for as long as it takes to see that nothing moves; or until its task, if its call
+    is given up with that, is cancelled: all that is to come first may wait for its end."""
+    if given_up is None:
+        return event.wait(turns.PROVEN_S)
+    until = time.monotonic() + turns.PROVEN_S
+    while not event.wait(GIVEN_UP_S):
+        check_given_up(given_up)
+        if time.monotonic() >= until:
+            return False
+    return True
 
 
 def check_given_up(scope: Scope) -> None:

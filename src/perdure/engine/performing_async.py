@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.engine.current import inside
 from perdure.engine.effects import (
@@ -63,6 +64,7 @@ class _Calling(Struct):
         noted: that its task was cancelled is in its outcome.
         settled: its outcome is recorded.
         cancelled: its task was, while a thread made the call; what that came to is recorded first.
+        kept_on: its task was, and what was called caught that: the function hears the outcome.
         heard: how often its task was cancelled before, and has heard of it.
     """
 
@@ -72,6 +74,7 @@ class _Calling(Struct):
     noted: bool = False
     settled: bool = False
     cancelled: asyncio.CancelledError | None = None
+    kept_on: bool = False
     heard: int = 0
 
     @property
@@ -201,12 +204,14 @@ class AsyncPerformer(Handing):
         except asyncio.CancelledError as cancelled:
             if entry is not None and entry.order >= 0:
                 await self.cancelled_before_turn(entry, scope, effect.name, cancelled)
-            elif execution.interrupted is None:
+            else:
+                if execution.interrupted is not None:
+                    raise
                 if entry is not None:
                     calling.place = entry.place
                 elif await self.is_come_to(scope, effect.name):
                     calling.place = execution.new_place(effect.name, scope)
-            raise
+                raise
         if entry is not None and entry.cancelled:
             await self.cancelled_again(entry)
         arrived = execution.arrived(effect, scope, entry)
@@ -241,6 +246,8 @@ class AsyncPerformer(Handing):
         if calling.noted and not self._tasks.numbered:
             execution.writer.later(effect.records)  # see `cancelled_item`
             return
+        if calling.kept_on and not calling.noted and effect.records[-1]["t"] in SETTLING:
+            effect = _kept_on(effect)
         item = execution.to_write(effect)
         if effect.records[-1]["t"] in SETTLING:
             calling.settled = True
@@ -284,6 +291,8 @@ class AsyncPerformer(Handing):
                 return await effect.function(*effect.args, **effect.kwargs)
             except Exception as raised:
                 raise Carried(raised) from None
+            finally:
+                calling.kept_on = _cancels(heard=True) > calling.heard
         ended: list[tuple[Any, BaseException | None]] = []
 
         def call() -> None:
@@ -398,6 +407,12 @@ def performer_of_loop(
         execution.tasks.runner = runner_here() or execution.tasks.runner
         performer = known[here] = AsyncPerformer(execution, execution.tasks)
     return performer
+
+
+def _kept_on(effect: Record) -> Record:
+    """With the word that a cancellation came to nothing, which comes to nothing on replay, too."""
+    *others, outcome = effect.records
+    return replace(effect, records=(*others, {**outcome, "kept_on": True}))
 
 
 def _as_users(error: BaseException) -> BaseException:

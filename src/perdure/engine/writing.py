@@ -38,7 +38,7 @@ class Item(Struct, eq=False):
     Attributes:
         recording: an edit's; at most one to a commit.
         error: why it is not in, once `settled`.
-        landing: called, on any thread, when it is settled: of one commit, in the log's order.
+        landing: called, on any thread, when it is in the log: of one commit, in the log's order.
         wake: called, on any thread, when it is settled, or when its commit needs its thread.
     """
 
@@ -484,7 +484,7 @@ class RunWriter:
         for item in items:
             item.error = error
             item.settled = True
-        for item in items:
+        for item in items if error is None else ():
             if item.landing is not None:
                 item.landing()
         for item in items:
