@@ -83,7 +83,7 @@ def _go_over(trial: Trial, folder: Path, last: Playing) -> None:
     with perdure.open(folder / "agents.db") as store:
         again = replay(store, trial.function, RUN)
     if again.drift is not None or again.goes_on:
-        heard = f"{_lines(last.heard)}\nand now{_lines(playing[-1].heard)}"
+        heard = f"{lines(last.heard)}\nand now{lines(playing[-1].heard)}"
         raise Otherwise(f"gone over again: {again.drift or again.goes_on}{heard}")
     compare("gone over again", last.heard, playing[-1].heard)
 
@@ -132,18 +132,18 @@ def compare(when: str, one: list[tuple[str, str]], other: list[tuple[str, str]])
     seconds = [what for _, what in other if not what.endswith("cancelled")]
     for number, (first, second) in enumerate(zip([*firsts, None], [*seconds, None], strict=False)):
         if first != second:
-            heard = f"{_lines(one)}\nand now{_lines(other)}"
+            heard = f"{lines(one)}\nand now{lines(other)}"
             raise Otherwise(f"{when}, {number}: {second!r}, and not {first!r}; {heard}")
-    if _by_task(one) != _by_task(other):
-        raise Otherwise(f"{when}: {_by_task(other)}, and not {_by_task(one)}")
+    if by_task(one) != by_task(other):
+        raise Otherwise(f"{when}: {by_task(other)}, and not {by_task(one)}")
 
 
-def _by_task(heard: list[tuple[str, str]]) -> dict[str, list[str]]:
+def by_task(heard: list[tuple[str, str]]) -> dict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for scope, what in heard:
         found[scope].append(what)
     return dict(found)
 
 
-def _lines(what: list[Any]) -> str:
+def lines(what: list[Any]) -> str:
     return "\n  " + "\n  ".join(map(str, what))

@@ -27,6 +27,7 @@ NESTS = (
     "takes", "awaits", "shield", "cleans up",
 )  # fmt: skip
 OF_SEVERAL = ("row", "gather", "gather all", "group", "first", "some")
+MAPS = ("map", "map by lambda")
 RACY = (
     "first", "some", "timeout", "wait for", "cancel", "cancel later", "outlives", "takes",
     "awaits", "group", "gather",
@@ -45,6 +46,8 @@ def program(seed: int, depth: int = 3) -> Node:
 class Grower:
     """Makes nodes by chance, and numbers them."""
 
+    of_several: Sequence[str] = OF_SEVERAL
+
     def __init__(
         self, chance: random.Random, leaves: Sequence[str], nests: Sequence[str], bare: float
     ) -> None:  # fmt: skip
@@ -56,9 +59,9 @@ class Grower:
         chance, number = self._chance, next(self._numbers)
         bare = left == 0 or chance.random() < self._bare
         kind = chance.choice(self._leaves if bare else self._nests)
-        if kind in OF_SEVERAL:
+        if kind in self.of_several:
             return kind, number, [self.node(left - 1) for _ in range(chance.randint(2, 3))]
-        if kind in self._nests and not kind.startswith("map"):
+        if kind in self._nests and kind not in MAPS:
             return kind, number, [self.node(left - 1)]
         return kind, number, chance.choice(("step", "slow", "tool"))
 
@@ -72,7 +75,7 @@ def is_racy(one: Node) -> bool:
     return one[0] in RACY or any(is_racy(part) for part in parts)
 
 
-def _delay_s(called: str) -> float:
+def delay_s(called: str) -> float:
     return sum(called.encode()) % 7 / 1000
 
 
@@ -86,10 +89,11 @@ class Playing:
         self._numbers: defaultdict[int, int] = defaultdict(int)
         self.heard: list[tuple[str, str]] = []
         self.begun: dict[str, int] = {}
-        self.over = False
+        self.over, self.turn = False, 0
         self._queue: asyncio.Queue[int] = asyncio.Queue()
         self._event = asyncio.Event()
         self._outlive: list[asyncio.Task[Any]] = []
+        self._left: list[asyncio.Task[Any]] = []
 
     async def play(self, whole: Node) -> str:
         playing.append(self)
@@ -159,7 +163,7 @@ class Playing:
         async with self._run.edit(f"long edit {node[1]}") as draft:
             draft["long edits"] = draft.get("long edits", 0) + 1
             draft["drawn"] = len(str(self._run.uuid()))
-            await asyncio.sleep(_delay_s(called))
+            await asyncio.sleep(delay_s(called))
 
     async def _now(self, node: Node, called: str) -> Any:
         return self._run.now()
@@ -171,7 +175,7 @@ class Playing:
         await self._run.sleep(0.005)
 
     async def _naps(self, node: Node, called: str) -> Any:
-        await asyncio.sleep(_delay_s(called))
+        await asyncio.sleep(delay_s(called))
 
     async def _puts(self, node: Node, called: str) -> Any:
         self._queue.put_nowait(node[1])
@@ -324,41 +328,41 @@ def _same(result: str, called: str) -> str:
     return result
 
 
-def _note_begin(called: str) -> None:
+def note_begin(called: str) -> None:
     if playing:
         playing[-1].begun.setdefault(called, len(playing[-1].heard))
 
 
 @perdure.step
 async def step(called: str, seen: str = "") -> str:
-    _note_begin(called)
+    note_begin(called)
     return f"{called}!"
 
 
 @perdure.step
 async def _slow(called: str, seen: str = "") -> str:
-    _note_begin(called)
-    await asyncio.sleep(_delay_s(called))
+    note_begin(called)
+    await asyncio.sleep(delay_s(called))
     return f"{called}!"
 
 
 @perdure.tool(on_crash="retry")
 async def _tool(called: str, seen: str = "") -> str:
-    _note_begin(called)
-    await asyncio.sleep(_delay_s(called) / 2)
+    note_begin(called)
+    await asyncio.sleep(delay_s(called) / 2)
     return f"{called}!"
 
 
 @perdure.step
 async def _failing(called: str) -> str:
-    _note_begin(called)
-    await asyncio.sleep(_delay_s(called) / 2)
+    note_begin(called)
+    await asyncio.sleep(delay_s(called) / 2)
     raise ValueError(called)
 
 
 @perdure.step
 def _thread(called: str, seen: str = "") -> str:
-    _note_begin(called)
+    note_begin(called)
     return f"{called}!"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +45,7 @@ class Loop(asyncio.SelectorEventLoop):
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
+        alive.add(self)
 
     def time(self) -> float:
         if self._often and self._chance is not None and self._chance.random() < self._often:
@@ -54,6 +56,10 @@ class Loop(asyncio.SelectorEventLoop):
         """Let some time pass, in which it does nothing."""
         if self._chance is not None:
             self.now_s += HELD_UP_S * self._chance.random() ** 2
+
+
+alive: weakref.WeakSet[Loop] = weakref.WeakSet()
+"""Those that were made; for who looks why one hangs."""
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):

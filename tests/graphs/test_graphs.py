@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from perdure.testing import kill_at_every_boundary
-from tests.graphs.__main__ import try_program, try_timed
 from tests.graphs.checking import Otherwise, compare
 from tests.graphs.generate import agent_of, is_racy, program
+from tests.graphs.kinds import try_program, try_timed
 
 
 @pytest.fixture(autouse=True)
