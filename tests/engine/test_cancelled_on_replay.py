@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure.engine.pacing import Event, Pace
-from perdure.testing import replay
+from perdure.testing import kill_at_every_boundary, replay
 
 
 @perdure.step
@@ -188,3 +188,46 @@ def test_what_was_drawn_for_an_edit_that_is_cancelled_ahead_of_its_block() -> No
                 assert await _again(store, cancels) == "last"
 
     asyncio.run(live())
+
+
+CLEANS_UP: dict[str, Callable[[Any], Any]] = {
+    "step": lambda run: note(["cleaned up"]),
+    "draws": lambda run: asyncio.sleep(0, run.uuid()),
+    "edit": lambda run: _edit(run),
+}
+
+
+async def _edit(run: Any) -> None:
+    async with run.edit("cleaned up"):
+        pass
+
+
+@pytest.mark.parametrize("cleans_up", CLEANS_UP)
+def test_what_is_come_to_as_the_function_has_ended_is_behind_nothing(cleans_up: str) -> None:
+    """The function let a task go on, and returned. That came to a step, was cancelled there, as all
+    that is left behind is, and cleaned up by another one. Only this was recorded: on replay the
+    task came to the first one where it had recorded the second, and the run stopped."""
+
+    @perdure.agent(dict)
+    async def leaves(run: perdure.AsyncRun[dict]) -> str:
+        goes_on = asyncio.Event()
+
+        async def left() -> None:
+            await goes_on.wait()
+            try:
+                await note(["left"])
+            finally:
+                await CLEANS_UP[cleans_up](run)
+
+        task = asyncio.create_task(left())
+        await note(["leaves"])
+        goes_on.set()
+        return "ended" if not task.done() else "too late"
+
+    async def live() -> None:
+        async with perdure.open_async("memory://") as store:
+            assert await store.run(leaves, "a") == "ended"
+            assert await _again(store, leaves) == "ended"
+
+    asyncio.run(live())
+    assert {end.result for end in kill_at_every_boundary(leaves)} == {"ended"}
