@@ -329,6 +329,38 @@ def test_to_shrink_and_to_repair_draw_a_number(path: Path) -> None:
     assert seen(path) == list(range(30))
 
 
+@pytest.mark.parametrize("beside", [(), (30, 31, 32)], ids=["at once", "beside a service"])
+def test_a_shrink_that_was_killed_leaves_a_store(
+    path: Path, monkeypatch: pytest.MonkeyPatch, beside: tuple[int, ...]
+) -> None:
+    """It drew two numbers in one transaction where the WAL was empty: the one before the second was
+    never in the file. Killed while it copied the pages it left a WAL that goes on from nothing:
+    whole stores were refused, and who followed the hint lost what was acknowledged since."""
+    write(path, *range(30))
+    kept: dict[str, bytes] = {}
+    execute = apsw.Connection.execute
+
+    def dies_in_vacuum(self: apsw.Connection, sql: str, *args: Any, **more: Any) -> Any:
+        if sql == "VACUUM":
+            raise apsw.FullError("killed here")
+        return execute(self, sql, *args, **more)
+
+    with perdure.open(path) as store:
+        with perdure.open(path) as other:
+            monkeypatch.setattr(
+                "perdure.storage.sqlite.guards.Connection.execute", dies_in_vacuum, raising=False
+            )
+            with pytest.raises(perdure.StoreUnavailable):
+                other.shrink()
+            monkeypatch.undo()
+            _write(store, beside)
+            kept = {end: Path(f"{path}{end}").read_bytes() for end in ("", "-wal")}
+    for end, content in kept.items():
+        Path(f"{path}{end}").write_bytes(content)
+    assert kept["-wal"]
+    assert seen(path) == [*range(30), *beside]
+
+
 def test_a_number_is_drawn_once_for_a_wal(path: Path) -> None:
     """Each is a page that is written: not more than one for each time that the WAL begins."""
     write(path, 0)

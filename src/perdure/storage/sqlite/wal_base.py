@@ -60,13 +60,15 @@ class WalBase:
         """It is another connection, or has left WAL mode."""
         self._words = None
 
-    def begin(self, connection: apsw.Connection) -> None:
+    def begin(self, connection: apsw.Connection, *, always: bool = False) -> None:
         """In each transaction that writes, before anything else: draw the next number, if it is
-        due. Nobody moves a number but who has SQLite's write lock."""
+        due, or `always`. Nobody moves a number but who has SQLite's write lock; and one transaction
+        draws one, as the number before it must be that of a state that there was.
+        """
         words = self._words
         if words is None:
             words = self._words = wal_index(connection)
-        if words[FRAMES] == words[MOVED] or not words[CHANGES]:
+        if always or words[FRAMES] == words[MOVED] or not words[CHANGES]:
             move(connection)
 
     def settle(self, connection: apsw.Connection) -> None:

@@ -30,7 +30,7 @@ from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import upgrade
 from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_BEHIND, make_room, sync_wal, write_wal_again
-from perdure.storage.sqlite.wal_base import WalBase, move
+from perdure.storage.sqlite.wal_base import WalBase
 from perdure.storage.sqlite.whole import UNSYNCED, check_wal, may_have_wal
 
 T = TypeVar("T")
@@ -333,12 +333,16 @@ class Writer:
 
     # -- everything else -------------------------------------------------------------------
 
-    def begin(self) -> apsw.Connection:
-        """The connection, in a transaction that is durable when it is committed."""
+    def begin(self, *, renumbers: bool = False) -> apsw.Connection:
+        """The connection, in a transaction that is durable when it is committed.
+
+        Args:
+            renumbers: a page of the same number is another one afterwards.
+        """
         connection = self.ready()
         self._sync_each(connection, True)
         connection.execute("BEGIN IMMEDIATE")
-        self._base.begin(connection)
+        self._base.begin(connection, always=renumbers)
         return connection
 
     def commit(self, connection: apsw.Connection) -> None:
@@ -381,8 +385,7 @@ class Writer:
         """Give the free pages back: the file is written anew, and as much again goes through the
         WAL. Meanwhile nobody else can write."""
         try:
-            connection = self.begin()
-            move(connection)  # a page of the same number is another one afterwards
+            connection = self.begin(renumbers=True)
             self.commit(connection)
             connection.execute("VACUUM")
         except FAILED as error:
