@@ -345,16 +345,15 @@ def test_a_shrink_that_was_killed_leaves_a_store(
             raise apsw.FullError("killed here")
         return execute(self, sql, *args, **more)
 
-    with perdure.open(path) as store:
-        with perdure.open(path) as other:
-            monkeypatch.setattr(
-                "perdure.storage.sqlite.guards.Connection.execute", dies_in_vacuum, raising=False
-            )
-            with pytest.raises(perdure.StoreUnavailable):
-                other.shrink()
-            monkeypatch.undo()
-            _write(store, beside)
-            kept = {end: Path(f"{path}{end}").read_bytes() for end in ("", "-wal")}
+    with perdure.open(path) as store, perdure.open(path) as other:
+        monkeypatch.setattr(
+            "perdure.storage.sqlite.guards.Connection.execute", dies_in_vacuum, raising=False
+        )
+        with pytest.raises(perdure.StoreUnavailable):
+            other.shrink()
+        monkeypatch.undo()
+        _write(store, beside)
+        kept = {end: Path(f"{path}{end}").read_bytes() for end in ("", "-wal")}
     for end, content in kept.items():
         Path(f"{path}{end}").write_bytes(content)
     assert kept["-wal"]

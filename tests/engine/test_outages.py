@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +15,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.aio import AsyncStore
 from perdure.engine.liveness import Claim
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
@@ -331,3 +337,73 @@ def test_i8_what_the_engine_asks_in_vain_is_no_failure_of_the_function(
     assert len(turns) == 2
     for name in names:
         del vars(backend)[name]
+
+
+@contextmanager
+def one_fails(store: Store, at: int, *, did: bool) -> Iterator[None]:
+    """One append, the `at`-th, whether it happened (`did`) or not; all others go through."""
+    backend: Any = store._context.backend
+    numbers, append = itertools.count(1), backend.append
+
+    def fail(batch: Any) -> Any:
+        if next(numbers) != at:
+            return append(batch)
+        if did:
+            append(batch)
+        time.sleep(0.03)  # others come meanwhile, and are next
+        raise StoreUnavailable("locked for too long", outcome="unknown" if did else "not_done")
+
+    backend.append = fail
+    with suppress(StoreUnavailable):
+        yield
+    del backend.append
+
+
+@perdure.step
+def slow(number: int) -> int:
+    time.sleep(0.01)
+    return number
+
+
+@perdure.agent(dict)
+def waits_and_maps(run: perdure.Run[dict]) -> list[int]:
+    run.select(go=perdure.Signal("g0"), late=perdure.Timer(timedelta(seconds=60)))
+    return run.map(slow, [0, 2])
+
+
+@perdure.agent(dict)
+async def waits_side_by_side(run: perdure.AsyncRun[dict]) -> list[int]:
+    async def one(number: int) -> int:
+        await run.wait_for(f"g{number}")
+        return await run.call(slow, number)
+
+    return list(await asyncio.gather(one(0), one(1), one(2), run.call(slow, 3)))
+
+
+@pytest.mark.parametrize("did", [False, True], ids=["did not happen", "happened"])
+@pytest.mark.parametrize("function", [waits_and_maps, waits_side_by_side])
+def test_a_commit_that_fails_beside_another_leaves_no_hole(
+    place: Place, function: Any, did: bool
+) -> None:
+    """What a wait gave was to be recorded with it. The next commit went through without: the run
+    needed attention for good, as what it waited for was not in its log."""
+
+    store, expected = place.open(), [0, 2] if function is waits_and_maps else [0, 1, 2, 3]
+
+    def run(agent: str) -> Any:
+        if function is waits_and_maps:
+            return store.run(function, agent)
+
+        async def go() -> Any:
+            return await AsyncStore(store).run(function, agent)
+
+        return asyncio.run(go())
+
+    for at in range(1, 9):
+        agent = f"a{at}"
+        handle = store.start(function, agent)
+        for name in ("g0", "g1", "g2"):
+            handle.signal(name, 1)
+        with one_fails(store, at, did=did):
+            assert run(agent) == expected
+        assert run(agent) == expected

@@ -13,8 +13,9 @@ from perdure.aio import AsyncStore
 from perdure.engine import drives_async
 from perdure.engine.drives_async import AsyncDrive
 from perdure.engine.hold import Hold
+from perdure.engine.items import Item
 from perdure.engine.tasks import RunTasks
-from perdure.engine.writing import Item, RunWriter
+from perdure.engine.writing import RunWriter
 from perdure.storage.committer import Committer
 from perdure.store import Store
 from tests.faults.injecting import Helper

@@ -35,6 +35,7 @@ from perdure.engine.made import Origins, made_before, path_of
 from perdure.engine.orders import Order, refuse_others, resuming, starting
 from perdure.engine.outcomes import its_own
 from perdure.engine.playing import Fakes, Played
+from perdure.engine.put_off import PutOff
 from perdure.engine.stopping import stop_in_circle, stop_unread
 from perdure.engine.turning import Again
 from perdure.engine.values import binding_of, is_async, parameters_of, preview, results_of
@@ -468,13 +469,12 @@ class Drive:
         """The last commit of an execution, with all that waited for one, and news for those who
         wait for the run. One that ends it notes the signals that nobody took, and tells those
         that started it."""
-        records, taken = execution.writer.take_waiting() if execution else ([], [])
+        waiting = execution.writer.take_waiting() if execution else PutOff()
         if execution is not None:
             execution.catch_up()
-        taken = [*taken, *consumed]
+        records, taken = waiting.records, [*waiting.consumed, *consumed]
         extras = Extras(
-            records=[*records, record], runs=[row], sync=sync, release=release, sends=sends,
-            consumed=taken,
+            [*records, record], runs=[row], sync=sync, release=release, sends=sends, consumed=taken
         )  # fmt: skip
         anew = False  # most runs have no signals left, and need not ask for that
         while True:

@@ -12,9 +12,9 @@ from perdure.core.draft import Recording
 from perdure.core.holders import Span
 from perdure.engine.effects import Carried
 from perdure.engine.failures import CallCancelled, as_replayed, error_record, rebuild_error
+from perdure.engine.items import Item
 from perdure.engine.journal import Entry, changed
 from perdure.engine.scopes import Scope
-from perdure.engine.writing import Item
 from perdure.errors import Conflict, PerdureError, SchemaError
 from perdure.model import Cause
 from perdure.state.edit import LOCK_MAX_S

@@ -21,6 +21,7 @@ from perdure.engine.edits import Edits
 from perdure.engine.effects import Arrive, Arrived, Await, Came, Record
 from perdure.engine.going import Going
 from perdure.engine.interrupting import Asking, Stopping
+from perdure.engine.items import Item
 from perdure.engine.journal import UNORDERED, Entry, Journal, OthersFirstError, came_short
 from perdure.engine.leaving import Cancelled, DeadlinePassed, Drained, Leaving, LeftError
 from perdure.engine.mail import Mail
@@ -31,7 +32,7 @@ from perdure.engine.scopes import Scope
 from perdure.engine.seeing import Seeing
 from perdure.engine.turns import Turns, Waiter
 from perdure.engine.wakeups import Wakeups
-from perdure.engine.writing import Item, RunWriter
+from perdure.engine.writing import RunWriter
 from perdure.errors import PerdureError, RunInterrupted
 from perdure.model import Cause
 from perdure.state.context import Context

@@ -15,13 +15,13 @@ from perdure.engine import turns
 from perdure.engine.effects import Arrive
 from perdure.engine.failures import CallCancelled, error_record
 from perdure.engine.going import Counting
+from perdure.engine.items import Item
 from perdure.engine.journal import Entry, changed
 from perdure.engine.pacing import Event, Pace
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest, Standstill
 from perdure.engine.tasks import RunTasks, ready_of
 from perdure.engine.timers import Timers
-from perdure.engine.writing import Item
 from perdure.errors import PerdureError
 from perdure.model import Cause
 from perdure.state.waiting import Wait, bell

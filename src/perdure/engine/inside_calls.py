@@ -8,8 +8,8 @@ from typing import Any
 from perdure.core.values import take
 from perdure.engine.current import current
 from perdure.engine.execution import Execution
+from perdure.engine.items import Item
 from perdure.engine.leaving import Drained
-from perdure.engine.writing import Item
 from perdure.errors import Fenced, OutsideRun, TimedOut
 from perdure.model import MISSING, Cause
 

@@ -31,13 +31,13 @@ from perdure.engine.effects import (
     drive,
     first_timer,
 )
+from perdure.engine.items import Item
 from perdure.engine.journal import Entry, OthersFirstError, changed
 from perdure.engine.replay import AttemptTimedOut, Call, arrival, from_there, outcome_of
 from perdure.engine.retrying import NO_LIMITS
 from perdure.engine.scopes import Scope
 from perdure.engine.waiting import only_runs
 from perdure.engine.wakeups import POLL_S
-from perdure.engine.writing import Item
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution

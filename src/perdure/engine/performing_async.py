@@ -29,6 +29,7 @@ from perdure.engine.effects import (
 )
 from perdure.engine.handing import Handing
 from perdure.engine.interrupting import Stopping
+from perdure.engine.items import Item
 from perdure.engine.journal import Entry, OthersFirstError
 from perdure.engine.performing import SETTLING, CallThread, Clock, frame_of, pausing, waiting
 from perdure.engine.replay import Call, CancelledInside, outcome_of, recorded_call
@@ -38,7 +39,6 @@ from perdure.engine.tasks import RunTasks, runner_here
 from perdure.engine.values import is_async
 from perdure.engine.waiting import only_runs
 from perdure.engine.wakeups import POLL_S
-from perdure.engine.writing import Item
 from perdure.state.waiting import Threads, Wait, bell
 
 if TYPE_CHECKING:

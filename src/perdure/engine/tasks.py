@@ -245,7 +245,7 @@ class RunTasks:
         """End those that are left, and wait until they have ended. Where the function has ended by
         itself, that is the last thing that it does: they hear of it as if it cancelled them."""
         self.ending = True
-        if self._function is not None:
+        if self._function is not None and self._function.done():
             self.scopes.pop(self._function, None)  # else it would count as one that ends
         self.find_made()
         here = asyncio.current_task()

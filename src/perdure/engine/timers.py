@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from perdure.engine import turns
 from perdure.engine.current import Frame, current, current_in
+from perdure.engine.items import Item
 from perdure.engine.journal import Entry
 from perdure.engine.pacing import Event, Pace
 from perdure.engine.scopes import Scope
-from perdure.engine.writing import Item
 from perdure.model import Cause
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from perdure.core.arguments import number
 from perdure.core.names import check_text
 from perdure.engine.execution import Execution
-from perdure.engine.writing import Item
+from perdure.engine.items import Item
 from perdure.model import Cause
 
 NOTE_MAX = 500

@@ -11,66 +11,19 @@ from sys import _getframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
-
-from perdure.core.draft import Recording
 from perdure.core.flag import Flag
 from perdure.core.holders import is_over
 from perdure.core.locks import LOOK_MAX_S, ReentrantLock
-from perdure.engine.journal import UNORDERED
+from perdure.engine.items import Flight, Item
+from perdure.engine.put_off import PutOff
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
-from perdure.model import Cause, RunInfo
 from perdure.state.flow import next_proposal
 from perdure.storage.committer import WithdrawnError
-from perdure.storage.proposals import Extras, Proposal
+from perdure.storage.proposals import Extras
 
 if TYPE_CHECKING:
-    from perdure.model import Message
-    from perdure.state.flow import Flow
     from perdure.state.waiting import Wait
     from perdure.state.working import WorkingCopy
-    from perdure.storage.proposals import Committed
-
-
-class Item(Struct, eq=False):
-    """Something that one caller wants committed.
-
-    Attributes:
-        recording: an edit's; at most one to a commit.
-        error: why it is not in, once `settled`.
-        landing: called, on any thread, when it is in the log: of one commit, in the log's order.
-        wake: called, on any thread, when it is settled, or when its commit needs its thread.
-    """
-
-    cause: Cause
-    records: Sequence[Mapping[str, Any]] = ()
-    recording: Recording | None = None
-    sync: bool = False
-    consumed: Sequence[int] = ()
-    runs: Sequence[RunInfo] = ()
-    sends: Sequence[Message] = ()
-    release: bool = False
-    settled: bool = False
-    error: BaseException | None = None
-    landing: Callable[[], None] | None = None
-    wake: Callable[[], None] | None = None
-
-
-class _Flight(Struct, eq=False):
-    """A commit under way.
-
-    Attributes:
-        call: which brings it to the committer, or also home; an exception may end it anywhere.
-        handed_over: to the committer, who tells when it has landed.
-    """
-
-    items: list[Item]
-    flow: Flow[Committed]
-    proposal: Proposal
-    call: FrameType | None = None
-    handed_over: bool = False
-    landed: bool = False
-    waiters: list[Callable[[], None]] = field(default_factory=list)
 
 
 class RunWriter:
@@ -85,16 +38,16 @@ class RunWriter:
         self._on_failure = on_failure
         self._lock = lock  # the execution's: `before` and `on_failure` take it, too
         self._queue: list[Item] = []
-        self._flight: _Flight | None = None
-        self._waiting: list[Mapping[str, Any]] = []
-        self._waiting_consumed: list[int] = []
+        self._flight: Flight | None = None
+        self._waiting = PutOff()
         self._closed = False
+        self._torn: BaseException | None = None
+        """Nobody knows whether a commit happened that had records which others stand on."""
 
     def later(self, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = ()) -> None:
         """Records that nothing outside depends on yet: they join the next commit."""
         with self._lock:
-            self._waiting += records
-            self._waiting_consumed += consumed
+            self._waiting.add(records, consumed)
 
     def post(self, item: Item, instead: Item | None = None) -> None:
         """Commit it soon; nobody waits for that. If it fails, so does the run. It takes the place
@@ -137,7 +90,8 @@ class RunWriter:
     def adds(self, record: dict[str, Any], fired: str) -> bool:
         """Add a timer to a record of `Timers`, if that is the last that waits for a commit."""
         with self._lock:
-            if not self._waiting or self._waiting[-1] is not record:
+            waiting = self._waiting.records
+            if not waiting or waiting[-1] is not record:
                 return False
             record["fired"].append(fired)
             return True
@@ -145,7 +99,7 @@ class RunWriter:
     @property
     def waiting(self) -> int:
         """How many records wait for a commit."""
-        return len(self._waiting)
+        return len(self._waiting.records)
 
     @property
     def busy(self) -> bool:
@@ -156,20 +110,18 @@ class RunWriter:
     @property
     def has_waiting(self) -> bool:
         """Whether anything waits for a commit."""
-        return bool(self._waiting)
+        return bool(self._waiting.records)
 
     def drop_unordered(self) -> None:
         """Forget values that wait for a commit: nothing was recorded behind them, and code that
         had no business there may have asked for them."""
         with self._lock:
-            self._waiting = [record for record in self._waiting if record["t"] not in UNORDERED]
+            self._waiting.drop_unordered()
 
-    def take_waiting(self) -> tuple[list[Mapping[str, Any]], list[int]]:
-        """What waits for a commit: records, and numbers of messages. They are the caller's now."""
+    def take_waiting(self) -> PutOff:
+        """What waits for a commit. It is the caller's now."""
         with self._lock:
-            records, self._waiting = self._waiting, []
-            consumed, self._waiting_consumed = self._waiting_consumed, []
-        return records, consumed
+            return self._waiting.take() if self._torn is None else PutOff()
 
     # -- from threads ------------------------------------------------------------------------
 
@@ -223,7 +175,7 @@ class RunWriter:
                     self._go_on_without(item)
                 news.clear()
 
-    def _fly(self, flight: _Flight) -> None:
+    def _fly(self, flight: Flight) -> None:
         """Bring a commit home on this thread."""
         submit = self._working.context.submit
         while True:
@@ -292,7 +244,7 @@ class RunWriter:
         if flight is not None:
             self._submit_soon(flight)
 
-    def _wait_again(self, item: Item, wake: Callable[[], None]) -> tuple[bool, _Flight | None]:
+    def _wait_again(self, item: Item, wake: Callable[[], None]) -> tuple[bool, Flight | None]:
         """Whether it is settled; else who settles it wakes that, and what is under way."""
         with self._lock:
             if not item.settled:
@@ -303,7 +255,7 @@ class RunWriter:
         if self._closed:  # by code that its function left behind
             raise RunInterrupted(PerdureError("its function has ended"))
 
-    def _submit_soon(self, flight: _Flight) -> None:
+    def _submit_soon(self, flight: Flight) -> None:
         committer = self._working.context.committer
         flight.call, flight.handed_over = _getframe(), True
         while True:
@@ -315,7 +267,7 @@ class RunWriter:
                     if self._go_on(flight, error):
                         return
 
-    def _landed(self, flight: _Flight) -> None:
+    def _landed(self, flight: Flight) -> None:
         """On the committer's thread: the store has answered."""
         woken: list[Callable[[], None] | None] = []
         done = True
@@ -354,18 +306,34 @@ class RunWriter:
         elif flight is not None:  # it may be queued, with nobody who was asked to lead
             self._working.context.committer.look_after()
 
-    def _is_left(self, flight: _Flight) -> bool:
+    def _is_left(self, flight: Flight) -> bool:
         if flight.landed or (flight.call is not None and not is_over(flight.call)):
             return False
         return not (flight.handed_over and self._working.context.committer.has(flight.proposal))
 
-    def _give_up(self, flight: _Flight | None, items: list[Item]) -> None:
+    def _give_up(self, flight: Flight | None, items: list[Item]) -> None:
         self._flight = None
-        self._settle(items, self._on_failure(WithdrawnError()))
+        failure = self._on_failure(WithdrawnError())
+        if flight is not None:
+            self._failed(flight, failure)
+        self._settle(items, failure)
         for wake in flight.waiters if flight is not None else ():
             wake()
 
-    def _start(self, call: FrameType | None = None) -> _Flight | None:
+    def _failed(
+        self, flight: Flight, failure: BaseException, error: BaseException | None = None
+    ) -> None:
+        """With the lock held. The function has heard of what waited for this commit: nothing of the
+        run may be in the log without it, so the next one has it. Where it is not known that this
+        did not happen, there is none."""
+        if not flight.waited:
+            return
+        if isinstance(error, PerdureError) and getattr(error, "outcome", "") != "unknown":
+            self._waiting.put_back(flight.waited)
+        else:
+            self._torn = failure
+
+    def _start(self, call: FrameType | None = None) -> Flight | None:
         """With the lock held: the next commit, of all that waits up to the first edit; None if one
         is under way, or nothing waits.
 
@@ -375,6 +343,10 @@ class RunWriter:
         if self._flight is not None:
             return None
         while self._queue:
+            if self._torn is not None:
+                left, self._queue = self._queue, []
+                self._settle(left, self._torn)
+                break
             items: list[Item] = []
             while self._queue:
                 items.append(self._queue.pop(0))
@@ -386,10 +358,10 @@ class RunWriter:
                 return flight
         return None
 
-    def _prepare(self, items: list[Item]) -> _Flight | None:
+    def _prepare(self, items: list[Item]) -> Flight | None:
         """A commit up to the point where the store is to take it; None: all of it failed before."""
         last = items[-1]
-        if len(items) == 1 and not self._waiting and not self._waiting_consumed:
+        if len(items) == 1 and not self._waiting:
             extras = Extras(
                 records=last.records, sync=last.sync, consumed=last.consumed, runs=last.runs,
                 sends=last.sends, release=last.release,
@@ -403,7 +375,7 @@ class RunWriter:
                 flow = working.committing_recording(last.recording, last.cause, extras)
             else:
                 flow = working.committing_delta([], items[0].cause, extras)
-            self._flight = _Flight(items, flow, next_proposal(flow, None))
+            self._flight = Flight(items, flow, next_proposal(flow, None), self._waiting)
         except Unstorable as too_big:
             if len(items) > 1:  # it may be one of them, or all together: one after the other
                 self._queue[:0] = items[1:]
@@ -420,28 +392,30 @@ class RunWriter:
             if _is_this_threads(error):
                 raise
             return None
-        self._waiting, self._waiting_consumed = [], []
+        if self._waiting:
+            self._waiting = PutOff()
         return self._flight
 
     def _together(self, items: Sequence[Item]) -> Extras:
         """All that goes into one commit, what waited for it first."""
+        waiting = self._waiting
         return Extras(
-            records=[*self._waiting, *(record for item in items for record in item.records)],
+            records=[*waiting.records, *(record for item in items for record in item.records)],
             sync=any(item.sync for item in items),
-            consumed=[*self._waiting_consumed, *(no for item in items for no in item.consumed)],
+            consumed=[*waiting.consumed, *(no for item in items for no in item.consumed)],
             runs=[row for item in items for row in item.runs],
             sends=[message for item in items for message in item.sends],
             release=items[-1].release,
         )  # fmt: skip
 
-    def _finish(self, flight: _Flight) -> None:
+    def _finish(self, flight: Flight) -> None:
         """Take in the store's answer, once, on whichever thread comes first; go on to the next."""
         with self._lock:
             done = self._take_in(flight, _getframe())
         if not done:
             self._submit_soon(flight)
 
-    def _take_in(self, flight: _Flight, call: FrameType) -> bool:
+    def _take_in(self, flight: Flight, call: FrameType) -> bool:
         """With the lock held, as `_go_on`, where nobody has taken it in; that call brings it on."""
         if self._flight is not flight or not flight.landed:
             return True
@@ -453,19 +427,21 @@ class RunWriter:
             outcome = error
         return self._go_on(flight, outcome)
 
-    def _go_on(self, flight: _Flight, outcome: Any) -> bool:
+    def _go_on(self, flight: Flight, outcome: Any) -> bool:
         """With the lock held: send a commit's logic what the store answered; False: it proposed
         another one."""
         came: BaseException | None = None
+        failure: BaseException | None = None
         try:
             flight.proposal = next_proposal(flight.flow, outcome)
             return False
         except StopIteration:
-            failure: BaseException | None = None
             if flight.proposal.committed is None:  # I5: its logic was interrupted before
                 failure = self._on_failure(WithdrawnError())
         except BaseException as error:
             failure, came = self._on_failure(error), error
+        if failure is not None:
+            self._failed(flight, failure, came)
         self._flight = flight.call = None
         self._settle(flight.items, failure)
         for wake in flight.waiters:

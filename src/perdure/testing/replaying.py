@@ -22,6 +22,7 @@ from perdure.engine.execution import Execution
 from perdure.engine.failures import words
 from perdure.engine.functions import spec_of
 from perdure.engine.identity import digests
+from perdure.engine.items import Item
 from perdure.engine.journal import Entry, describe
 from perdure.engine.orders import Order, args_digest
 from perdure.engine.performing import check_given_up
@@ -30,7 +31,7 @@ from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again
 from perdure.engine.turns import PROVEN_S
 from perdure.engine.values import binding_of, label, parameters_of, preview
-from perdure.engine.writing import Item, RunWriter
+from perdure.engine.writing import RunWriter
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
 from perdure.model import MISSING, Commit, RunInfo
 from perdure.state.policy import SnapshotPolicy
