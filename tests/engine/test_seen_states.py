@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import pydantic
 import pytest
 
 import perdure
-from perdure.testing import replay
+from perdure.testing import kill_at_every_boundary, replay
 from tests.engine.conftest import CrashError, Crashes
 
 
@@ -195,3 +196,74 @@ def test_what_others_wrote_is_seen_with_the_first_outcome_behind_it(
     assert told[0][0] == "first" and told[0][1] in (others, last)
     assert again(tmp_path, act) == told
     assert of_commits(tmp_path, "edit")[0] == ["looks#1/look#1", "counts#1/edit:counts#1"]
+
+
+@perdure.step
+def count() -> int:
+    return 1
+
+
+@perdure.tool(on_crash="retry")
+async def pay(number: int) -> int:
+    return number
+
+
+async def numbered(run: perdure.AsyncRun[Any]) -> int:
+    async with run.edit("numbered") as draft:
+        number = int(draft.get("n", 0)) + 1
+        draft["n"] = number
+        assert run.state.get("n", 0) == number - 1
+    return number
+
+
+@perdure.agent(dict)
+async def beside_a_direct_call(run: perdure.AsyncRun[Any]) -> int:
+    async def count_it() -> int:
+        return count()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        numbers = await asyncio.gather(numbered(run), count_it())
+    return int(await pay(numbers[0]))
+
+
+@perdure.agent(dict)
+async def beside_progress(run: perdure.AsyncRun[Any]) -> int:
+    async def report() -> None:
+        await asyncio.sleep(0)
+        run.progress("half of it", 0.5)
+
+    numbers = await asyncio.gather(numbered(run), report())
+    return int(await pay(numbers[0]))
+
+
+@pytest.mark.parametrize("function", [beside_a_direct_call, beside_progress])
+def test_the_block_of_an_edit_stands_on_what_it_stood_on(function: Any) -> None:
+    """Something recorded behind it, or committed anew, came before its block was gone through: that
+    stood on the edit's own result then, and the run went on, silently, with another number."""
+    kill_at_every_boundary(function)
+
+
+def test_an_edit_that_raised_is_cancelled_behind_that() -> None:
+    """Its task was cancelled while it was recorded that its block had raised. A replay had the
+    block's error come out, and the cancellation at some later time: the run failed."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[Any]) -> str:
+        async def change() -> str:
+            try:
+                async with run.edit("change") as draft:
+                    draft["n"] = 1
+                    raise ValueError("no, not so")
+            except ValueError:
+                return "refused"
+            except asyncio.CancelledError:
+                return "too late"
+
+        looking = asyncio.create_task(look("x"))
+        changing = asyncio.create_task(change())
+        await asyncio.wait([looking, changing], return_when=asyncio.FIRST_COMPLETED)
+        changing.cancel()
+        return str(await look(await changing, "end"))
+
+    kill_at_every_boundary(act)

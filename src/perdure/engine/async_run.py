@@ -348,7 +348,7 @@ class AsyncRunEdit(Generic[T]):
         self._since = time.monotonic()
         self._inside = inside(Frame(execution, "edit", scope))
         self._inside.__enter__()
-        if self._cancelled is not None and entry is not None and "error" in entry.call:
+        if self._cancelled is not None and entry is not None and entry.call.get("cancelled"):
             self._cancelled = None
             cancel_once_more()
         return self._open.recording.draft  # type: ignore[no-any-return]
@@ -359,6 +359,11 @@ class AsyncRunEdit(Generic[T]):
     ) -> None:  # fmt: skip
         with self._execution.async_performer.stopping:
             await self._exit(error)
+
+    def _is_cancelled_behind(self, recorded: Entry) -> bool:
+        """Whether its task was cancelled while it was recorded that its block had raised."""
+        cancelled = recorded.cancelled or self._cancelled is not None
+        return cancelled and "error" in recorded.call and not recorded.call.get("cancelled")
 
     def _leave_recorded(self, recorded: Entry) -> None:
         """It was committed, and its task cancelled before it heard of that."""
@@ -377,7 +382,7 @@ class AsyncRunEdit(Generic[T]):
             error = CallCancelled("its task was cancelled in the block", target=self._open.place)
         performer, recorded = execution.async_performer, self._open.recorded
         try:
-            if recorded is not None and error is None:
+            if recorded is not None and (error is None or self._is_cancelled_behind(recorded)):
                 try:
                     await performer.hand_over(None, recorded.place, recorded.shows)
                     if self._cancelled is not None:

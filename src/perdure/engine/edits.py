@@ -18,9 +18,11 @@ from perdure.engine.scopes import Scope
 from perdure.errors import Conflict, PerdureError, SchemaError
 from perdure.model import Cause
 from perdure.state.edit import LOCK_MAX_S
+from perdure.state.viewed import copy_at
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
+    from perdure.state.working import WorkingCopy
 
 
 class OpenEdit(Struct, frozen=True):
@@ -40,6 +42,8 @@ class Edits:
         self._owner = 0
         self.span: Span | None = None
         """Of the block that is open, where it is known."""
+        self.stands_on: WorkingCopy[Any] | None = None
+        """What the draft of a recorded one stands on, where the run has gone on from there."""
 
     def check_lost(self) -> None:
         """In what looks like an open edit.
@@ -79,7 +83,7 @@ class Edits:
 
     def open(self, name: str, scope: Scope, entry: Entry | None) -> OpenEdit:
         """Its turn has come: a draft to work on."""
-        execution = self._execution
+        execution, self.stands_on = self._execution, None
         if entry is None:
             execution.begins_edit(name)
             execution.check_stop()
@@ -87,8 +91,12 @@ class Edits:
             place = execution.new_place(name, scope)
             return OpenEdit(place, execution.working.record(), None)
         # Its body saw what others had written before it, and must see it again.
-        execution.catch_up(int(entry.call.get("at", entry.seq - 1)))
-        return OpenEdit(entry.place, execution.working.throwaway(), entry)
+        at = int(entry.call.get("at", entry.seq - 1))
+        execution.catch_up(at)
+        working = execution.working
+        if working.seq > at:  # of what was recorded behind it, something came to its turn before
+            working = self.stands_on = copy_at(working, at)
+        return OpenEdit(entry.place, working.throwaway(), entry)
 
     def close(self, edit: OpenEdit, what: str, error: BaseException | None) -> Item | None:
         """The block has ended: what is to be committed for it, if anything is."""

@@ -139,8 +139,9 @@ class Execution(Generic[T]):
         self.check()
         with self._lock:
             # On replay a block is gone through later than it was: it sees what its draft stands on.
-            newest = self.seeing.ahead and self.inside() == "edit"
-            return self.working.typed if newest else self.working.seen
+            if (self.seeing.ahead or self.edits.stands_on) and self.inside() == "edit":
+                return (self.edits.stands_on or self.working).typed
+            return self.working.seen
 
     # -- where the function is ---------------------------------------------------------------
 

@@ -31,7 +31,7 @@ def note(execution: Execution[Any], text: str, fraction: float | None) -> None:
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction={fraction!r}: must be from 0 to 1")
     execution.check()
-    if execution.journal.replaying:
+    if not (execution.past_record or execution.comes_past_record()):
         return
     record = {
         "t": "run-progress", "run": execution.id, "text": text[:NOTE_MAX],

@@ -88,7 +88,7 @@ class ViewedCopy(WorkingCopy[T]):
             if self.ahead:
                 self._follower()
             else:
-                self._apart = self._at(self._seq, self._live.value)
+                self._apart = copy_at(self, self._seq, self._live.value)
             self.ahead.append(_Ahead(commit.seq, self._seq, commit))
             self._live.drop()
         self.advance(commit, in_place=True)
@@ -129,7 +129,7 @@ class ViewedCopy(WorkingCopy[T]):
             return
         apart, self._apart = self._apart, None
         if apart is None:
-            apart = self._at(ahead.before, kept.seen if kept is not None else MISSING)
+            apart = copy_at(self, ahead.before, kept.seen if kept is not None else MISSING)
         if apart.seq < ahead.seq:
             apart.advance(ahead.commit or self.reader.commit(ahead.seq), in_place=True)
         if ahead.recording is not None:
@@ -145,16 +145,17 @@ class ViewedCopy(WorkingCopy[T]):
         if self._apart is None:
             kept = self._kept
             seen = kept.seen if kept is not None else MISSING
-            self._apart = self._at(self.ahead[0].before, seen)
+            self._apart = copy_at(self, self.ahead[0].before, seen)
         self._kept = None
         return self._apart
 
-    def _at(self, seq: int, seen: Any) -> WorkingCopy[T]:
-        """Another copy of the branch, at an earlier commit, with this live object."""
-        copy: WorkingCopy[T] = WorkingCopy(
-            self.context, self.name, self.schema, self.branch,
-            incarnation=self.reader.incarnation,
-        )  # fmt: skip
-        copy._adopt(self.reader.fold(seq))
-        copy._live.value = seen
-        return copy
+
+def copy_at(working: WorkingCopy[T], seq: int, live: Any = MISSING) -> WorkingCopy[T]:
+    """Another copy of the branch, at an earlier commit, with this live object."""
+    copy: WorkingCopy[T] = WorkingCopy(
+        working.context, working.name, working.schema, working.branch,
+        incarnation=working.reader.incarnation,
+    )  # fmt: skip
+    copy._adopt(working.reader.fold(seq))
+    copy._live.value = live
+    return copy

@@ -334,11 +334,8 @@ class Writer:
     # -- everything else -------------------------------------------------------------------
 
     def begin(self, *, renumbers: bool = False) -> apsw.Connection:
-        """The connection, in a transaction that is durable when it is committed.
-
-        Args:
-            renumbers: a page of the same number is another one afterwards.
-        """
+        """The connection, in a transaction that is durable when it is committed. `renumbers`: a
+        page of the same number is another one afterwards."""
         connection = self.ready()
         self._sync_each(connection, True)
         connection.execute("BEGIN IMMEDIATE")
