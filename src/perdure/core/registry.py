@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from perdure.core.annotations import Bare, has_validators, is_literal, is_union, limits, unwrap
-from perdure.core.classes import face_of, is_pydantic
+from perdure.core.classes import Face, face_of, is_pydantic
 from perdure.core.late import made_in_parts
 from perdure.core.objects import ObjectNode, UnionNode
 from perdure.core.order import OrderKeeping
@@ -38,7 +38,8 @@ class Registry:
     def __init__(self, root: Any) -> None:
         self._objects: dict[Any, ObjectNode] = {}
         self._open: set[int] = set()
-        self.engine = engine_for(root)
+        self._faces: dict[Any, Face] = {}
+        self.engine = engine_for(root, self._faces)
         self.any = AnyNode(Any, self.engine, None)
         self.root = self.node(root, None)
 
@@ -87,7 +88,7 @@ class Registry:
 
     def _object(self, annotation: Any, kind: Any) -> Node | None:
         if kind not in self._objects:
-            face = face_of(kind)
+            face = self._faces.get(kind) or face_of(kind)
             if face is None:
                 return None
             if hasattr(face.cls, "__pydantic_root_model__") and face.cls.__pydantic_root_model__:
@@ -146,8 +147,12 @@ class Registry:
         return TupleNode(annotation, self.engine, config, items, None)
 
 
-def parts(annotation: Any, seen: dict[int, Any]) -> Iterator[Bare]:
-    """An annotation and everything in it, fields of classes too, without its wrappers."""
+def parts(annotation: Any, seen: dict[int, Any], faces: dict[Any, Face]) -> Iterator[Bare]:
+    """An annotation and everything in it, fields of classes too, without its wrappers.
+
+    Args:
+        faces: gets those of the classes.
+    """
     if type(annotation).__name__ == "TypeAliasType":
         if id(annotation) in seen:
             return
@@ -159,17 +164,18 @@ def parts(annotation: Any, seen: dict[int, Any]) -> Iterator[Bare]:
     if not is_literal(kind):
         for one in get_args(kind):
             if one is not Ellipsis and one != ():
-                yield from parts(one, seen)
+                yield from parts(one, seen, faces)
     if not isinstance(origin, type) or id(kind) in seen or origin.__module__ == "builtins":
         return
     seen[id(kind)] = kind  # held, so that its id stays its own
     face = face_of(kind)
     if face is not None:
+        faces[kind] = face
         for field in face.fields.values():
-            yield from parts(field.annotation, seen)
+            yield from parts(field.annotation, seen, faces)
     elif issubclass(origin, tuple):
         for hint in typing.get_type_hints(origin, include_extras=True).values():
-            yield from parts(hint, seen)
+            yield from parts(hint, seen, faces)
 
 
 def is_of_pydantic(bare: Bare) -> bool:
@@ -189,11 +195,6 @@ def is_struct(bare: Bare) -> bool:
     return isinstance(origin, type) and issubclass(origin, msgspec.Struct)
 
 
-def is_typed_dict(bare: Bare) -> bool:
-    face = face_of(bare.type)
-    return face is not None and face.is_dict
-
-
 def has_late_fields(bare: Bare) -> bool:
     """Whether it is a standard dataclass that no library makes as it was; see `Field.late`."""
     origin = get_origin(bare.type) or bare.type
@@ -207,12 +208,12 @@ def keeps_either(bare: Bare) -> bool:
     return get_origin(bare.type) in _EITHER or bare.type in _EITHER
 
 
-def engine_for(annotation: Any) -> Engine:
-    """Pydantic's for what mentions pydantic, msgspec's for the rest."""
-    found = list(parts(annotation, {}))
+def engine_for(annotation: Any, faces: dict[Any, Face]) -> Engine:
+    """Pydantic's for what mentions pydantic, msgspec's for the rest. `faces`: as of `parts`."""
+    found = list(parts(annotation, {}, faces))
     engine: Engine
     if any(map(is_of_pydantic, found)):
-        engine = (OrderKeeping if any(map(is_typed_dict, found)) else PydanticEngine)()
+        engine = (OrderKeeping if any(one.is_dict for one in faces.values()) else PydanticEngine)()
         # Pydantic knows nothing of Structs, and drops what no constructor takes.
         engine.piecewise = any(is_struct(one) or has_late_fields(one) for one in found)
     else:
