@@ -28,28 +28,29 @@ def path(tmp_path: Path) -> str:
 
 @LOOKS
 def test_a_look_finds_the_identity_and_the_length(
-    path: str, look: Callable[[str], files.Look]
+    path: str, look: Callable[[bytes], files.Look]
 ) -> None:
     Path(path).write_bytes(b"12345")
-    identity, size = look(path)
-    assert (identity, size) == look_with_times(path)
+    name = os.fsencode(path)
+    identity, size = look(name)
+    assert (identity, size) == look_with_times(name)
     assert (size, identity[-1]) == (5, os.stat(path).st_ino)
     Path(path).write_bytes(b"123456789")
-    assert look(path) == (identity, 9)
+    assert look(name) == (identity, 9)
     Path(path).rename(path + " moved")
     Path(path).write_bytes(b"")
-    assert look(path)[0] != identity
+    assert look(name)[0] != identity
     os.link(path + " moved", path + " linked")
-    assert look(path + " linked")[0] == identity
+    assert look(name + b" linked")[0] == identity
 
 
 @LOOKS
-def test_a_look_at_nothing_says_so(path: str, look: Callable[[str], files.Look]) -> None:
+def test_a_look_at_nothing_says_so(path: str, look: Callable[[bytes], files.Look]) -> None:
     with pytest.raises(FileNotFoundError, match="störe"):
-        look(path)
+        look(os.fsencode(path))
     Path(path).write_bytes(b"")
     with pytest.raises(NotADirectoryError):
-        look(path + "/below")
+        look(os.fsencode(path) + b"/below")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing but os.stat can be had")

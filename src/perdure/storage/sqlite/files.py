@@ -48,31 +48,29 @@ _LINKS, _INODE_AND_SIZE = 0x4, 0x100 | 0x200
 _MOUNT_ROOT = 0x2000
 
 
-def look_with_times(path: str | bytes) -> Look:
+def look_with_times(path: bytes) -> Look:
     """Where nothing else can be had.
 
     Raises:
         OSError: the file cannot be looked at.
     """
-    status = os.stat(path)
+    status = os.stat(os.fsdecode(path))  # errors name it as text
     device = status.st_dev
     return (os.major(device), os.minor(device), status.st_ino), status.st_size
 
 
-def _look_without_times() -> Callable[[str | bytes], Look]:
+def _look_without_times() -> Callable[[bytes], Look]:
     statx = _find_statx()
-    idle: list[tuple[_Statx, Any]] = []  # taken and put back by single operations: nobody shares
+    idle: list[Any] = []  # taken and put back by single operations: nobody shares
 
-    def look(path: str | bytes) -> Look:
-        name = path if type(path) is bytes else os.fsencode(path)
+    def look(path: bytes) -> Look:
         try:
             room = idle.pop()
         except IndexError:
-            fresh = _Statx()
-            room = fresh, ctypes.byref(fresh)
-        if statx(_AT_FDCWD, name, 0, _INODE_AND_SIZE, room[1]):
+            room = ctypes.create_string_buffer(ctypes.sizeof(_Statx))  # passed as it is: a pointer
+        if statx(_AT_FDCWD, path, 0, _INODE_AND_SIZE, room):
             raise _failed(path)
-        inode, size, major, minor = _identity_and_size(room[0])
+        inode, size, major, minor = _identity_and_size(room)
         idle.append(room)
         return (major, minor, inode), size
 
@@ -84,22 +82,22 @@ def _find_statx() -> Any:
     return ctypes.PyDLL(None, use_errno=True).statx
 
 
-def _failed(path: str | bytes) -> OSError:
+def _failed(path: bytes) -> OSError:
     number = ctypes.get_errno()
-    return OSError(number, os.strerror(number), path)
+    return OSError(number, os.strerror(number), os.fsdecode(path))
 
 
-def choose_look() -> Callable[[str | bytes], Look]:
+def choose_look() -> Callable[[bytes], Look]:
     """What looks at a file. The C library or a container's filter may not have `statx`."""
     with suppress(AttributeError, OSError):
         look = _look_without_times()
-        look("/")
+        look(b"/")
         return look
     return look_with_times
 
 
 look = choose_look()
-"""Raises OSError."""
+"""Of a path as the system calls take it. Raises OSError."""
 
 
 def names_of(path: str) -> tuple[int, bool]:
@@ -112,8 +110,9 @@ def names_of(path: str) -> tuple[int, bool]:
     if look is look_with_times:
         return os.stat(path).st_nlink, False
     found = _Statx()
-    if _statx_of_names()(_AT_FDCWD, os.fsencode(path), 0, _LINKS, ctypes.byref(found)):
-        raise _failed(path)
+    name = os.fsencode(path)
+    if _statx_of_names()(_AT_FDCWD, name, 0, _LINKS, ctypes.byref(found)):
+        raise _failed(name)
     return found.links, bool(found.attributes & _MOUNT_ROOT)
 
 

@@ -88,7 +88,7 @@ UNSYNCED_MARK = "SELECT 1 FROM marks WHERE name = ?"
 def may_have_wal(path: str) -> bool:
     """Whether anything may be in its WAL: who had the store open last has mostly tidied up."""
     try:
-        return look(path + "-wal")[1] > 0
+        return look(os.fsencode(path) + b"-wal")[1] > 0
     except NOT_THERE:
         return False
     except OSError:
