@@ -297,14 +297,15 @@ def read_payload(
         raise Corrupt("its payload is gone", hint=HINT)
     if envelope.digest(data) != expected:
         raise Corrupt("its payload is not the one that its header was made for", hint=HINT)
+    body: Any = None
     try:
         body = codec.decode(envelope.open_envelope(data, ""))
-        if type(body) is list and len(body) > PARTS:
-            raise UnsupportedFormat(f"a payload of {len(body)} parts", hint=codec.NEWER)
         delta, records = body
         return tuple(map(ops.from_wire, delta)), check_records(records)
     except (codec.UndecodableError, OpError, ValueError, TypeError, RecursionError) as error:
         stack.pass_on(error)
+        if type(body) is list and len(body) > PARTS:
+            raise UnsupportedFormat(f"a payload of {len(body)} parts", hint=codec.NEWER) from error
         raise Corrupt("its payload is malformed", hint=HINT) from error
 
 

@@ -27,7 +27,7 @@ BIG_INT, WIDE_STR, DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_, TUPLE, SET, 
 """Extension codes. They are part of the format: never renumber, only add."""
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
-_FLAT = frozenset({str, int, float, bool, bytes, type(None)})
+_FLAT: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
 """What msgpack has. Its encoder refuses a number of more than 64 bits and a lone surrogate by an
 error; both are rare, so they are looked for only then."""
 
@@ -55,7 +55,10 @@ def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
         Unstorable: nested so deep that it cannot be gone through.
     """
     try:
-        return _encode_wired(value, encoder, _wire)
+        try:
+            return encoder.encode(_wire(value, encoder, _FLAT))
+        except _REFUSED:
+            return _encode_wired(value, encoder, _wire)
     except RecursionError:
         try:
             return stack.afresh(encode, value, encoder)
@@ -67,6 +70,11 @@ def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
 def canonical(value: Plain) -> bytes:
     """The bytes of a plain value with dict keys and set members sorted: equal values give equal
     bytes."""
+    if type(value) in _FLAT:  # as most arguments of calls, each of which is digested
+        try:
+            return _sorting_encoder.encode(value)
+        except _REFUSED:
+            pass
     return encode(value, _sorting_encoder)
 
 

@@ -161,8 +161,10 @@ def check_cause(cause: Cause) -> None:
     Raises:
         ValueError: one is no text. TypeError: one is no str.
     """
-    if not (cause.what or cause.key or cause.group or cause.trace or cause.tags):
-        return  # a run's, of most: what is empty is not written
+    if not (cause.key or cause.group or cause.trace or cause.tags):
+        what = cause.what
+        if not what or (type(what) is str and what.isascii()):
+            return  # a run's, of most: what is empty is not written
     for word in (cause.what, cause.key, cause.group, cause.trace, *cause.tags):
         if word is None or (type(word) is str and word.isascii()):
             continue

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 
 from perdure.core.values import Plain
 from perdure.model import MICROS_MAX
@@ -195,12 +195,11 @@ def check_records(records: Sequence[Any]) -> tuple[dict[str, Plain], ...]:
         ValueError, TypeError: one is not what its kind must be.
     """
     for record in records:
-        kind = record.get("t") if type(record) is dict else None
-        if type(kind) is not str:
+        if type(record) is not dict or type(kind := record.get("t")) is not str:
             raise TypeError("a record is a map, and says what it is")
         shape = _OURS.get(kind)
         if shape is not None:
-            read = msgspec.convert(record, shape)
+            read = convert(record, shape)
             if shape is Finished and read.status == "failed":
-                msgspec.convert(read.value, Error)
+                convert(read.value, Error)
     return tuple(records)

@@ -48,7 +48,10 @@ def check_follows(commit: Commit, before: Commit | None) -> None:
 
 def _check_pair(older: Commit, newer: Commit) -> None:
     try:
-        check_follows(newer, older)
+        if newer.damaged:
+            check_follows(newer, older)
+        else:
+            chain.check_link(newer, older)
     except Corrupt as error:  # which of the two it is, another one behind them would say
         error.seq = older.seq
         raise

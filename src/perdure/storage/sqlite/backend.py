@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from sys import _getframe
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, TypeVarTuple
 
 import apsw
 
@@ -67,6 +67,7 @@ from perdure.storage.sqlite.writer import Writer
 from perdure.storage.wanted import Wanted
 
 T = TypeVar("T")
+Asked = TypeVarTuple("Asked")
 
 FEW = 16
 """Commits that are read as fast as looked up: nobody who writes waits for that."""
@@ -162,7 +163,7 @@ class SqliteBackend:
         return rows[0][1] if rows else None
 
     def key(self, no: int, key: str) -> tuple[int, bytes] | None:
-        return self._look_up(lambda db: find_key(db, no, key))
+        return self._look_up(find_key, no, key)
 
     def keys(self, no: int, keys: Sequence[str]) -> dict[str, int]:
         """As `ManyKeys.keys`."""
@@ -172,7 +173,7 @@ class SqliteBackend:
     # -- agents and names ------------------------------------------------------------------
 
     def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
-        return self._look_up(lambda db: find_agent(db, name, incarnation))
+        return self._look_up(find_agent, name, incarnation)
 
     def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
         wanted = prefix, after, limit, behind(prefix)
@@ -185,20 +186,22 @@ class SqliteBackend:
         return [AgentInfo(name, no, incarnation, False, seq) for no, name, incarnation, seq in rows]
 
     def ref(self, no: int, name: str) -> Ref | None:
-        return self._look_up(lambda db: find_ref(db, no, name))
+        return self._look_up(find_ref, no, name)
 
     def ref_at_hand(self, no: int, name: str) -> tuple[Ref | None] | None:
         """As `AtHand.ref_at_hand`."""
-        return self._at_hand(lambda db: find_ref(db, no, name))
+        return self._at_hand(find_ref, no, name)
 
-    def _look_up(self, look: Callable[[apsw.Connection], T]) -> T:
+    def _look_up(self, look: Callable[[apsw.Connection, *Asked], T], *asked: *Asked) -> T:
         """What a look at a row or two says: mostly it is who wrote last that asks."""
-        if (found := self._at_hand(look)) is not None:
+        if (found := self._at_hand(look, *asked)) is not None:
             return found[0]
         with self._reading() as db:
-            return look(db)
+            return look(db, *asked)
 
-    def _at_hand(self, look: Callable[[apsw.Connection], T]) -> tuple[T] | None:
+    def _at_hand(
+        self, look: Callable[[apsw.Connection, *Asked], T], *asked: *Asked
+    ) -> tuple[T] | None:  # fmt: skip
         """From the connection that writes, if it is free: it has the pages in memory, where any
         other would have to read and check them anew. None: it is not."""
         writer = self._writer
@@ -206,7 +209,7 @@ class SqliteBackend:
         if writer.lock.try_take(_getframe()):
             try:
                 if (at_rest := writer.at_rest) is not None:
-                    return (look(at_rest),)
+                    return (look(at_rest, *asked),)
             except (apsw.Error, MisplacedError):
                 pass  # one that only reads asks again, and says what is wrong
             finally:

@@ -186,3 +186,6 @@ for _way in ("up", "down"):
         f"list_messages_of_agent_{_way}": All("inbox_by_agent", ("agent", 1), _NUMBER, _down),
         f"list_messages_of_kind_{_way}": All("inbox_by_kind", ("kind", 2), _NUMBER, _down),
     }
+
+EACH = {name: guard for name, guard in GUARDS.items() if guard.each}
+"""Those that look at rows, too."""

@@ -6,7 +6,7 @@ import json
 import struct
 import sys
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import chain, product
 from operator import gt, lt
 from typing import Any
 
@@ -18,13 +18,14 @@ from perdure.model import MISSING, Checkpoint, Message, RunInfo
 from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.port import Ref, StoredCommit
 from perdure.storage.sqlite.faults import MisplacedError, NoTextError
-from perdure.storage.sqlite.guards import GUARDS, check_missing
+from perdure.storage.sqlite.guards import EACH, GUARDS, check_missing
 from perdure.storage.sqlite.statements import statements
 from perdure.storage.sqlite.trees import Trees
 
 SEQ_BITS = 36
 SEQ_MAX = (1 << SEQ_BITS) - 1
 NO_MAX = (1 << 63 - SEQ_BITS) - 1
+_BYTES = frozenset((bytes,))
 SURROGATES = range(0xD800, 0xE000)
 """What no text in a database has."""
 
@@ -42,8 +43,8 @@ def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
         rows = db.execute(_sql[name], values).fetchall()
     except UnicodeDecodeError as error:
         raise NoTextError(str(error)) from error
-    guard = GUARDS.get(name)
-    if guard is not None and (guard.each or not rows):
+    guard = EACH.get(name) if rows else GUARDS.get(name)
+    if guard is not None:
         trees: Trees | None = getattr(db, "trees", None)
         if trees is not None:
             guard.check(db, trees, values, rows)
@@ -102,13 +103,12 @@ def to_commits(rows: list[Any], first: int, last: int, *, down: bool) -> list[St
     Raises:
         MisplacedError: they are not, or no such rows.
     """
-    keys = [row[0] for row in rows]
-    if keys:
+    if rows:
+        keys, headers, payloads, _ = zip(*rows, strict=True)  # no instruction for each
         low, high = (keys[-1], keys[0]) if down else (keys[0], keys[-1])
         if low < first or high > last or not all(map(gt if down else lt, keys, keys[1:])):
             raise MisplacedError
-    for _, header, payload, _ in rows:
-        if type(header) is not bytes or type(payload) is not bytes:
+        if not _BYTES.issuperset(map(type, chain(headers, payloads))):
             raise MisplacedError
     return [StoredCommit(at & SEQ_MAX, head, body, bool(snap)) for at, head, body, snap in rows]
 
