@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure.engine.current import current, current_in, enter_scope
@@ -92,8 +93,11 @@ class RunTasks:
 
     def ask_for_user(self) -> None:
         """Of a cancellation in the function's own loop: where Ctrl-C did that, the run is left."""
+        left = None if self.numbered else _what_left_the_loop()
         if getattr(self.runner, "_interrupt_count", 0) > 0:
-            self._execution.leaving.left(KeyboardInterrupt(), "a loop of its own")
+            left = KeyboardInterrupt()
+        if left is not None:
+            self._execution.leaving.left(left, "a loop of its own")
 
     def add(self, task: asyncio.Task[Any], scope: Scope) -> None:
         self.scopes[task] = scope
@@ -312,6 +316,20 @@ def runner_here() -> Any:
     if threading.current_thread() is not threading.main_thread():
         return None
     return getattr(getattr(signal.getsignal(signal.SIGINT), "func", None), "__self__", None)
+
+
+def _what_left_the_loop() -> BaseException | None:
+    """Where an `asyncio.Runner` cancels its tasks on this thread: what ends the program, and left
+    its loop. A signal's handler raises between any two instructions, of which no task may hear."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _ENDS:
+        frame = frame.f_back
+    left = frame.f_locals.get("exc_val") if frame is not None else None
+    own = left is None or isinstance(left, Exception | asyncio.CancelledError | GeneratorExit)
+    return None if own else left
+
+
+_ENDS = asyncio.Runner.__exit__.__code__
 
 
 def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
