@@ -240,3 +240,26 @@ def test_a_caller_that_is_cancelled_leaves_the_run_to_be_gone_on_with(tmp_path: 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(go())
     assert asyncio.run(asyncio.wait_for(go(), 30)) == "done"
+
+
+def test_a_function_that_cancelled_itself_has_failed(tmp_path: Path) -> None:
+    """Its own task was: by its own code, or by a timeout around a group in which a task had failed.
+    The caller was told that he was cancelled, the run went on being begun, and so without end."""
+
+    @perdure.agent(dict)
+    async def itself(run: perdure.AsyncRun[Any]) -> None:
+        await fetch(0)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await fetch(2)
+
+    async def go() -> None:
+        async with perdure.open_async(tmp_path / "store.db") as store:
+            for _ in range(2):
+                with pytest.raises(perdure.RunFailed, match="nobody had cancelled"):
+                    await store.run(itself, "a")
+            handle = await store.handle("a/itself/main")
+            assert await handle.status() == "failed"
+
+    asyncio.run(go())

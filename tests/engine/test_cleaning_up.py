@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -198,3 +198,101 @@ def test_tasks_that_clean_up_behind_the_programs_end_record_nothing(
 
     given, commits = run_twice(store, act, kind, in_a_loop)
     assert given == "long" and commits == 3
+
+
+class StopError(BaseException):
+    """As test runners, and others that end what goes on, have of their own."""
+
+
+def in_nested_handler(run: perdure.Run[dict]) -> str:
+    try:
+        script.end()
+        return work("long")
+    finally:
+        try:
+            raise OSError("what tidies up fails")
+        except OSError:
+            tidy("tidy")
+
+
+def in_handler_of_a_handler(run: perdure.Run[dict]) -> str:
+    try:
+        script.end()
+        return work("long")
+    except BaseException:
+        try:
+            raise RuntimeError("what tidies up fails")
+        except RuntimeError:
+            tidy("tidy")
+        raise
+
+
+def in_closed_generator(run: perdure.Run[dict]) -> str:
+    def pages() -> Generator[int, None, None]:
+        try:
+            yield 1
+        finally:
+            tidy("tidy")
+
+    with closing(pages()) as numbers:
+        for _ in numbers:
+            script.end()
+    return work("long")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, StopError])
+@pytest.mark.parametrize("body", [in_nested_handler, in_handler_of_a_handler, in_closed_generator])
+def test_what_is_on_its_way_out_is_seen_wherever_the_cleaning_up_is(
+    store: Store, body: Any, kind: Any
+) -> None:
+    """In a handler within the `finally`, in a generator that is closed, and behind others of its
+    kind: a tool was called and recorded, and the run, which came to nothing of that, needed
+    attention for good."""
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        return str(body(run))
+
+    given, commits = run_twice(store, act, kind, plainly)
+    assert given == "long" and commits == 2
+    assert script.called.count("tidy") == (1 if body is not in_handler_of_a_handler else 0)
+
+
+def test_what_is_made_an_error_of_on_purpose_is_dealt_with(store: Store) -> None:
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        try:
+            try:
+                raise SystemExit("usage: …")  # of a parser of options, say
+            except SystemExit as left:
+                raise ValueError("no such option") from left
+        except ValueError:
+            return work("refused")
+
+    assert store.run(act, "a") == "refused"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_cleans_up_ends_the_program_all_the_same(store: Store, kind: Kind) -> None:
+    """What it heard there was kept by who gathered it. The caller got an error that said that the
+    function had caught the end, which his own `except Exception` could catch."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> str:
+        async def page() -> None:
+            try:
+                await asyncio.sleep(0)
+                script.end()
+            finally:
+                await awork("tidy")
+
+        await asyncio.gather(page(), return_exceptions=True)
+        return "end"
+
+    async def main() -> Any:
+        return await AsyncStore(store).run(act, "a")
+
+    script.ends = [kind("injected")]
+    with pytest.raises(kind, match="injected"):
+        asyncio.run(main())
+    assert asyncio.run(main()) == "end"

@@ -18,7 +18,7 @@ from perdure.engine.effects import Carried
 from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
 from perdure.engine.leaving import Cancelled, Drained, LeftError, cancelled_itself
-from perdure.engine.performing_async import AsyncPerformer, is_cancelling, tick
+from perdure.engine.performing_async import AsyncPerformer, tick
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.engine.wayout import WayOut
 from perdure.errors import PerdureError, RunInterrupted
@@ -93,7 +93,7 @@ class AsyncDrive(Drive):
         if cancelled is not None:
             await _to_the_end(self._means.context.in_thread(execution.writer.close))
             raise cancelled
-        if (ends := tasks.ends_program) is not None:
+        if (ends := tasks.ends_program or _ends_program(execution, tasks)) is not None:
             return None, ends  # whatever of the function caught what it heard of that
         if root.cancelled():
             if execution.interrupted is None:
@@ -196,8 +196,6 @@ class AsyncDrive(Drive):
                 await tick()  # whoever cancelled the whole run gets to say so
                 if execution.interrupted is not None:
                     raise execution.interrupted from None
-                if is_cancelling():
-                    raise
                 raise Carried(cancelled_itself(cancelled, self.id)) from None
             except Exception as raised:
                 raise Carried(raised) from None
@@ -212,6 +210,14 @@ class AsyncDrive(Drive):
                 raise
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _EndedBy(error) from None
+
+
+def _ends_program(execution: Execution[Any], tasks: RunTasks) -> BaseException | None:
+    """What a task was on its way out with that ends the program, and cleaned up behind; the
+    function itself has not heard of it."""
+    reason = execution.interrupted.reason if execution.interrupted is not None else None
+    ends = isinstance(reason, LeftError) and isinstance(reason.left, KeyboardInterrupt | SystemExit)
+    return reason.left if ends and not tasks.told else None  # type: ignore[union-attr]
 
 
 class _EndedBy(Exception):

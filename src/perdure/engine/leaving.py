@@ -38,6 +38,32 @@ class LeftError(PerdureError):
             self.went_on = True
 
 
+def _ending(error: BaseException, handled: BaseException | None) -> BaseException | None:
+    """What the calling code is on its way out with, by what it handles: that itself, or what went
+    wrong while it cleaned up, or closed a generator. One that was made into an error on purpose,
+    `raise … from`, is dealt with; not Ctrl-C, which comes from outside.
+
+    Args:
+        handled: by whoever called the function.
+    """
+    one: BaseException | None = error
+    dealt_with = False
+    while one is not None and one is not handled:
+        if isinstance(one, KeyboardInterrupt) or not (dealt_with or _may_go_on(one)):
+            return one
+        dealt_with = dealt_with or one.__suppress_context__
+        one = one.__context__
+    return None
+
+
+def _may_go_on(error: BaseException) -> bool:
+    """Whether code may deal with it, or is told it by the library."""
+    kinds = (*of_code(), GeneratorExit, RunInterrupted)
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(kinds)[1] is None
+    return isinstance(error, kinds)
+
+
 def _is_on_its_way(error: BaseException) -> bool:
     """Whether the calling code is where that is handled, as in a `finally`, or what came behind
     it."""
@@ -115,11 +141,11 @@ class Leaving:
         self._handled = sys.exception()
 
     def behind(self, error: BaseException) -> None:
-        """Something is begun where the function's code handles that. Where it ends the program,
+        """Something is begun where the function's code handles that. Where it ends the function,
         what is begun cleans up behind it, and is refused. When the run is gone on with, nothing
         ends there, and nobody would come to what was recorded: it is left as by a crash."""
-        if isinstance(error, KeyboardInterrupt | SystemExit) and error is not self._handled:
-            self._interrupt(LeftError(error, "its own code", f"run {self._run}"))
+        if (left := _ending(error, self._handled)) is not None:
+            self._interrupt(LeftError(left, "its own code", f"run {self._run}"))
 
     def look_behind(self) -> None:
         """As `behind`, for what the calling code handles, if it does."""

@@ -434,11 +434,6 @@ def _cancels(*, heard: bool = False) -> int:
     return task.cancelling() - (1 if to_come else 0)
 
 
-def is_cancelling() -> bool:
-    """Whether this task is being cancelled; else a `CancelledError` is of something awaited."""
-    return asyncio.current_task() is None or _cancels() > 0
-
-
 async def tick() -> None:
     """Let the event loop go round once."""
     with contextlib.suppress(asyncio.CancelledError):
