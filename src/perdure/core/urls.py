@@ -49,6 +49,8 @@ def _place(url: str) -> str:
     if not is_postgres(url):
         return url
     left = [(name, value) for name, value in parse_qsl(query) if name not in TRUSTED]
+    # Followers made by an earlier version keep an IPv6 host without its brackets.
+    base = base.replace("[", "").replace("]", "")
     return f"{base}?{urlencode(left)}"
 
 

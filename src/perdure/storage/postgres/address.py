@@ -116,11 +116,18 @@ def _shown(conninfo: dict[str, Any], schema: str) -> str:
     if len(ports) < len(hosts):
         ports = ports * len(hosts)
     where = ",".join(
-        quote(host, ":[]") + (f":{port}" if port else "")
-        for host, port in zip(hosts, ports, strict=False)
+        _host(host) + (f":{port}" if port else "") for host, port in zip(hosts, ports, strict=False)
     )
     database = quote(str(conninfo.get("dbname", "")), "")
     kept = {"schema": schema} if schema != SCHEMA else {}
     kept |= {name: str(conninfo[name]) for name in TRUSTED if conninfo.get(name)}
     query = urlencode(kept, safe="/,:", quote_via=quote)
     return f"postgresql://{user}{where}/{database}" + (f"?{query}" if query else "")
+
+
+def _host(host: str) -> str:
+    """As it stands in a URL, where a colon begins the port: an IPv6 address is in brackets there,
+    and of any other name, a socket's directory, say, a colon is written as %3A."""
+    if ":" in host and not host.startswith(("/", "@")):
+        return f"[{quote(host, ':')}]"
+    return quote(host, "")
