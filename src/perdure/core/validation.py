@@ -17,6 +17,7 @@ import msgspec
 
 from perdure.core import stack, zones
 from perdure.core.locks import Lock
+from perdure.core.raised import check_own, of_code
 from perdure.core.values import Path, format_path
 from perdure.core.zones import MissingZone
 from perdure.errors import PerdureError, SchemaError, UnknownZone
@@ -91,6 +92,11 @@ class MsgspecEngine(Engine):
         try:
             return msgspec.convert(value, place.annotation, dec_hook=_from_text)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
+            raise self.explain(error, at, root) from error
+        except RecursionError:  # of the caller's depth, maybe: who called tries it afresh
+            raise
+        except of_code() as error:  # msgspec makes its own error of no other that a class raises
+            check_own(error, lambda: msgspec.convert(value, place.annotation, dec_hook=_from_text))
             raise self.explain(error, at, root) from error
 
     def dump(self, place: Place, value: Any) -> Any:

@@ -10,6 +10,8 @@ from itertools import count
 from types import FunctionType
 from typing import Any, TypeVar, get_type_hints
 
+import msgspec
+
 from perdure.core import codec, envelope
 from perdure.core.hints import hints_of
 from perdure.core.identity import AS_IT_IS, declared_key
@@ -135,8 +137,10 @@ class Parameters:
                 return schema.take(value, (), aliases_refused=False)
         except Unstorable:
             raise
-        except SchemaError:  # not of its declared type, which is the function's own affair
-            pass
+        except SchemaError as error:
+            if _raised_by_class(error) is not None:
+                raise
+            # It is not of its declared type, which is the function's own affair.
         return take(value, root=name)
 
     def _build(self, name: str, plain: Plain) -> Any:
@@ -145,8 +149,18 @@ class Parameters:
             return plain
         try:
             return schema.build(plain)
-        except SchemaError:  # it was not of its declared type in the first place
-            return plain
+        except SchemaError as error:
+            raised = _raised_by_class(error)
+        if raised is not None:
+            raise raised
+        return plain  # it was not of its declared type in the first place
+
+
+def _raised_by_class(error: SchemaError) -> BaseException | None:
+    """The error of another kind that a value's class raised, where it did: that what it asks does
+    not answer, say. It tells nothing of whether the value is of the declared type."""
+    cause = error.__cause__
+    return None if isinstance(cause, ValueError | TypeError | msgspec.ValidationError) else cause
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
