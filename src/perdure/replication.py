@@ -33,6 +33,7 @@ from perdure.state.migration import Migration as Migration
 from perdure.state.migration import Moved as Moved
 from perdure.state.promotion import Promoted as Promoted
 from perdure.state.promotion import promote as _promote
+from perdure.state.replication import DoneBeforeError as DoneBeforeError
 from perdure.state.replication import Follower as Follower
 from perdure.state.replication import IncompleteError as IncompleteError
 from perdure.state.replication import Lag as Lag
@@ -158,6 +159,7 @@ def promote(
         IncompleteError: agents are set aside: it names them, and why.
         StoreUnavailable: the source cannot be reached, and nobody said that it is lost; or it
             failed on the way: make the call again.
+        DoneBeforeError: it was promoted by an earlier call.
         Conflict: the target follows nobody, or another source.
         DivergedError: the source has other commits than the target.
     """
@@ -218,6 +220,7 @@ def migrate(
             keep their names, nothing was moved. What is only found on the way does not stop the
             others: they have moved, and these go on at the source, which stays open. Call it again
             once they are mended.
+        DoneBeforeError: an earlier call moved all of them to this target.
         Conflict: the target has agents of its own; or the source is not where they are.
         StoreUnavailable: make the call again.
     """

@@ -86,7 +86,29 @@ def test_a_hand_over(operator: Operator, source: str, target: str) -> None:
     assert code == 6
     assert "copy.db" in told["problem"]
     write(target, "new")
-    assert refused("promote", target)[0] == 4
+    assert refused("promote", source)[0] == 4
+
+
+def test_what_was_done_before_is_said_to_be_done(source: str, target: str, tmp_path: Path) -> None:
+    """A `promote` or `migrate` that was killed in its last moment had done all. Called again, as
+    its page tells, it ended with exit code 4 each time: a loop until it is through never ended."""
+    see("replicate", source, target)
+    see("promote", target)
+    again = see_json("promote", target)
+    assert (again["promoted"], again["lossless"], again["commits"]) == (target, None, 0)
+    assert "it was promoted before" in see("promote", target)
+    write(target, "new")
+    assert "it was promoted before" in see("promote", target, "--source-is-lost")
+    moved = str(tmp_path / "moved.db")
+    see("migrate", target, moved)
+    assert see_json("migrate", target, moved)["agents"] == []
+    write(moved, "on")
+    assert "all was moved there before" in see("migrate", target, moved)
+    # What stands there now is another store: nobody may take it for the one that has the agents.
+    Path(moved).rename(moved + ".away")
+    code, said = refused("migrate", target, moved)
+    assert code == 4 and "moved there already" in said["problem"]
+    assert refused("migrate", target, moved + ".other")[0] == 4
 
 
 def test_a_promotion_without_the_source_must_be_said(source: str, target: str) -> None:
@@ -180,7 +202,7 @@ def test_a_move(operator: Operator, source: str, target: str) -> None:
     assert operator.json("log", "ticket-42", "--all") == before
     assert refused("--store", source, "undo", "ticket-42")[0] == 6
     write(target, "on")
-    assert refused("migrate", source, target)[0] == 4
+    assert see_json("migrate", source, target)["agents"] == []
     words = see("migrate", target, target + ".next")
     assert "2 agents moved; the longest pause was 0." in words
 

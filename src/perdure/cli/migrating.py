@@ -16,7 +16,7 @@ from perdure.cli.replicas import (
 from perdure.cli.session import JsonOption
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
-from perdure.replication import Moved
+from perdure.replication import DoneBeforeError, Moved
 from perdure.replication import migrate as migrate_store
 
 
@@ -52,7 +52,11 @@ def migrate(
             arrived.append(moved)
             progress.begin(f"moved {moved.agent}")
 
-        migrate_store(source, target, on_moved, on_step, take_incomplete=take_incomplete)
+        before = False
+        try:
+            migrate_store(source, target, on_moved, on_step, take_incomplete=take_incomplete)
+        except DoneBeforeError:  # of a command that was ended as it ended
+            before = True
     longest_s = max((moved.pause_s for moved in arrived), default=0.0)
     if wants_json(ctx):
         plain.put({
@@ -67,5 +71,7 @@ def migrate(
         return
     console = stdout_console()
     words = f"{count(len(arrived), 'agent')} moved; the longest pause was {longest_s:.3f} s"
+    if before:
+        words = "all was moved there before; nothing was left to do"
     console.print(text(("✓ ", "bold green"), (target, "bold"), f"  {words}"))
     console.print(text("  ", f"{source} is closed; its log can be read there"))

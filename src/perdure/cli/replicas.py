@@ -22,6 +22,7 @@ from perdure.cli.words import count
 from perdure.core.flag import Flag
 from perdure.replication import (
     Aside,
+    DoneBeforeError,
     Follower,
     Lag,
     Step,
@@ -207,9 +208,17 @@ def promote(
     primary come back, end its processes before anything else: `perdure replicate` then shows which
     of its agents went on by themselves. While agents are set aside it is refused, naming them,
     unless --take-incomplete says to go on without what is missing.
+
+    It may be killed at any moment: run it again. Where all was done, it says so.
     """
     with urls_understood():
-        done = promote_store(target, source, source_is_lost=lost, take_incomplete=take_incomplete)
+        try:
+            done = promote_store(
+                target, source, source_is_lost=lost, take_incomplete=take_incomplete
+            )
+        except DoneBeforeError:
+            _say_promoted_before(target, json=wants_json(ctx))
+            return
     latest = moment(done.latest) if done.latest else None
     if wants_json(ctx):
         plain.put({
@@ -231,6 +240,19 @@ def promote(
     console.print(text("  ", words))
     for one in done.incomplete:
         console.print(_aside_words(one))
+
+
+def _say_promoted_before(target: str, *, json: bool) -> None:
+    """For a command that was ended as it ended, and is called again: how it was done before, with
+    its source or without, is not known any more."""
+    if json:
+        plain.put({
+            "promoted": target, "source": None, "lossless": None, "commits": 0, "messages": 0,
+            "latest": None, "incomplete": [],
+        })  # fmt: skip
+        return
+    words = " is a store of its own: it was promoted before, and nothing was left to do"
+    stdout_console().print(text(("✓ ", "bold green"), (target, "bold"), words))
 
 
 def restore(

@@ -17,7 +17,7 @@ from perdure.core.urls import same_store
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
 from perdure.state.fits import check_able, misfits
-from perdure.state.replication import PART, Follower, forward, unfit
+from perdure.state.replication import PART, DoneBeforeError, Follower, forward, unfit
 from perdure.state.tokens import NUMBERS_APART, epochs_of, last_number, living, raise_tokens
 from perdure.storage.port import Backend, Shipment
 from perdure.storage.standing import Why, read_why
@@ -48,6 +48,7 @@ class Migration(Follower):
         """Close the target to all but what comes from the source; or go on.
 
         Raises:
+            DoneBeforeError: all was moved to this target before.
             Conflict: the target has agents of its own; the source was moved elsewhere, or is a
                 follower.
         """
@@ -59,7 +60,7 @@ class Migration(Follower):
                     target=f"store {self.source.url}", hint="name the store that they are in",
                 )  # fmt: skip
             if self.target.standing() is None:
-                raise Conflict(
+                raise (DoneBeforeError if self._all_there() else Conflict)(
                     "was moved there already", target=f"store {self.source.url}",
                     hint=f"its agents go on at {self.target.url}",
                 )  # fmt: skip
@@ -69,6 +70,13 @@ class Migration(Follower):
         for info in living(self.target):
             if self.target.standing(info.no) is not None:
                 self._arrived.add(info.name)
+
+    def _all_there(self) -> bool:
+        """Whether the target is the store that they went to, and no new one in its place."""
+        return all(
+            self.target.agent(info.name, info.incarnation) is not None
+            for info in living(self.source)
+        )
 
     def _deliver(self, entries: Any, messages: list[Message], why: Why) -> int:
         """What came for an agent that has arrived is put in as if it had been sent there."""

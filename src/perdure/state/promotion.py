@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perdure.core import shell
 from perdure.core.urls import same_store
 from perdure.errors import Conflict
-from perdure.state.replication import Follower, incomplete, standing_words
+from perdure.state.replication import DoneBeforeError, Follower, incomplete, standing_words
 from perdure.state.tokens import raise_tokens
 from perdure.storage.port import Backend, Shipment
 from perdure.storage.standing import Aside, Why, read_why
@@ -43,6 +43,7 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
             of it that is here.
 
     Raises:
+        DoneBeforeError: it was promoted before.
         Conflict: it follows nobody; or another store than `source`.
         IncompleteError: agents are set aside. The source is as open as it was, unless what was
             shipped last is the reason.
@@ -52,7 +53,8 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
     why = read_why(target.standing())
     if why is None or why.kind != "follows":
         words = standing_words(why) if why is not None else "follows nobody"
-        raise Conflict(
+        done = why is not None and why.kind == "promoted"
+        raise (DoneBeforeError if done else Conflict)(
             words, target=f"store {target.url}",
             hint="only a follower, made by `perdure replicate`, is promoted",
         )  # fmt: skip

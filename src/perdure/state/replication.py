@@ -37,6 +37,11 @@ RETRY_S = 10.0
 """How long what is set aside is left alone, while others are followed."""
 
 
+class DoneBeforeError(Conflict):
+    """What is asked for was done by an earlier call, all of it; nothing was left to do. It is here
+    because a command that was ended in its last moment is called again."""
+
+
 class IncompleteError(Conflict):
     """A store lacks what it cannot take of some agents of its source; `found` names them."""
 
