@@ -15,7 +15,7 @@ SHAPES = [
     "postgresql://ann@127.0.0.1:5432,[::1]:5433/y",
     "postgresql://[fe80::1%25eth0]:5432/y",
     "postgresql:///y?host=::1&port=5433",
-    "postgresql://ann@/y?host=/tmp/a:b",
+    "postgresql://ann@/y?host=/srv/a:b",
     "postgresql://ann@%2Fvar%2Frun%2Fpg,[::1]:5432/y",
     "postgresql://a%3Ab@db.example:5432/x%2Fy",
 ]
