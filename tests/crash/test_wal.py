@@ -69,6 +69,20 @@ def test_i11_damage_in_the_middle_of_the_wal_is_no_end(path: str) -> None:
         assert Path(copy + "-wal").read_bytes() == bytes(wal), "the evidence must stay"
 
 
+@pytest.mark.parametrize("byte", range(WAL_HEADER_SIZE))
+@pytest.mark.parametrize("bit", [0, 7])
+def test_i11_a_flipped_bit_in_the_header_is_no_empty_wal(path: str, byte: int, bit: int) -> None:
+    """In the salt, by which the frames are told from those of before: SQLite took the WAL for
+    empty, and the next write was over all that had been acknowledged."""
+    with written(path) as copy:
+        wal = bytearray(frames_of(path))
+        wal[byte] ^= 1 << bit
+        Path(copy + "-wal").write_bytes(wal)
+        with pytest.raises(Corrupt, match="write-ahead log"):
+            SqliteBackend(copy)
+        assert Path(copy + "-wal").read_bytes() == bytes(wal), "the evidence must stay"
+
+
 def test_a_torn_last_transaction_is_a_crash_and_no_damage(path: str) -> None:
     with written(path) as copy:
         wal = frames_of(path)

@@ -30,7 +30,7 @@ from perdure.storage.sqlite.sites import refuse_lone_wal, refuse_network_file_sy
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import is_old, see_as_new
-from perdure.storage.sqlite.whole import refuse_cut_page
+from perdure.storage.sqlite.whole import refuse_cut_page, refuse_headless_wal
 
 APPLICATION_ID = 0x50726475  # "Prdu"
 VERSION_MIN = (3, 51, 3)
@@ -137,6 +137,7 @@ def _connect(
         if not checked:
             connection.pragma("checksum_verification", "OFF")
         if has_wal:
+            refuse_headless_wal(path)
             wal_base.refuse_other_wal(connection, path)
         try:
             _adopt(connection, path, create=create, checked=checked)

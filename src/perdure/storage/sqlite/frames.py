@@ -29,18 +29,24 @@ class Frame(Struct, frozen=True):
 
 
 class Frames:
-    """The frames of one write-ahead log, in a file that is open already."""
+    """The frames of one write-ahead log, in a file that is open already. `is_headless`: its header
+    is damaged; they are then those of the first one's generation."""
 
     def __init__(self, wal: apsw.VFSFile, page_size: int) -> None:
         self._wal = wal
         self._size = FRAME_HEADER_SIZE + page_size
         bytes_in_all = wal.xFileSize()
         self.count = max(bytes_in_all - WAL_HEADER_SIZE, 0) // self._size
-        self.salts, self._order = b"", "<"
+        self.salts, self._orders, self.is_headless = b"", "<", False
         if bytes_in_all >= WAL_HEADER_SIZE:
             header = wal.xRead(WAL_HEADER_SIZE, 0)
             self.salts = header[16:24]
-            self._order = ">" if header[3] & 1 else "<"
+            self._orders = ">" if header[3] & 1 else "<"
+            sums = struct.unpack(">II", header[24:])
+            # A disk writes all of it, or nothing.
+            self.is_headless = any(header) and _sum(header[:24], (0, 0), self._orders) != sums
+            if self.is_headless and self.count:
+                self.salts, self._orders = self.read(0).salts, "<>"
 
     def read(self, number: int) -> Frame:
         """A frame, from 0."""
@@ -58,9 +64,16 @@ class Frames:
 
     def follows(self, frame: Frame, before: Frame) -> bool:
         """Whether a frame was written behind that one: its checksum goes on from there."""
-        first, second = before.checksum
-        words = struct.unpack(f"{self._order}{len(frame.summed) // 4}I", frame.summed)
-        for place in range(0, len(words), 2):
-            first = (first + words[place] + second) & _MASK
-            second = (second + words[place + 1] + first) & _MASK
-        return (first, second) == frame.checksum
+        return any(
+            _sum(frame.summed, before.checksum, order) == frame.checksum for order in self._orders
+        )
+
+
+def _sum(summed: bytes, behind: tuple[int, int], order: str) -> tuple[int, int]:
+    """A checksum that goes on from another one; by the order of bytes of who wrote it."""
+    first, second = behind
+    words = struct.unpack(f"{order}{len(summed) // 4}I", summed)
+    for place in range(0, len(words), 2):
+        first = (first + words[place] + second) & _MASK
+        second = (second + words[place + 1] + first) & _MASK
+    return first, second

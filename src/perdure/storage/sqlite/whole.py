@@ -14,7 +14,7 @@ from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.files import NOT_THERE, look
 from perdure.storage.sqlite.frames import Frame, Frames
 
-WAIT_S, PAUSE_S = 10.0, 0.005
+WAIT_S, PAUSE_S, _TRIED = 10.0, 0.005, 4
 _log = logs.logger("perdure.sqlite")
 
 
@@ -95,6 +95,23 @@ def may_have_wal(path: str) -> bool:
         return True
 
 
+def refuse_headless_wal(path: str) -> None:
+    """SQLite takes a WAL whose header is damaged for an empty one: whatever is written next goes
+    over all that was acknowledged. To be asked before anything is.
+
+    Raises:
+        Corrupt: behind such a header there are commits. The WAL is left as it is.
+    """
+    damaged: str | None = None
+    for tried in range(_TRIED):
+        if tried:
+            time.sleep(PAUSE_S)  # it may just be written
+        damaged = _damaged(path, 0, PAGE_SIZE, of_header=True)
+        if damaged is None:
+            return
+    raise _damage(path, damaged)
+
+
 def check_wal(connection: apsw.Connection, path: str) -> None:
     """Find damage in the middle of a WAL that SQLite would take for its end.
 
@@ -111,15 +128,20 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
         return  # it was opened without its WAL, which is empty
     while True:
         valid = _frames(connection)[0]
-        if _commit_behind(path, valid, connection.pragma("page_size")) is None:
+        damaged = _damaged(path, valid, connection.pragma("page_size"))
+        if damaged is None:
             return
         if _frames(connection)[0] == valid:  # else another process appended meanwhile
             break
     if connection.execute(UNSYNCED_MARK, (UNSYNCED,)).get:
         _log.warning("%s: a power cut lost commits that were not synced yet", path)
         return
-    raise Corrupt(
-        f"frame {valid + 1} of its write-ahead log is damaged, with commits behind it",
+    raise _damage(path, damaged)
+
+
+def _damage(path: str, what: str | None) -> Corrupt:
+    return Corrupt(
+        f"{what} of its write-ahead log is damaged, with commits behind it",
         target=f"store {path}",
         hint="copy the file and its -wal to a safe place before anything else; then restore",
     )
@@ -144,8 +166,9 @@ def _wal(path: str) -> apsw.VFSFile:
     return apsw.VFSFile("unix", path + "-wal", flags)
 
 
-def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
-    """A frame of the current WAL generation that was written behind a later commit, if any.
+def _damaged(path: str, valid: int, page_size: int, *, of_header: bool = False) -> str | None:
+    """What is: the first frame that is not valid, or the header, if behind it there is a frame of
+    the current WAL generation that was written behind a later commit.
 
     It must go on from that commit: writers that were killed before they had published theirs leave
     frames that the next one writes over from the same place on, as far as its own go. And the mark
@@ -158,13 +181,15 @@ def _commit_behind(path: str, valid: int, page_size: int) -> int | None:
         return None
     try:
         frames = Frames(wal, page_size)
+        if of_header and not frames.is_headless:
+            return None
         commit: Frame | None = None
         for number in range(valid, frames.count):
             frame = frames.read(number)
             if frame.salts != frames.salts:
                 continue
             if commit is not None and frames.follows(frame, commit):
-                return number + 1
+                return "the header" if frames.is_headless else f"frame {valid + 1}"
             commit = frame if frame.pages else None
             if commit is not None and frames.may_be_patched(number):
                 commit = frame if frames.follows(frame, frames.read(number - 1)) else None
