@@ -29,6 +29,7 @@ from typing import Any
 
 import perdure
 from perdure.core.stack import SHALLOW
+from perdure.engine.leaving import TornError
 
 ROOT = str(Path(perdure.__file__).parent)
 ASYNCIO = str(Path(asyncio.__file__).parent)
@@ -256,7 +257,9 @@ def inject(
         # That comes of a deep stack, or of what is gone through.
         _deep(traced, 2 * SHALLOW if isinstance(make(), RecursionError) else 0)
     except BaseException as error:
-        if not is_from(error, injector.first, injector.raised):
+        lost = isinstance(error, TornError) and injector.first is not None  # where both came
+        if not (lost or is_from(error, injector.first, injector.raised)):
+            error.add_note(injector.where)
             raise
     finally:
         sys.unraisablehook = shows
@@ -293,6 +296,7 @@ def interrupt(
     except BaseException as error:
         armed = False
         if not (is_told(error) or is_from(error, injector.first, injector.raised)):
+            error.add_note(injector.where)
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

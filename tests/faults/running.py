@@ -139,6 +139,7 @@ class Runner:
                 where = raising(call).where
             self._check(scene, agent, call, before)
         except BaseException as error:
+            where = "; ".join(getattr(error, "__notes__", [where]))
             words = f"--only {scene} {words}: {where}: {type(error).__name__}: {error}"
             raise Finding(words) from error
         return where

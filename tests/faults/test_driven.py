@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,12 +15,15 @@ from perdure.engine import drives_async
 from perdure.engine.drives_async import AsyncDrive
 from perdure.engine.hold import Hold
 from perdure.engine.items import Item
+from perdure.engine.leaving import Leaving
 from perdure.engine.tasks import RunTasks
 from perdure.engine.writing import RunWriter
+from perdure.state.live import Live
 from perdure.storage.committer import Committer
 from perdure.store import Store
+from tests.faults.checking import State
 from tests.faults.injecting import Helper
-from tests.faults.run_scenes import add
+from tests.faults.run_scenes import add, counting, double, gathering
 from tests.faults.running import hurried
 
 
@@ -227,3 +231,100 @@ def test_i8_a_commit_that_is_queued_where_nobody_leads_is_seen_to(
     with hurried(), perdure.open("memory://") as store:
         Helper().call(call, 15.0)
     assert results == [6]
+
+
+def test_i8_what_is_held_of_a_state_that_was_torn_is_not_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A RecursionError came where the state that a function sees was brought to an edit of its own,
+    and another where the run was to be interrupted for that. The event loop logged it. The function
+    went on with the object that it held, beside which another had been read from the log: it failed
+    for good, of what no replay would find."""
+
+    async def main(store: Store) -> int:
+        await (await AsyncStore(store).agent("a", State, initial=State())).update(_grow)
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        once(monkeypatch, Live, "rejoin")
+        once(monkeypatch, Leaving, "failed")
+        with pytest.raises(perdure.PerdureError, match="ended a change of the state") as caught:
+            await AsyncStore(store).run(counting, "a")
+        assert caught.value.retry
+        return await AsyncStore(store).run(counting, "a")
+
+    assert in_time(main) == 2
+
+
+def _grow(draft: State) -> None:
+    draft.n += 1
+
+
+def test_a_commit_that_two_exceptions_ended_is_told_of_as_such(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A RecursionError came where a run's next commit was prepared, and another where the run was
+    to be interrupted for that. Its caller got "was withdrawn", without a word of what, and why."""
+    go_on = RunWriter._go_on
+
+    def interrupted(writer: RunWriter, flight: Any, outcome: Any) -> bool:
+        if writer._queue:
+            monkeypatch.setattr(RunWriter, "_go_on", go_on)
+            for name in ("_before", "_on_failure"):
+                fails_once(writer, name)
+        return go_on(writer, flight, outcome)
+
+    async def main(store: Store) -> int:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        monkeypatch.setattr(RunWriter, "_go_on", interrupted)
+        with pytest.raises(
+            perdure.PerdureError, match=r"ended the commit of what it did"
+        ) as caught:
+            await AsyncStore(store).run(gathering, "a")
+        assert caught.value.retry
+        return await AsyncStore(store).run(gathering, "a")
+
+    with hurried():
+        assert in_time(main) == 6
+
+
+def fails_once(writer: RunWriter, name: str) -> None:
+    real = getattr(writer, name)
+
+    def interrupted(*args: Any) -> Any:
+        setattr(writer, name, real)
+        raise RecursionError("injected")
+
+    setattr(writer, name, interrupted)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_thread_that_went_on_is_told_so_by_functions_of_both_kinds(asynchronous: bool) -> None:
+    """A step raised SystemExit in a thread of a run, which caught that and made another call. To
+    the caller of a synchronous function it was told that its thread had gone on; the caller of an
+    asynchronous one got the SystemExit, as if it had been let through."""
+    left: list[BaseException] = []
+
+    @perdure.step
+    def leave() -> None:
+        raise left[0]
+
+    def go_on() -> int:
+        with suppress(SystemExit):
+            leave()
+        return double(1)
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> int:
+        return go_on()
+
+    @perdure.agent(dict)
+    async def aact(run: perdure.AsyncRun[dict]) -> int:
+        return await asyncio.to_thread(go_on)
+
+    async def main(store: Store) -> object:
+        left.append(SystemExit())
+        if asynchronous:
+            return await AsyncStore(store).run(aact, "a")
+        return await asyncio.to_thread(store.run, act, "a")
+
+    with pytest.raises(perdure.PerdureError, match=r"SystemExit left a step .* went on"):
+        in_time(main)

@@ -185,5 +185,5 @@ def test_the_next_execution_begins_with_all_that_is_in_the_log() -> None:
         scene = Scene(store, dict)
         scene.edit(2)
         assert scene.working.seen["n"] == 1
-        Seeing(scene.working, [], ReentrantLock())
+        Seeing(scene.working, [], ReentrantLock(), "run")
         assert scene.working.seen["n"] == 2

@@ -17,7 +17,7 @@ from perdure.engine.drives import Drive
 from perdure.engine.effects import Carried
 from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
-from perdure.engine.leaving import Cancelled, Drained, LeftError, cancelled_itself
+from perdure.engine.leaving import Cancelled, Drained, cancelled_itself, end_of
 from perdure.engine.performing_async import AsyncPerformer, tick
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.engine.wayout import WayOut
@@ -53,11 +53,12 @@ class AsyncDrive(Drive):
                 tasks = execution.tasks = RunTasks(execution, numbered=True)
                 tasks.drive = self._this_call()
                 result, error = await self._call(execution, tasks)
-                if isinstance(error, RunInterrupted) and isinstance(error.reason, LeftError):
-                    error = error.reason.left  # siblings, and who waits for them, hear of it first
-                if error is not None and not isinstance(error, Exception | RunInterrupted):
-                    await in_thread(execution.writer.close)
-                    raise error  # no outcome: the run is left as after a crash
+                if error is not None:
+                    try:
+                        error = end_of(error, self.id)
+                    except BaseException:
+                        await in_thread(execution.writer.close)
+                        raise
                 end = await in_thread(self.conclude, execution, result, error)
                 if not isinstance(end, NextTurn):
                     return end

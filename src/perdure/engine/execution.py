@@ -74,7 +74,7 @@ class Execution(Generic[T]):
         self._look_at = time.monotonic() + LOOK_S
         self._pid = process.pid
         self._lock = ReentrantLock()
-        self.seeing = Seeing(working, journal.commits, self._lock)
+        self.seeing = Seeing(working, journal.commits, self._lock, run_id)
         self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
         self.turns = Turns(journal, self._lock)
         self.leaving = Leaving(self.interrupt, run_id)

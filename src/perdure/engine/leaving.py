@@ -90,16 +90,34 @@ class DeadlinePassed(PerdureError):
     """The run took longer than its deadline allows; it ends as failed."""
 
 
-def end_of(raised: BaseException, run: str, function: Callable[..., Any]) -> BaseException:
-    """What a synchronous function has come to that was left by this.
+class TornError(PerdureError):
+    """What came from outside ended something that an execution does in two parts, between them;
+    and what that was could not be told, as another came where it was being seen to."""
+
+    retry = True
+
+    def __init__(self, what: str, run: str | None) -> None:
+        super().__init__(
+            f"an exception from outside ended {what}, and another the telling of it",
+            target=f"run {run}", hint="run it again to go on",
+        )  # fmt: skip
+
+
+def end_of(
+    raised: BaseException, run: str, function: Callable[..., Any] | None = None
+) -> BaseException:
+    """What a function has come to that was left by this.
+
+    Args:
+        function: whose call raised it; None: it is known that it came in there.
 
     Raises:
         BaseException: the same, which is no end: the run is left as after a crash.
     """
     reason = raised.reason if isinstance(raised, RunInterrupted) else None
     if isinstance(reason, LeftError) and not reason.went_on:
-        raise reason.left
-    if not _came_in(function, raised):
+        raise reason.left  # siblings, and who waited for them, have heard of it first
+    if function is not None and not _came_in(function, raised):
         raise raised  # as it was called, or behind its end
     if isinstance(raised, Exception | RunInterrupted):
         return raised
@@ -135,6 +153,8 @@ class Leaving:
         self._interrupt = interrupt
         self._run = run
         self._handled: BaseException | None = None
+        self._heard: BaseException | None = None
+        """What came from outside last: where telling of it is ended, a `TornError` does."""
 
     def begins(self) -> None:
         """The function is about to be called: its caller may be handling something himself."""
@@ -171,14 +191,17 @@ class Leaving:
         if isinstance(raised, NeedsAttention):
             return self._interrupt(raised)
         own = isinstance(raised, PerdureError | OthersFirstError)
-        return raised if own else self.failed(raised)
+        return raised if own and not isinstance(raised, TornError) else self.failed(raised)
 
     def failed(self, error: BaseException) -> BaseException:
         """As `passed_on`, of what went wrong while something was recorded."""
         if isinstance(error, SchemaError | RunInterrupted):
             return error
         if isinstance(error, PerdureError):
+            if isinstance(error, TornError):
+                error.__cause__ = self._heard
             return self._interrupt(error)
+        self._heard = error
         if not isinstance(error, Exception):
             self.left(error, "recording")
             return error

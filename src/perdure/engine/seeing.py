@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence, Sized
 from typing import Any
 
 from perdure.core.locks import ReentrantLock
+from perdure.engine.leaving import TornError
 from perdure.model import Commit
 from perdure.state.viewed import ViewedCopy
 from perdure.state.working import WorkingCopy
@@ -22,10 +23,11 @@ class Seeing:
     Args:
         commits: those of the branch since the run's turn began, oldest first.
         lock: the execution's.
+        run: its id.
     """
 
     def __init__(
-        self, working: WorkingCopy[Any], commits: Sequence[Commit], lock: ReentrantLock
+        self, working: WorkingCopy[Any], commits: Sequence[Commit], lock: ReentrantLock, run: str
     ) -> None:
         seq = working.seq
         self._behind = [one for one in reversed(commits) if one.seq > seq]
@@ -36,6 +38,7 @@ class Seeing:
         self._lock = lock
         self.ahead: Collection[object] = () if self._viewed is None else self._viewed.ahead
         """What is in the log, and not seen yet."""
+        self._run, self._torn = run, False
 
     def tell_lookers(self, lookers: Sized) -> None:
         """Those of the function, which may look at the state side by side: its tasks, and more."""
@@ -48,11 +51,20 @@ class Seeing:
             self._go_on(seq, seen=self._viewed is None)
 
     def show(self, seq: int) -> None:
-        """Bring it there, and what the function sees along with it."""
+        """Bring it there, and what the function sees along with it.
+
+        Raises:
+            TornError: that was begun before, and not ended. Its function may hold the object that
+                was being changed, which has been read anew from the log since: it may not go on.
+        """
         viewed = self._viewed
         if self.ahead and viewed is not None:
             with self._lock:
+                if self._torn:
+                    raise TornError("a change of the state that its function sees", self._run)
+                self._torn = True
                 viewed.show(seq)
+                self._torn = False
         if self._behind:
             self._go_on(seq, seen=True)
 

@@ -15,15 +15,17 @@ from perdure.core.flag import Flag
 from perdure.core.holders import is_over
 from perdure.core.locks import LOOK_MAX_S, ReentrantLock
 from perdure.engine.items import Flight, Item
+from perdure.engine.leaving import TornError
 from perdure.engine.put_off import PutOff
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.state.flow import next_proposal
-from perdure.storage.committer import WithdrawnError
 from perdure.storage.proposals import Extras
 
 if TYPE_CHECKING:
     from perdure.state.waiting import Wait
     from perdure.state.working import WorkingCopy
+
+COMMIT = "the commit of what it did"
 
 
 class RunWriter:
@@ -313,7 +315,7 @@ class RunWriter:
 
     def _give_up(self, flight: Flight | None, items: list[Item]) -> None:
         self._flight = None
-        failure = self._on_failure(WithdrawnError())
+        failure = self._on_failure(TornError(COMMIT, items[0].cause.run))
         if flight is not None:
             self._failed(flight, failure)
         self._settle(items, failure)
@@ -437,7 +439,7 @@ class RunWriter:
             return False
         except StopIteration:
             if flight.proposal.committed is None:  # I5: its logic was interrupted before
-                failure = self._on_failure(WithdrawnError())
+                failure = self._on_failure(TornError(COMMIT, flight.items[0].cause.run))
         except BaseException as error:
             failure, came = self._on_failure(error), error
         if failure is not None:
