@@ -6,6 +6,8 @@ import asyncio
 import importlib.util
 import math
 import struct
+import sys
+from functools import cache
 
 import pytest
 from langgraph.store.base import PutOp
@@ -175,6 +177,27 @@ def test_an_async_embedding_function(base):
 
     assert asyncio.run(use()) == ["l", "k"]
     assert asyncio.run(use()) == ["l", "k"]
+
+
+def test_numpy_is_looked_for_once_where_it_is_not_there(base, monkeypatch):
+    """Each search looked for numpy in vain, in all folders. Ctrl-C came in there: the lock of
+    Python's own imports stayed taken, and every later import of any thread waited for ever."""
+    looked = []
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            if name == "numpy":
+                looked.append(name)
+                raise ModuleNotFoundError(name=name)
+
+    monkeypatch.delitem(sys.modules, "numpy", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    monkeypatch.setattr(store_vectors, "_numpy", cache(store_vectors._numpy.__wrapped__))
+    store = PerdureStore(base, index=config(Embed()))
+    store.put(DOCS, "a", {"text": "abc"})
+    for _ in range(3):
+        assert [one.key for one in store.search(DOCS, query="abc")] == ["a"]
+    assert looked == ["numpy"]
 
 
 def test_without_numpy_and_with_it_scores_are_the_same(base, monkeypatch):

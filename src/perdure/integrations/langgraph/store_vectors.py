@@ -7,6 +7,7 @@ import importlib
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from operator import mul
 from typing import Any, Literal
 
@@ -190,8 +191,10 @@ def _scores_numpy(
     ]  # fmt: skip
 
 
+@cache
 def _numpy() -> Any:
-    """numpy, where the user has it: it is no dependency of ours."""
+    """numpy, where the user has it: it is no dependency of ours. Looked for once: Python keeps no
+    word of what it did not find, and a Ctrl-C in its search may leave its own lock taken."""
     try:
         return importlib.import_module("numpy")
     except ImportError:
