@@ -17,6 +17,7 @@ from perdure.state.ticking import LOST_S, Ticker
 from perdure.store import Store
 from tests.faults import (  # noqa: F401  they add their scenes
     async_scenes,
+    control_scenes,
     framework_scenes,
     run_scenes,
     store_scenes,
