@@ -291,7 +291,7 @@ def interrupt(
     sys.unraisablehook = lambda _: None
     try:
         signal.setitimer(signal.ITIMER_REAL, after_s)
-        call()
+        _deep(call, 2 * SHALLOW if isinstance(make(), RecursionError) else 0)
         armed = False
     except BaseException as error:
         armed = False

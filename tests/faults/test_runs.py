@@ -10,6 +10,9 @@ import pytest
 
 import perdure
 from perdure.engine import failures
+from perdure.engine.effects import Record
+from perdure.engine.leaving import Leaving
+from perdure.engine.performing import Performer
 from perdure.engine.writing import RunWriter
 from tests.faults.checking import State
 from tests.faults.injecting import KINDS, Helper, Injector, TimeLimit
@@ -137,6 +140,33 @@ def test_i5_what_comes_from_outside_is_no_outcome_of_a_call() -> None:
             assert (call.state == "done") is (again == [7, 2]), (where, call.state, again)
             past += 1
     assert past > 100
+
+
+def test_i5_what_comes_while_a_first_exception_is_seen_to_is_no_outcome_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A MemoryError came before a tool's result was recorded, and another where the run was to be
+    interrupted for that. The function took that for what the tool had raised, and the run ended
+    well, with a payment in doubt that nobody was asked about."""
+    record, failed = Performer.record, Leaving.failed
+
+    def first(performer: Performer, effect: Record) -> Any:
+        if effect.records[0]["t"] != "outcome":
+            return record(performer, effect)
+        monkeypatch.setattr(Performer, "record", record)
+        raise MemoryError("injected")
+
+    def second(leaving: Leaving, error: BaseException) -> BaseException:
+        monkeypatch.setattr(Leaving, "failed", failed)
+        raise MemoryError("injected again")
+
+    monkeypatch.setattr(Performer, "record", first)
+    monkeypatch.setattr(Leaving, "failed", second)
+    paying = Paying(0)
+    with perdure.open("memory://") as store:
+        with pytest.raises(perdure.PerdureError, match="MemoryError: injected again"):
+            store.run(paying.function, "a")
+        assert paying.run(store) == ["in doubt", 2]
 
 
 def test_an_error_whose_record_is_interrupted_is_told_as_what_it_is(

@@ -15,6 +15,7 @@ import perdure
 from perdure.agents import Agent
 from perdure.core.locks import ReentrantLock
 from perdure.core.schema import Schema
+from perdure.engine.leaving import TornError
 from perdure.engine.seeing import Seeing
 from perdure.model import Cause
 from perdure.state.viewed import ViewedCopy
@@ -187,3 +188,29 @@ def test_the_next_execution_begins_with_all_that_is_in_the_log() -> None:
         assert scene.working.seen["n"] == 1
         Seeing(scene.working, [], ReentrantLock(), "run")
         assert scene.working.seen["n"] == 2
+
+
+@pytest.mark.parametrize("name", ["show", "advance"])
+def test_a_showing_that_was_interrupted_is_not_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A RecursionError came where what a function sees was brought to a commit, and was lost: the
+    object that the function held no longer was what the run showed, and nobody was told."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        monkeypatch.undo()
+        raise RecursionError("injected")
+
+    with perdure.open("memory://") as store:
+        scene = Scene(store, AsModel)
+        behind = [scene.working.reader.commit(scene.working.seq)]
+        if name == "advance":
+            scene.working.rewind(scene.working.reader.fold(1))
+        seeing = Seeing(scene.working, behind, ReentrantLock(), "run")
+        if name == "show":
+            scene.edit(2)
+        monkeypatch.setattr(ViewedCopy, name, interrupted)
+        with pytest.raises(RecursionError):
+            seeing.show(scene.working.seq + 1)
+        with pytest.raises(TornError, match="ended a change of the state that its function sees"):
+            seeing.show(scene.working.seq + 1)

@@ -17,11 +17,12 @@ from perdure.engine.drives import Drive
 from perdure.engine.effects import Carried
 from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
+from perdure.engine.lacking import lacking
 from perdure.engine.leaving import Cancelled, Drained, cancelled_itself, end_of
 from perdure.engine.performing_async import AsyncPerformer, tick
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.engine.wayout import WayOut
-from perdure.errors import PerdureError, RunInterrupted
+from perdure.errors import NeedsAttention, PerdureError, RunInterrupted
 from perdure.state.viewed import ViewedCopy
 from perdure.state.waiting import has_ended
 
@@ -151,8 +152,22 @@ class AsyncDrive(Drive):
             execution.leaving.left(left, "the function")
         elif left is not None and type(left) is not Carried:
             execution.leaving.failed(left)  # from outside: nor are they by the function
-        elif left is None and cancelled is None and execution.interrupted is None:
-            self._tell_of_tasks(execution)
+        elif cancelled is None and execution.interrupted is None:
+            error = left.original if isinstance(left, Carried) else None
+            if not self._came_short(execution, error) and left is None:
+                self._tell_of_tasks(execution)
+
+    def _came_short(self, execution: Execution[Any], error: Exception | None) -> bool:
+        """Whether the function did not come to all that it had itself recorded. That interrupts the
+        run, which stops for it: of its other tasks it would be recorded that it cancelled them, and
+        no code that comes to all of it could go on from there."""
+        if isinstance(error, NeedsAttention) or lacking(error) is not None:
+            return False  # these stop it, too, by their own words
+        if execution.journal.left_in("") is None:
+            return False
+        with suppress(RunInterrupted), execution.stopping:
+            execution.journal.check_finished(error)
+        return True
 
     def _tell_of_tasks(self, execution: Execution[Any]) -> None:
         """The function returned, and what of it still goes on is cancelled: a tool that is under

@@ -401,9 +401,12 @@ class Journal(Struct):
 
         Raises:
             NeedsAttention: it was not.
+            MemoryError, RecursionError: it was not, for want of room.
         """
         left = self.next_left()
         if left is not None:
+            if isinstance(error, MemoryError | RecursionError):
+                raise error  # no word of what the code is
             raise came_short("", left, error, self.run)
 
     def check_call(

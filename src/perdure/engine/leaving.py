@@ -184,8 +184,15 @@ class Leaving:
         """What the function hears of something that was raised in the work for it.
 
         That is what its own code raised, or a `PerdureError` that says what it did wrong. All else
-        is no outcome that a replay would find again: it interrupts the run.
+        is no outcome that a replay would find again: it interrupts the run. So does what comes
+        while that is being seen to.
         """
+        try:
+            return self._passed_on(raised)
+        except BaseException as again:
+            return self._passed_on(again)
+
+    def _passed_on(self, raised: BaseException) -> BaseException:
         if type(raised) is Carried:
             return raised.original
         if isinstance(raised, NeedsAttention):

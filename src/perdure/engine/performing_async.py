@@ -109,13 +109,21 @@ class AsyncPerformer(Handing):
     async def make(self, call: Call) -> Any:
         """Make a call of a recorded function, or take what it gave before."""
         execution = self._execution
-        if execution.journal.replaying and self._tasks.numbered:
-            # What most of a replay is. Tens of thousands may wait here at once: each keeps little.
+        if not execution.journal.replaying or not self._tasks.numbered:
+            return await self.call(recorded_call(call))
+        # What most of a replay is. Tens of thousands may wait here at once: each keeps little.
+        try:
             scope = execution.scope()
             entry = execution.recorded_in(scope, call)
             if entry is not None:
                 return await self._take_again(entry, scope, call)
-        return await self.call(recorded_call(call))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as raised:
+            error = execution.leaving.passed_on(raised)
+        else:
+            return await self.call(recorded_call(call))
+        raise error
 
     async def _take_again(self, entry: Entry, scope: Scope, call: Call) -> Any:
         """What a call gave that is recorded, once its turn has come."""
@@ -127,7 +135,7 @@ class AsyncPerformer(Handing):
         execution.turns.release(entry)
         try:
             return outcome_of(call, entry)
-        except BaseException as raised:
+        except asyncio.CancelledError as raised:  # of code of the user's, and not of this task
             error = execution.leaving.passed_on(raised)
         raise error
 

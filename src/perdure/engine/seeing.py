@@ -51,18 +51,11 @@ class Seeing:
             self._go_on(seq, seen=self._viewed is None)
 
     def show(self, seq: int) -> None:
-        """Bring it there, and what the function sees along with it.
-
-        Raises:
-            TornError: that was begun before, and not ended. Its function may hold the object that
-                was being changed, which has been read anew from the log since: it may not go on.
-        """
+        """Bring it there, and what the function sees along with it."""
         viewed = self._viewed
         if self.ahead and viewed is not None:
             with self._lock:
-                if self._torn:
-                    raise TornError("a change of the state that its function sees", self._run)
-                self._torn = True
+                self._begin()
                 viewed.show(seq)
                 self._torn = False
         if self._behind:
@@ -82,13 +75,27 @@ class Seeing:
     def _go_on(self, seq: int, *, seen: bool) -> None:
         working, viewed = self._working, self._viewed
         with self._lock:
+            self._begin()
             while self._behind and self._behind[-1].seq <= seq:
-                commit = self._behind.pop()
-                if commit.seq <= working.seq:  # it may have gone on meanwhile
-                    continue
-                if viewed is None or (seen and not viewed.ahead):
+                commit = self._behind[-1]
+                if commit.seq <= working.seq:
+                    pass  # it may have gone on meanwhile
+                elif viewed is None or (seen and not viewed.ahead):
                     working.advance(commit, in_place=True)
                 else:
                     viewed.advance_unseen(commit)
                     if seen:
                         viewed.show(commit.seq)
+                self._behind.pop()  # behind it: where that was interrupted, it is found
+            self._torn = False
+
+    def _begin(self) -> None:
+        """With the lock held: something is about to change; `_torn` until it has.
+
+        Raises:
+            TornError: that was begun before, and not ended. The function may hold the object that
+                was being changed, in whose place another is read from the log: it may not go on.
+        """
+        if self._torn:
+            raise TornError("a change of the state that its function sees", self._run)
+        self._torn = True

@@ -402,6 +402,9 @@ class _ReplayDrive(Drive):
 class _AsyncReplayDrive(_ReplayDrive, AsyncDrive):
     """The same for an ``async def`` function."""
 
+    def _came_short(self, execution: Execution[Any], error: Exception | None) -> bool:
+        return False  # nothing is recorded here, and `ended` says what it did not come to
+
 
 class _Replay:
     """One recorded run, turn by turn."""
