@@ -18,7 +18,7 @@ from perdure.engine.effects import Carried
 from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
 from perdure.engine.lacking import lacking
-from perdure.engine.leaving import Cancelled, Drained, cancelled_itself, end_of
+from perdure.engine.leaving import Cancelled, Drained, cancelled_itself, end_of, turned_back
 from perdure.engine.performing_async import AsyncPerformer, tick
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.engine.wayout import WayOut
@@ -232,8 +232,9 @@ def _ends_program(execution: Execution[Any], tasks: RunTasks) -> BaseException |
     """What a task was on its way out with that ends the program, and cleaned up behind; the
     function itself has not heard of it."""
     reason = execution.interrupted.reason if execution.interrupted is not None else None
-    ends = isinstance(reason, LeftError) and isinstance(reason.left, KeyboardInterrupt | SystemExit)
-    return reason.left if ends and not tasks.told else None  # type: ignore[union-attr]
+    left = turned_back(reason)
+    ends = isinstance(left, KeyboardInterrupt | SystemExit) and not tasks.told
+    return left if ends else None
 
 
 class _EndedBy(Exception):

@@ -103,6 +103,12 @@ class TornError(PerdureError):
         )  # fmt: skip
 
 
+def turned_back(reason: BaseException | None) -> BaseException | None:
+    """What came from outside and interrupted a run, where the run's caller is to have that itself:
+    nobody went on from it."""
+    return reason.left if isinstance(reason, LeftError) and not reason.went_on else None
+
+
 def end_of(
     raised: BaseException, run: str, function: Callable[..., Any] | None = None
 ) -> BaseException:
@@ -115,8 +121,8 @@ def end_of(
         BaseException: the same, which is no end: the run is left as after a crash.
     """
     reason = raised.reason if isinstance(raised, RunInterrupted) else None
-    if isinstance(reason, LeftError) and not reason.went_on:
-        raise reason.left  # siblings, and who waited for them, have heard of it first
+    if (left := turned_back(reason)) is not None:
+        raise left  # siblings, and who waited for them, have heard of it first
     if function is not None and not _came_in(function, raised):
         raise raised  # as it was called, or behind its end
     if isinstance(raised, Exception | RunInterrupted):
