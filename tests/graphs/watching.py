@@ -47,7 +47,7 @@ def watched(what: str, limit_s: float = LIMIT_S) -> Iterator[None]:
     timer = threading.Timer(limit_s, break_off)
     timer.daemon = True
     timer.start()
-    faulthandler.dump_traceback_later(2 * limit_s, exit=True)
+    faulthandler.dump_traceback_later(limit_s + LIMIT_S, exit=True)
     try:
         yield
     except BaseException as error:
