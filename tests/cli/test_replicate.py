@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import perdure
 from perdure import Corrupt
 from perdure.cli.app import app
 from perdure.model import Commit
+from perdure.replication import Follower
 from perdure.state.line import Line
+from perdure.storage.locate import locate
 from perdure.storage.standing import Why
 from tests.cli.operator import Operator
 
@@ -218,6 +221,27 @@ def test_a_moment(operator: Operator, source: str, target: str) -> None:
     for wrong in ("yesterday", "2026-08-12T14:03:22"):
         assert refused("restore", source, target + ".new", "--at", wrong)[0] == 2
     assert not Path(target + ".new").exists()
+
+
+def test_a_restore_that_was_ended_names_how_it_goes_on(source: str, target: str) -> None:
+    """A `restore` was killed, and called with another moment. It was refused, and told to say
+    --resync, which it does not have, and which makes a follower; not what the first moment was."""
+    until = 1_900_000_000_123_456
+    with closing(locate(source)) as one, closing(locate(target)) as other:
+        begun = Follower(one, other, kind="restoring", until=until)
+        begun.begin()
+        begun.step(limit=2)
+    moment = ("--at", "2031-01-01T00:00:00Z")
+    code, said = refused("restore", source, target, *moment)
+    assert code == 4 and "--resync" not in said["hint"]
+    assert refused("migrate", source, target)[1]["hint"] == said["hint"]
+    way = re.search("`perdure (.*)`", said["hint"])
+    assert way is not None
+    see(*shlex.split(way[1]))
+    write(target, "on")
+    for command, *more in (("restore", *moment), ("migrate",)):
+        code, said = refused(command, source, target, *more)
+        assert (code, said["hint"]) == (4, "take another store, a new one")
 
 
 @pytest.mark.parametrize("command", ["replicate", "migrate"])

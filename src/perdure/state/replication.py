@@ -18,7 +18,7 @@ from perdure.core import chain, shell
 from perdure.core.bounds import NAME_MAX
 from perdure.core.urls import same_store
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
-from perdure.model import MISSING, AgentInfo, Message
+from perdure.model import MISSING, AgentInfo, Message, from_micros
 from perdure.state.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
 from perdure.state.fits import SHOWN_MAX, check_able, misfits
 from perdure.state.shipping import FEED, Shipper
@@ -169,15 +169,13 @@ class Follower:
         if before is not None and not resync:
             raise Conflict(
                 standing_words(before), target=f"store {self.target.url}",
-                hint="resync=True (--resync) makes it a follower of this source instead, if its "
-                "logs are all beginnings of the source's",
+                hint=self._way_on(before),
             )  # fmt: skip
         empty = not self.target.feed("", limit=1).entries
         if not (empty or resync):
             raise Conflict(
                 "has agents of its own", target=f"store {self.target.url}",
-                hint="replicate into a new store; resync=True (--resync) takes one whose logs are "
-                "all beginnings of the source's, e.g. an old primary",
+                hint=self._way_on(None),
             )  # fmt: skip
         self.target.stand(self.why.standing())  # from here on nobody else writes
         self._go_on(self.why.standing(), self.why)
@@ -188,6 +186,29 @@ class Follower:
             for one in misfits(self.source, living(self.source)):
                 self.shipper.aside[one.agent] = one
                 self._retry_at = time.monotonic() + RETRY_S
+
+    def _way_on(self, before: Why | None) -> str:
+        """What to do about a target that is not free; `before`: what it is. Only a follower can be
+        made of a store that has agents."""
+        if self.why.kind == "follows" and before is None:
+            return (
+                "replicate into a new store; resync=True (--resync) takes one whose logs are all "
+                "beginnings of the source's, e.g. an old primary"
+            )
+        if self.why.kind == "follows":
+            return (
+                "resync=True (--resync) makes it a follower of this source instead, if its logs "
+                "are all beginnings of the source's"
+            )
+        target = self.target.url
+        if before is not None and before.kind == "restoring":
+            moment = from_micros(before.until).isoformat()
+            order = shell.perdure("restore", before.url, target, at=moment)
+        elif before is not None and before.kind == "moving-in":
+            order = shell.perdure("migrate", before.url, target)
+        else:
+            return "take another store, a new one"
+        return f"`{order}` goes on with that, and ends it; or take another store, a new one"
 
     def _goes_on(self, before: Why) -> bool:
         mine = self.why
