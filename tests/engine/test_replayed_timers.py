@@ -285,3 +285,95 @@ def test_a_timer_behind_a_call_that_is_made_again_does_not_wait_for_its_end() ->
             assert found.check() == result
 
     asyncio.run(again())
+
+
+@pytest.mark.parametrize("goes_on", ["at once", "in another life"])
+@pytest.mark.parametrize("how", ["a call", "a map"])
+@pytest.mark.parametrize("back", ["left", "retried", "forked"])
+def test_a_timer_behind_a_settled_call_that_was_cancelled_has_its_place_there(
+    back: str, how: str, goes_on: str
+) -> None:
+    """A person said that a bank had not been asked. Before it was asked again the run had what it
+    needed from its cache, and cancelled that. A timeout that struck then was recorded as behind the
+    cache: on replay it was waited for before the call was cancelled, when nobody had set it yet,
+    and was passed over. The delivery had been late, and now it was in time."""
+    cached, asked, alive, delivering = (asyncio.Event() for _ in range(4))
+    patience = 0.001
+
+    @perdure.tool
+    async def bank(number: int) -> None:
+        asked.set()
+        if back != "left":
+            alive.set()
+        await asyncio.sleep(60)
+
+    @perdure.step
+    async def cache() -> None:
+        pass
+
+    @perdure.step
+    async def deliver() -> None:
+        delivering.set()
+        await asyncio.sleep(60 if patience > 1 else 0.02)
+
+    @perdure.step
+    async def note(words: str) -> str:
+        return words
+
+    @perdure.agent(dict)
+    async def order(run: perdure.AsyncRun[Any]) -> str:
+        async def ask() -> None:
+            await cached.wait()  # the machine is busy, the first time
+            if how == "a map":
+                _: list[None] = await run.map(bank, [0])
+            else:
+                await bank(0)
+
+        asks = asyncio.create_task(ask())
+        await cache()
+        cached.set()
+        lives = asyncio.create_task(alive.wait())  # so far it comes, the first time
+        await asyncio.wait([asks, lives], return_when=asyncio.FIRST_COMPLETED)
+        asks.cancel()
+        await asyncio.wait([asks])
+        delivers = asyncio.create_task(deliver())
+        _, late = await asyncio.wait([delivers], timeout=patience)
+        await asyncio.wait([delivers])
+        return await note(f"{len(late)} late")
+
+    async def leave(store: perdure.AsyncStore, began: asyncio.Event, key: str = "main") -> None:
+        began.clear()
+        life = asyncio.create_task(store.options(key=key).run(order, "a"))
+        await began.wait()
+        life.cancel()
+        await asyncio.wait([life])
+
+    async def again() -> None:
+        nonlocal patience
+        async with perdure.open_async("memory://") as store:
+            if back == "left":
+                await leave(store, asked)
+            else:
+                assert await store.run(order, "a") == "1 late"
+            handle = await store.handle("a/order/main")
+            place, key = (await handle.effects())[0].place, "main"
+            if back == "retried":
+                await handle.retry(place, effects="ask")
+            if back == "forked":
+                handle, key = await handle.fork(place, branch="b", effects="ask"), "main@b"
+            orders = store.options(key=key)
+            alive.clear()
+            with pytest.raises(perdure.NeedsAttention):
+                await orders.run(order, "a")
+            await handle.settle(place, not_done=True)
+            alive.set()
+            if goes_on == "in another life":
+                patience = 60
+                await leave(store, delivering, key)
+                patience = 0.001
+            assert await orders.run(order, "a") == "1 late"
+            assert (await handle.effects())[-1].state == "not done"
+            found = await asyncio.to_thread(lambda: replay(store._store, order, handle.id))
+            assert found.check() == "1 late"
+
+    asyncio.run(again())

@@ -75,17 +75,21 @@ class Handing:
     # -- what is recorded ----------------------------------------------------------------------
 
     async def wait_for_turn(
-        self, entry: Entry | None, scope: Scope, name: str, *, gives_way: bool = False
-    ) -> bool:
+        self, entry: Entry | None, scope: Scope, name: str, *, gives_way: bool = False,
+        cancelled: bool = False,
+    ) -> bool:  # fmt: skip
         """Until what is recorded before this has been released.
 
         Args:
+            cancelled: the function hears of that, whatever is recorded.
             gives_way: it does not insist, where all others wait for this one: then that is False.
         """
         if self._tasks.is_over:
             await asyncio.get_running_loop().create_future()  # this task is about to be cancelled
         order = self._execution.turns
-        pace, shows = None, 0
+        pace, shows, place = None, 0, ""
+        if entry is not None:
+            place = entry.place if cancelled else entry.hands
         if entry is not None and entry.order >= 0:
             pace = self.pace
             if entry.kind != "edit" or entry.unbegun:  # else what shows it is the end of its block
@@ -94,7 +98,6 @@ class Handing:
         # that are told apart by who comes first.
         own = scope.path if self._tasks.numbered else None
         while not order.is_ready(entry, own):
-            place = entry.hands if entry is not None else ""
             rest = Rest(self._paced(scope), place, pace, shows, patient=True)
             waiter = order.ready(entry, own, rest.over)
             if waiter is None:
@@ -119,8 +122,8 @@ class Handing:
                 own = scope.path  # one after the other in one task: the code has another order now
             if rest.paced:
                 return True
-        if pace is not None and entry is not None:
-            event = Event(self._paced(scope), entry.hands, shows=shows)
+        if pace is not None:
+            event = Event(self._paced(scope), place, shows=shows)
             pace.comes(event)
             try:
                 await pace.turn(event)
@@ -225,7 +228,7 @@ class Handing:
         try:
             while self.goes_on:
                 try:
-                    await self.wait_for_turn(entry, scope, name)
+                    await self.wait_for_turn(entry, scope, name, cancelled=True)
                     break
                 except asyncio.CancelledError as once_more:
                     cancelled = once_more

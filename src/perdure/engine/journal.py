@@ -84,9 +84,11 @@ class Entry(Struct):
 
     @property
     def hands(self) -> str:
-        """Its place, if the function hears of an outcome there. One that is not done is made again,
-        and what it comes to then has its place behind what happened meanwhile."""
-        return "" if self.outcome is None or self.outcome.get("not_done") else self.place
+        """Its place, if the function hears of an outcome there, or of being cancelled. One that is
+        not done is made again, and what it comes to then has its place behind what happened
+        meanwhile."""
+        again = self.outcome is None or (self.outcome.get("not_done") and not self.cancelled)
+        return "" if again else self.place
 
     @property
     def left(self) -> bool:
@@ -178,7 +180,7 @@ class Journal(Struct):
         entry = self._add(record, seq)
         if entry is None:
             return
-        if entry.outcome is None or entry.outcome.get("not_done"):
+        if not entry.hands:
             self._unsure[entry.place] = entry
         else:
             self._unsure.pop(entry.place, None)
