@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,7 @@ from perdure.core import chain, shell
 from perdure.core.arguments import function
 from perdure.core.names import shown
 from perdure.core.values import Plain, copy, same
-from perdure.errors import Corrupt, NotFound
+from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.model import MISSING, Checkpoint, Commit, RunInfo, Verified, id_text
 from perdure.state.checkpoints import recorded, state_hash
 from perdure.state.findings import Findings
@@ -30,6 +31,13 @@ from perdure.visible import visible
 ROOT = re.compile(r"sha256:[0-9a-f]{64}")
 HEADS_MAX = 16
 """States held at once; that of a branch which is left longer is folded anew."""
+
+AHEAD_MAX = 512
+AHEAD_BYTES_MAX = 4 << 20
+"""How far the walk looks ahead, for commits that step back to one that it is about to pass."""
+
+KEPT_MAX = 64
+"""States held at once for such commits; what is more is folded anew."""
 
 Progress = Callable[[int, int], None]
 """Called with commits done and commits in all."""
@@ -73,8 +81,10 @@ def verify_log(
     anchored = anchor is None
     with findings.noting():  # what cannot be read at all ends the walk, what is damaged does not
         snapshotted = {seq for seq in reader.snapshot_seqs() if seq <= total}
-        for commit in reader.commits(1, total, damaged_too=True, newer_too=False):
+        log = reader.commits(1, total, damaged_too=True, newer_too=False)
+        for commit, builders in looking_ahead(log):
             _check_place(reader, commit, before, findings)
+            walk.builders = builders
             walk.step(commit, check_snapshot=commit.seq in snapshotted)
             with findings.noting(beside=True):
                 _check_key(backend, reader, commit)
@@ -148,11 +158,46 @@ def _check_end(reader: LogReader, last: Commit | None, total: int) -> None:
         )  # fmt: skip
 
 
+def looking_ahead(commits: Iterable[Commit]) -> Iterator[tuple[Commit, int]]:
+    """Each commit, and how many soon after it step back to it: they build on it, though it is not
+    the last one of their branch any more, or another's. What cannot be read is raised once all
+    before it were given."""
+    source = iter(commits)
+    ahead: deque[Commit] = deque()
+    builders: Counter[int] = Counter()
+    ends: dict[str, int] = {}
+    held, over = 0, False
+    broken: PerdureError | None = None
+    while True:
+        while not over and (not ahead or (len(ahead) < AHEAD_MAX and held < AHEAD_BYTES_MAX)):
+            try:
+                commit = next(source)
+            except StopIteration:
+                over = True
+                break
+            except PerdureError as error:
+                over, broken = True, error
+                break
+            if commit.parent and ends.get(commit.branch) != commit.parent:
+                builders[commit.parent] += 1
+            ends[commit.branch] = commit.seq
+            ahead.append(commit)
+            held += commit.size
+        if not ahead:
+            break
+        commit = ahead.popleft()
+        held -= commit.size
+        yield commit, builders.pop(commit.seq, 0)
+    if broken is not None:
+        raise broken
+
+
 class _Walk:
     """Folds every branch forward at once, and rebuilds the names from the log.
 
     Attributes:
         blind: whether a commit was damaged: what it said of names and runs is not known.
+        builders: how many commits soon after the next one step back to it.
     """
 
     def __init__(
@@ -168,6 +213,8 @@ class _Walk:
         self.trimmed = 0
         self.blind = False
         self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
+        self.builders = 0
+        self._kept: dict[int, tuple[int, Plain]] = {}  # of each seq: its builders left, state
         self.refs: dict[str, tuple[str, int, bool]] = {}
         self.points: dict[str, Checkpoint] = {}
         self.runs = RunRows()
@@ -187,6 +234,12 @@ class _Walk:
         elif state is not MISSING and check_snapshot:
             self._note_snapshot(commit, state)
         if state is not MISSING:
+            if self.builders:
+                # Folded anew for each of them, a log that goes back again and again would take a
+                # time that grows with its square.
+                self._kept[commit.seq] = self.builders, copy(state)
+                while len(self._kept) > KEPT_MAX:
+                    del self._kept[next(iter(self._kept))]
             self._heads[commit.branch] = commit.seq, state
             while len(self._heads) > HEADS_MAX:
                 del self._heads[next(iter(self._heads))]
@@ -274,6 +327,12 @@ class _Walk:
         """The parent's state, to be changed: a branch hands its own on, a fork gets a copy."""
         seq, state = self._heads.pop(commit.branch, (0, None))
         if seq == commit.parent:
+            return state
+        left, state = self._kept.pop(commit.parent, (0, None))
+        if left > 1:
+            self._kept[commit.parent] = left - 1, state
+            return copy(state)
+        if left:
             return state
         for at, other in self._heads.values():
             if at == commit.parent:
