@@ -13,21 +13,23 @@ from perdure.storage.locate import rebuild_checksums
 def repair(url: str | os.PathLike[str], *, take_incomplete: bool = False) -> list[Verified]:
     """Give a SQLite store its page checksums back, after another SQLite moved pages without them.
 
-    Every log is verified first; if one does not, nothing is changed. Damaged snapshots, which are a
-    cache of the log, are removed. Nobody else may have the store open.
+    Every log is verified first; if one does not hold, or a page that fails its checksum has what no
+    log proves, nothing is changed. Damaged snapshots, which are a cache of the log, are removed.
+    Nobody else may have the store open.
 
     Args:
         take_incomplete: rebuild them also where commits are damaged, as by a flipped bit: each is
             named in `Verified.damages` of its agent, which works up to `Verified.before`, and all
-            others are whole. The file as it was is kept beside it, as ``-damaged``. What no log
-            proves, or says otherwise, is refused still, but for messages in the inbox: those are
-            named, too.
+            others are whole. So is what nothing proves: messages in the inbox, the last header of
+            a log, what keys were used for. The file as it was is kept beside it, as ``-damaged``.
+            What a log says otherwise is refused still.
 
     Returns:
         What was verified, agent by agent.
 
     Raises:
-        Corrupt: the data itself is damaged: restore the store from a copy.
+        Corrupt: the data itself is damaged: restore the store from a copy. Or it may be: `damages`
+            are what nothing proves, one by one.
         StoreUnavailable: another process has it open.
         NotFound: it is not there.
     """
@@ -39,6 +41,7 @@ def repair_store(
 ) -> tuple[list[Verified], str]:
     """As `repair`; and the path of the copy that was kept, empty where none was."""
     proof = Proof(take_incomplete=flag(take_incomplete, "take_incomplete="))
-    doubt = proof.doubt if take_incomplete else None
-    copy = rebuild_checksums(url, proof.prove, proof.conclude, doubt)
+    copy = rebuild_checksums(
+        url, proof.prove, proof.conclude, proof.doubt, take_incomplete=take_incomplete
+    )
     return proof.agents, copy

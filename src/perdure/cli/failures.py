@@ -103,6 +103,8 @@ def report(error: Exception, *, as_json: bool, say: Callable[[str], str]) -> int
         }  # fmt: skip
         if isinstance(error, errors.StoreUnavailable):
             said["outcome"] = error.outcome
+        if isinstance(error, errors.Corrupt) and error.damages:
+            said["damages"] = list(error.damages)
         complain(json.dumps(said))
         return code
     console = stderr_console()

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from perdure.core import chain
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import AgentInfo, Verified
+from perdure.state.findings import TOLD_MAX
 from perdure.state.healing import drop_snapshots
 from perdure.state.purging import deletes
 from perdure.state.verify import verify_log
@@ -30,6 +31,11 @@ WAY_OUT = (
     "read what is on the damaged pages; after it, the ways back below work"
 )
 
+TAKE = (
+    "nothing was changed. Restore the store from a copy; or, where another SQLite had it open "
+    "after a crash, or there is no copy: `perdure repair --take-incomplete` keeps the file as it "
+    "is beside it, and takes them as they are. Look at each before it is used"
+)
 
 LEFT = f"the checksums stay as they are; {chain.HINT}"
 
@@ -41,6 +47,8 @@ class Doubtful(Protocol):
     def tables(self) -> frozenset[str]: ...
     @property
     def commits(self) -> tuple[bytes, ...] | None: ...
+    @property
+    def keyed(self) -> frozenset[int]: ...
     def may_hold(self, header: bytes) -> bool: ...
 
 
@@ -48,20 +56,21 @@ class Proof:
     """All agents of a store, one by one; see the module.
 
     Attributes:
-        agents: what was proved of each; with `take_incomplete`, and what was not.
+        agents: what was proved of each, and what was not.
     """
 
     def __init__(self, *, take_incomplete: bool) -> None:
         self.agents: list[Verified] = []
         self._take_incomplete = take_incomplete
         self._doubtful: frozenset[str] = frozenset()
+        self._keyed: frozenset[int] = frozenset()
         self._may_hold: Callable[[bytes], bool] = lambda _: False
         self._mail: dict[str, list[str]] = {}
         self._broken: list[tuple[LogReader, list[int]]] = []
 
     def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
         """Take note of what is on pages that fail their checksums."""
-        self._doubtful = doubtful.tables
+        self._doubtful, self._keyed = doubtful.tables, doubtful.keyed
         if doubtful.commits != ():
             self._may_hold = doubtful.may_hold
         if "inbox" in doubtful.tables:
@@ -94,6 +103,9 @@ class Proof:
             )
             told += " who made it, when and why; its payload is proved"
             found = replace(found, damages=(*found.damages, told))
+        if found.head and info.no in self._keyed:
+            told = f"{reader.target()}: its keys are those of its log, and nothing proves what they"
+            found = replace(found, damages=(*found.damages, f"{told} were used for"))
         latest = backend.agent(info.name)
         if latest is not None and latest.no == info.no:
             found = replace(found, damages=(*found.damages, *self._mail.pop(info.name, ())))
@@ -101,9 +113,15 @@ class Proof:
         self._broken.append((reader, damaged))
 
     def conclude(self, backend: Backend) -> None:
-        """Once all are proved: damaged snapshots go."""
+        """Once all are proved: damaged snapshots go.
+
+        Raises:
+            Corrupt: nothing proves some of it, and it is not to be taken.
+        """
         for name, damages in self._mail.items():  # of agents that have not begun
             self.agents.append(Verified(name, 0, 0, b"", damages=tuple(damages)))
+        if not self._take_incomplete:
+            _refuse_unproved([told for one in self.agents for told in one.damages])
         for reader, damaged in self._broken:
             drop_snapshots(backend, reader, damaged)
 
@@ -130,6 +148,20 @@ class Proof:
                 "pages fail their checksums, and a damaged log does not prove them",
             )
         return Verified(info.name, info.seq, 0, b"", damages=damages, before=error.before)
+
+
+def _refuse_unproved(damages: list[str]) -> None:
+    """What has a right checksum is believed: it would be the last that is heard of these."""
+    if not damages:
+        return
+    lines = [f"\n? {told}" for told in damages[:TOLD_MAX]]
+    left = f"\n… and {len(damages) - TOLD_MAX} more" * (len(damages) > TOLD_MAX)
+    error = Corrupt(
+        "each log is whole; but of what is on pages that fail their checksums, nothing proves this:"
+        + "".join(lines) + left, hint=TAKE,
+    )  # fmt: skip
+    error.damages = tuple(damages)
+    raise error
 
 
 def _refusal(error: Corrupt) -> Corrupt:

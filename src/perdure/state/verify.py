@@ -15,7 +15,7 @@ from perdure.core.arguments import function
 from perdure.core.names import shown
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound, PerdureError
-from perdure.model import MISSING, Checkpoint, Commit, RunInfo, Verified, id_text
+from perdure.model import MISSING, AgentInfo, Checkpoint, Commit, RunInfo, Verified, id_text
 from perdure.state.checkpoints import recorded, state_hash
 from perdure.state.findings import Findings
 from perdure.state.projections import RunRows
@@ -104,6 +104,7 @@ def verify_log(
     if not walk.blind:
         with findings.noting(beside=True):
             _compare_refs(reader, walk, refs)
+            _compare_deleted(backend, reader, walk, info)
             _compare_runs(reader, walk, runs)
     findings.conclude()
     assert before is not None
@@ -216,6 +217,8 @@ class _Walk:
         self.builders = 0
         self._kept: dict[int, tuple[int, Plain]] = {}  # of each seq: its builders left, state
         self.refs: dict[str, tuple[str, int, bool]] = {}
+        self.epochs: dict[str, int] = {}  # of each branch: the greatest that wrote to it
+        self.deleted = False
         self.points: dict[str, Checkpoint] = {}
         self.runs = RunRows()
 
@@ -246,6 +249,7 @@ class _Walk:
         else:  # what it was made of is gone, or about to be
             self._heads.pop(commit.branch, None)
         self.refs[commit.branch] = ("branch", commit.seq, False)
+        self.epochs[commit.branch] = max(self.epochs.get(commit.branch, 0), commit.epoch)
         self.runs.after(commit)
         for record in commit.records:
             self._note(record, commit)
@@ -350,6 +354,7 @@ class _Walk:
                 self.refs[name] = (kind, seq, True)
                 self._heads.pop(name, None)
             case {"t": "agent-deleted"}:
+                self.deleted = True
                 self.refs = {name: (kind, at, True) for name, (kind, at, _) in self.refs.items()}
 
     def _note_snapshot(self, commit: Commit, state: Plain) -> None:
@@ -388,6 +393,12 @@ def _compare_refs(reader: LogReader, walk: _Walk, refs: list[Ref]) -> None:
                 target=reader.target(), hint=chain.HINT,
             )  # fmt: skip
     for ref in refs:
+        if ref.epoch < walk.epochs.get(ref.name, 0):
+            raise Corrupt(
+                f"branch {ref.name!r} is stored with epoch {ref.epoch}, and was written to under "
+                f"{walk.epochs[ref.name]}: who was fenced off could write again",
+                target=reader.target(), hint=chain.HINT,
+            )  # fmt: skip
         if ref.kind == "checkpoint" and ref.checkpoint != (said := walk.points[ref.name]):
             raise Corrupt(
                 f"what is stored of checkpoint {ref.name!r} is not what commit {said.seq} says of "
@@ -397,6 +408,20 @@ def _compare_refs(reader: LogReader, walk: _Walk, refs: list[Ref]) -> None:
                 f"by the commit's number, and what `{shell.perdure('export', reader.name)}` writes "
                 "has the checkpoint as it was",
             )
+
+
+def _compare_deleted(
+    backend: Backend, reader: LogReader, walk: _Walk, before: AgentInfo | None
+) -> None:
+    """Args: before: as it was listed before the log was read; it may be deleted meanwhile."""
+    now = backend.agent(reader.name, reader.incarnation) if walk.deleted else before
+    if now is not None and now.deleted is not walk.deleted:
+        told = "as deleted" if now.deleted else "as one that lives"
+        says = "was deleted" if walk.deleted else "was not"
+        raise Corrupt(
+            f"it is listed {told}, its log says that it {says}",
+            target=reader.target(), hint=chain.HINT,
+        )  # fmt: skip
 
 
 MOMENTS_MAX = 100

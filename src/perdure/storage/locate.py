@@ -92,7 +92,8 @@ def url_text(url: str | os.PathLike[str]) -> str:
 
 def rebuild_checksums(
     url: str | os.PathLike[str], prove: Callable[[Backend, AgentInfo], None],
-    heal: Callable[[Backend], None], doubt: Callable[[Backend, Doubtful], None] | None,
+    heal: Callable[[Backend], None], doubt: Callable[[Backend, Doubtful], None], *,
+    take_incomplete: bool,
 ) -> str:  # fmt: skip
     """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
     from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
@@ -101,7 +102,8 @@ def rebuild_checksums(
     scheme, _ = _split(text)
     if scheme not in (None, "sqlite"):
         raise ValueError(f"{scheme}://: only SQLite stores have page checksums to repair")
-    return rebuild(_path_of(text) if scheme else text, prove, heal, doubt)
+    path = _path_of(text) if scheme else text
+    return rebuild(path, prove, heal, doubt, take_incomplete=take_incomplete)
 
 
 def _split(text: str) -> tuple[str | None, str]:

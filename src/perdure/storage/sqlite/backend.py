@@ -43,6 +43,7 @@ from perdure.storage.sqlite.feed import Feeder
 from perdure.storage.sqlite.files import exists
 from perdure.storage.sqlite.forks import quiet_at_forks
 from perdure.storage.sqlite.looking import find_agent, info_of, look
+from perdure.storage.sqlite.proofs import check_list
 from perdure.storage.sqlite.readers import Readers
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
@@ -418,6 +419,7 @@ class SqliteBackend:
             raise Corrupt("; ".join(found), target=f"store {self.path}", hint=RESTORE)
         with self._reading() as db:
             refuse_missing_pages(db, self.path)
+            check_list(db, self.path)
 
     def _sizes(self, no: int | None) -> Sizes:
         between = span(no) if no is not None else (0, 2**63 - 1)

@@ -6,6 +6,7 @@ Nothing here writes to it. Each connection is one that reads pages whose checksu
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import apsw
 from msgspec import Struct
@@ -47,10 +48,12 @@ class Doubtful(Struct, frozen=True):
 
     Attributes:
         commits: such pages with commits; None: more than are kept.
+        keyed: the numbers of agents that have keys, where those of anybody are on such a page.
     """
 
     tables: frozenset[str]
     commits: tuple[bytes, ...] | None = ()
+    keyed: frozenset[int] = frozenset()
 
     def may_hold(self, header: bytes) -> bool:
         """Whether some of the header of a commit may be on such a page."""
@@ -82,7 +85,10 @@ def find_doubtful(db: apsw.Connection, path: str) -> Doubtful:
             if name == "commits":
                 commits.append(failing[number])
     kept = len(failing) <= _KEPT_MAX
-    return Doubtful(frozenset(found), tuple(commits) if kept else None)
+    keyed: set[int] = set()
+    if "keys" in found:
+        keyed = {int(no) for (no,) in db.execute("SELECT DISTINCT agent_no FROM keys")}
+    return Doubtful(frozenset(found), tuple(commits) if kept else None, frozenset(keyed))
 
 
 def _failing_pages(db: apsw.Connection, path: str) -> dict[int, bytes]:
@@ -94,11 +100,22 @@ def _failing_pages(db: apsw.Connection, path: str) -> dict[int, bytes]:
     try:
         for number in range(1, file.xFileSize() // size + 1):
             page = file.xRead(size, (number - 1) * size)
-            if not db.execute("SELECT verify_checksum(?)", (page,)).get:
+            right = db.execute("SELECT verify_checksum(?)", (page,)).get
+            if not right and not _never_had_one(page):
                 failing[number] = page if len(failing) <= _KEPT_MAX else b""
     finally:
         file.xClose()
     return failing
+
+
+def _never_had_one(page: bytes) -> bool:
+    """Whether another SQLite moved a page that was new: where the checksum goes it is empty. Not
+    so where all of its last sector is: that is what a disk leaves of a write that it lost."""
+    return not any(page[-_SUM:]) and any(page[-_SECTOR:])
+
+
+_SUM = 8
+_SECTOR = 512
 
 
 def check_what_nothing_proves(db: apsw.Connection, path: str, doubtful: frozenset[str]) -> None:
@@ -110,15 +127,32 @@ def check_what_nothing_proves(db: apsw.Connection, path: str, doubtful: frozense
     """
     if "sqlite_schema" in doubtful:
         _check_schema(db, path)
+    check_list(db, path)
+    if "standings" in doubtful and db.execute("SELECT 1 FROM standings").get:
+        raise _refusal("a page that says who may write to it fails its checksum", path)
+
+
+def check_list(db: apsw.Connection, path: str) -> None:
+    """Of the list of agents: each that has rows is on it, and lives or is deleted. A page that is
+    as it was before an agent began, as a disk leaves it that lost a write, has a right checksum.
+
+    Raises:
+        Corrupt: it is another list.
+    """
     orphans = db.execute(
         "SELECT id >> 36 FROM commits UNION SELECT agent_no FROM refs UNION SELECT agent_no "
         "FROM keys UNION SELECT id >> 36 FROM snapshots EXCEPT SELECT no FROM agents"
     ).fetchall()
     if orphans:
-        numbers = ", ".join(str(no) for (no,) in orphans[:_TOLD_MAX])
-        raise _refusal(f"rows belong to agents that are not listed, of the numbers {numbers}", path)
-    if "standings" in doubtful and db.execute("SELECT 1 FROM standings").get:
-        raise _refusal("a page that says who may write to it fails its checksum", path)
+        raise _refusal(
+            f"rows belong to agents that are not listed, of the numbers {_numbers(orphans)}", path
+        )
+    if odd := db.execute("SELECT no FROM agents WHERE deleted NOT IN (0, 1, 2)").fetchall():
+        raise _refusal(f"neither living nor deleted: agents of the numbers {_numbers(odd)}", path)
+
+
+def _numbers(rows: list[Any]) -> str:
+    return ", ".join(str(no) for (no,) in rows[:_TOLD_MAX])
 
 
 def _check_schema(db: apsw.Connection, path: str) -> None:

@@ -30,17 +30,18 @@ from perdure.storage.sqlite.proofs import (
 
 def rebuild_checksums(
     path: str, prove: Callable[[Backend, AgentInfo], None],
-    heal: Callable[[Backend], None] = lambda _: None,
-    doubt: Callable[[Backend, Doubtful], None] | None = None,
+    heal: Callable[[Backend], None], doubt: Callable[[Backend, Doubtful], None], *,
+    take_incomplete: bool,
 ) -> str:  # fmt: skip
     """Read the file without its checksums, prove that it is whole, then write them anew.
 
     Args:
         prove: called with every agent, deleted and former ones too; raises where the file is to
             stay as it is.
-        heal: called once all are proved; may write.
-        doubt: called before that with what fails its checksum, where the data may be damaged, too.
-            Then indexes that differ from their tables are made anew, and a copy is kept.
+        heal: called once all are proved; may write; raises where the file is to stay as it is.
+        doubt: called before that with what is on pages that fail their checksums.
+        take_incomplete: the data may be damaged, too. Then indexes that differ from their tables
+            are made anew, and a copy is kept.
 
     Returns:
         The path of the copy; empty where none was asked for.
@@ -52,22 +53,21 @@ def rebuild_checksums(
     backend = SqliteBackend(path, create=False, checked=False)
     copy = ""
     try:
-        if doubt is None:
+        if not take_incomplete:
             backend.maintain("check")
-        else:
-            if backend.examine(differing_indexes):
-                copy = backend.keep_copy()
-                _rebuild_indexes(backend)
-            doubtful = backend.examine(find_doubtful)
-            backend.examine(lambda db, at: check_what_nothing_proves(db, at, doubtful.tables))
-            doubt(backend, doubtful)
+        elif backend.examine(differing_indexes):
+            copy = backend.keep_copy()
+            _rebuild_indexes(backend)
+        doubtful = backend.examine(find_doubtful)
+        backend.examine(lambda db, at: check_what_nothing_proves(db, at, doubtful.tables))
+        doubt(backend, doubtful)
         for info in backend.incarnations():
             try:
                 prove(backend, info)
             except UnsupportedFormat as error:
                 _refuse_damaged(backend, info, error)
                 raise
-        if doubt is not None and not copy:
+        if take_incomplete and not copy:
             copy = backend.keep_copy()
         heal(backend)
         backend.rewrite_pages()
