@@ -27,7 +27,7 @@ def operator(tmp_path: Path) -> Operator:
     operator = Operator(tmp_path / "store.db")
     with perdure.open(operator.path) as store:
         for name in ("alice", "bob", "carol"):
-            with store.agent(name).edit("x", key="m-1" if name == "carol" else None) as draft:
+            with store.agent(name).edit("paid", key="m-1" if name == "carol" else None) as draft:
                 draft["money"] = 100
         handle = store.start(desk, "t-1")
 
@@ -88,7 +88,7 @@ def test_i11_a_last_header_is_named(operator: Operator) -> None:
         backend = store._context.backend
         (last,) = backend.read(info.no, 0, info.seq, newest_first=True, limit=1)
     place = path.read_bytes().index(last.header)
-    flip(path, path.read_bytes().index(b"x", place))
+    flip(path, path.read_bytes().index(b"paid", place))
     said, damages = refused(operator)
     assert "agent 'alice', commit 2: it is the last one" in said and damages
 
