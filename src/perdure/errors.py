@@ -192,3 +192,8 @@ class RunInterrupted(BaseException):
         self.reason = reason
         self.detail = detail
         self.__cause__ = reason
+
+    def again(self) -> RunInterrupted:
+        """The same, to be raised once more: one that is raised while it is handled would be its own
+        context, and who follows those, as `contextlib.ExitStack` does, would come to no end."""
+        return RunInterrupted(self.reason, self.detail)

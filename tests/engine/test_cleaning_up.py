@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -296,3 +296,30 @@ def test_a_task_that_cleans_up_ends_the_program_all_the_same(store: Store, kind:
     with pytest.raises(kind, match="injected"):
         asyncio.run(main())
     assert asyncio.run(main()) == "end"
+
+
+def test_stacks_of_an_interrupted_run_come_to_their_end(store: Store) -> None:
+    """What interrupts a run was one exception, raised at each call. Raised while it was handled it
+    became its own context, and an `ExitStack` in another one followed that without end."""
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        def close() -> None:
+            with ExitStack() as inner:
+                inner.callback(work, "files")
+                inner.callback(work, "locks")
+                inner.callback(work, "long")
+                if not script.ends:
+                    inner.pop_all()
+
+        with ExitStack() as stack:
+            stack.callback(close)
+            if script.ends:
+                raise ValueError("no")
+        return work("end")
+
+    script.ends = [SystemExit("injected")]
+    with pytest.raises((SystemExit, perdure.PerdureError), match=r"SystemExit|injected"):
+        store.run(act, "a")
+    assert store.run(act, "a") == "end"
+    assert script.called == ["long", "end"]

@@ -425,7 +425,7 @@ class Execution(Generic[T]):
                 self.tasks.interrupts()
             if isinstance(interrupted.reason, LeftError):
                 interrupted.reason.hears()
-            raise interrupted
+            raise interrupted.again()
         if process.pid != self._pid:
             self.check_process()  # raises
 
@@ -475,7 +475,7 @@ class Execution(Generic[T]):
         if self._interrupted is None and self.tasks is not None and self.tasks.is_left:
             # Its function's tasks may hear of that before the driver does: it is none of theirs.
             self.interrupt(Drained("what ran it was cancelled, or has ended"))
-        return self._interrupted
+        return self._interrupted and self._interrupted.again()
 
     def interrupt(self, reason: PerdureError) -> RunInterrupted:
         """Leave the function, and keep on leaving it whatever it catches."""
@@ -489,7 +489,7 @@ class Execution(Generic[T]):
         if first:
             self.turns.wake_all()
             self.wakeups.ring(self.id)
-        return interrupted
+        return interrupted.again()
 
     def check_finished(self, error: Exception | None = None) -> None:
         """The function returned, or raised: was everything recorded come to?"""

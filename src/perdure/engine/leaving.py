@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
 
@@ -46,14 +46,25 @@ def _ending(error: BaseException, handled: BaseException | None) -> BaseExceptio
     Args:
         handled: by whoever called the function.
     """
-    one: BaseException | None = error
     dealt_with = False
-    while one is not None and one is not handled:
+    for one in _contexts(error):
+        if one is handled:
+            break
         if isinstance(one, KeyboardInterrupt) or not (dealt_with or _may_go_on(one)):
             return one
         dealt_with = dealt_with or one.__suppress_context__
-        one = one.__context__
     return None
+
+
+def _contexts(error: BaseException) -> Iterator[BaseException]:
+    """It, and what was handled when it was raised, and so on: once each, as that may be a circle
+    where an exception was raised again."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__context__
 
 
 def _may_go_on(error: BaseException) -> bool:
@@ -67,10 +78,8 @@ def _may_go_on(error: BaseException) -> bool:
 def _is_on_its_way(error: BaseException) -> bool:
     """Whether the calling code is where that is handled, as in a `finally`, or what came behind
     it."""
-    one = sys.exception()
-    while one is not None and one is not error:
-        one = one.__context__
-    return one is not None
+    handled = sys.exception()
+    return handled is not None and any(one is error for one in _contexts(handled))
 
 
 def _in_loop() -> bool:
