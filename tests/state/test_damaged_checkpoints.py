@@ -20,6 +20,7 @@ WRONG: dict[str, Callable[[bytes], bytes]] = {
     "a digit of the state's hash": lambda cell: _other(cell, b"state_hash"),
     "a digit of the configuration's": lambda cell: _other(cell, b"config_hash"),
     "the name of a field": lambda cell: cell.replace(b"schema_version", b"schema_verskon"),
+    "a text that is none": lambda cell: _no_text(cell, b"state_hash"),
     "all of it": lambda cell: b"\xc1" + cell,
 }
 
@@ -27,6 +28,11 @@ WRONG: dict[str, Callable[[bytes], bytes]] = {
 def _other(cell: bytes, field: bytes) -> bytes:
     at = cell.index(b"sha256:", cell.index(field)) + 7
     return cell[:at] + (b"0" if cell[at : at + 1] != b"0" else b"1") + cell[at + 1 :]
+
+
+def _no_text(cell: bytes, field: bytes) -> bytes:
+    at = cell.index(b"sha256:", cell.index(field)) + 7
+    return cell[:at] + bytes((cell[at] ^ 0x80,)) + cell[at + 1 :]
 
 
 def text(statement: str) -> Any:
@@ -55,8 +61,8 @@ def test_what_a_checkpoint_recorded_is_compared_with_the_log(
     tmp_path: Path, backend: str, what: str
 ) -> None:
     """A bit of a checkpoint's row was another one. `verify` compared its name and its commit, and
-    said that all was well, of a guard that did not hold any more; in the name of a field, it was a
-    bare error at each command, for the agents beside it, too."""
+    said that all was well, of a guard that did not hold any more; in the name of a field, or where
+    it left no text, it was a bare error at each command, for the agents beside it, too."""
     url = str(tmp_path / "a.db") if backend == "sqlite" else shared().new_url()
     config = {"model": "m-1"}
     with perdure.open(url, durability="os") as store:

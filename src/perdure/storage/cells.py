@@ -18,7 +18,7 @@ def checkpoint_of(cell: bytes, name: str, seq: int) -> Checkpoint:
     nothing: who asks for that checkpoint is told, and nobody else; what it was, the log says."""
     try:
         return _checkpoint(cell)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError):  # the latter of a text that is no UTF-8
         return Checkpoint(name, seq, "", "", (0, 0))
 
 
