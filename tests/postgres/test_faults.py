@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -24,6 +26,7 @@ from perdure.testing.pen import Pen, a_run
 from tests.postgres.conftest import Open
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import START_S, Server
+from tests.source_tree import ROOT
 
 SECRET = "s3cr3t-Wörd"
 
@@ -515,3 +518,14 @@ def test_an_option_that_nobody_knows_is_named(server: Server, open_store: Open) 
     with pytest.raises(ValueError, match="libpq cannot read") as caught:
         PostgresBackend(f"postgresql://me:{SECRET}?{SECRET}@host/db")
     assert SECRET not in all_words(caught.value)
+
+
+def test_an_error_behind_an_answer_whose_end_is_late_holds_up_nobody(server: Server) -> None:
+    """The transaction could not commit: the error was there, the end of both was not yet. libpq
+    waited for it, with all threads of the process, and no deadline counted."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.postgres.late_end", str(server.port), server.new_url()],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "{'n': 3}"

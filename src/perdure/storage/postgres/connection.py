@@ -159,12 +159,15 @@ class Connection(psycopg.Connection[Any]):
                 return self._stop(self._result())
             pgconn.consume_input()
             if not pgconn.is_busy() and (result := pgconn.get_result()) is not None:
-                # What may come yet is that its transaction could not commit.
-                if pgconn.is_busy():
-                    rest = self.wait(generators.fetch_many(pgconn))
-                    return _checked([result, *rest][-1])
-                while (more := pgconn.get_result()) is not None:
+                # What may come yet is that its transaction could not commit; and behind that, its
+                # end. libpq would wait for either, and all of the process with it.
+                more: PGresult | None = result
+                while more is not None:
                     result = more
+                    if pgconn.is_busy():
+                        rest = self.wait(generators.fetch_many(pgconn))
+                        return _checked([result, *rest][-1])
+                    more = pgconn.get_result()
                 return result if result.status == ExecStatus.TUPLES_OK else _checked(result)
         return self.wait(self._result())
 
