@@ -235,8 +235,8 @@ def test_a_worker_of_another_queue_is_not_its_worker(store: Store) -> None:
         store.options(queue="other").start(child, "u", 1)
         thread.start()
         assert handle.result(BOUND_S) == 1
-        said = store.handle("u/child/main").why()
-        assert "for asking in queue 'letters', asking in queue 'mail', child in queue" in said.why
+        serves = "for asking in queue 'letters', asking in queue 'mail', child in queue"
+        until(lambda: serves in store.handle("u/child/main").why().why)
         mail.stop()
         thread.join()
 
