@@ -407,3 +407,31 @@ def test_a_commit_that_fails_beside_another_leaves_no_hole(
         with one_fails(store, at, did=did):
             assert run(agent) == expected
         assert run(agent) == expected
+
+
+@perdure.agent(dict)
+async def draws_meanwhile(run: perdure.AsyncRun[dict]) -> int:
+    async def draw() -> int:
+        await asyncio.sleep(0.02)  # the others' commit is under way
+        for _ in range(10):
+            run.random()
+        return await run.call(slow, 1)
+
+    return sum(await asyncio.gather(draw(), run.call(slow, 2), run.call(slow, 3)))
+
+
+def test_what_is_put_off_while_a_commit_fails_is_recorded_once(place: Place) -> None:
+    """It was taken for what had waited for that commit, and put back beside itself."""
+    store = place.open()
+
+    async def go(agent: str) -> Any:
+        return await AsyncStore(store).run(draws_meanwhile, agent)
+
+    for at in range(2, 5):
+        agent = f"a{at}"
+        with one_fails(store, at, did=False):
+            asyncio.run(go(agent))
+        assert asyncio.run(go(agent)) == 6
+        log = store.agent(agent).log()
+        drawn = [r["place"] for commit in log for r in commit.records if r["t"] == "value"]
+        assert len(drawn) == len(set(drawn)) == 10

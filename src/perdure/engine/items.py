@@ -55,7 +55,7 @@ class Flight(Struct, eq=False):
     items: list[Item]
     flow: Flow[Committed]
     proposal: Proposal
-    waited: PutOff
+    waited: PutOff | None
     call: FrameType | None = None
     handed_over: bool = False
     landed: bool = False

@@ -146,7 +146,7 @@ def _came_in(function: Callable[..., Any], raised: BaseException) -> bool:
     arguments do not fit is its own."""
     code, trace = getattr(function, "__code__", None), raised.__traceback__
     if code is None or trace is None or isinstance(raised, TypeError | RunInterrupted):
-        return True  # the last of these is one error for all threads, with the traces of all
+        return True  # the last of these may leave any call, and says itself why
     return trace.tb_next is not None and trace.tb_next.tb_frame.f_code is code
 
 

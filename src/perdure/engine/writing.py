@@ -377,7 +377,10 @@ class RunWriter:
                 flow = working.committing_recording(last.recording, last.cause, extras)
             else:
                 flow = working.committing_delta([], items[0].cause, extras)
-            self._flight = Flight(items, flow, next_proposal(flow, None), self._waiting)
+            proposal = next_proposal(flow, None)
+            # Its own from here on: what is put off while it is under way comes behind it.
+            waited = self._waiting.take() if self._waiting else None
+            self._flight = Flight(items, flow, proposal, waited)
         except Unstorable as too_big:
             if len(items) > 1:  # it may be one of them, or all together: one after the other
                 self._queue[:0] = items[1:]
@@ -394,8 +397,6 @@ class RunWriter:
             if _is_this_threads(error):
                 raise
             return None
-        if self._waiting:
-            self._waiting = PutOff()
         return self._flight
 
     def _together(self, items: Sequence[Item]) -> Extras:
