@@ -64,12 +64,18 @@ def doubting(run: perdure.Run[State]) -> str:
     return doubtful(run.agent)
 
 
-@scene
-def run_settle(store: Store, name: str) -> tuple[Agent[State], Call]:
+def in_doubt(store: Store, name: str) -> tuple[Agent[State], perdure.RunHandle[Any]]:
+    """An agent whose run stopped, as nobody knows what became of a call."""
     agent = begun(store, name)
     handle = left(store, doubting, name)
     with suppress(NeedsAttention):
         store.run(doubting, name)
+    return agent, handle
+
+
+@scene
+def run_settle(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent, handle = in_doubt(store, name)
 
     def call() -> None:
         if handle.status == "needs_attention":
@@ -81,10 +87,7 @@ def run_settle(store: Store, name: str) -> tuple[Agent[State], Call]:
 
 @scene
 def run_resume(store: Store, name: str) -> tuple[Agent[State], Call]:
-    agent = begun(store, name)
-    handle = left(store, doubting, name)
-    with suppress(NeedsAttention):
-        store.run(doubting, name)
+    agent, handle = in_doubt(store, name)
 
     def call() -> None:
         if handle.status == "needs_attention":
