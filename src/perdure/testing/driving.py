@@ -10,8 +10,10 @@ from perdure.core.exact import is_a
 from perdure.core.names import shown
 from perdure.engine.drives import Command
 from perdure.engine.ends import End
+from perdure.engine.functions import spec_of
 from perdure.engine.handle import RunHandle
 from perdure.engine.runner import Runner
+from perdure.errors import PerdureError
 from perdure.model import FINISHED, RunInfo
 from perdure.storage.port import Backend
 from perdure.store import Options, Store
@@ -32,6 +34,7 @@ def run_until_waiting(
         A handle on the run, which tells what it waits for, or gave.
 
     Raises:
+        PerdureError: the function is ``async def``, and an event loop is running on this thread.
         Conflict: the run was started with other arguments, or another executor has it.
         NeedsAttention: it stopped, and needs a person.
         Exception: what the function raised, now or before.
@@ -39,6 +42,7 @@ def run_until_waiting(
     options = store.options() if isinstance(store, Store) else store
     if not is_a(options, Options):
         raise TypeError(f"store is an open perdure.Store, or options of it, not {shown(store)}")
+    refuse_in_a_loop(function, "run_until_waiting")
     runner = options.runner
     order = options.order(function, agent, args, kwargs, storable=False)
     command = Command(function, order, args, kwargs)
@@ -50,6 +54,28 @@ def run_until_waiting(
     elif info is None or info.status != "waiting" or has_news(runner.context.backend, info):
         execute(runner, command)
     return handle
+
+
+def refuse_in_a_loop(function: Callable[..., Any], call: str) -> None:
+    """Refuse an ``async def`` function where an event loop is running, as in the body of an
+    asynchronous test or a notebook: its own loop cannot run on the same thread.
+
+    Raises:
+        PerdureError: with what to write instead.
+    """
+    spec = spec_of(function)
+    if not spec.is_async:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise PerdureError(
+        "it gets an event loop of its own, and one is running on this thread already",
+        target=f"{call} of the asynchronous function {spec.name}",
+        hint=f"call it on another thread: await asyncio.to_thread({call}, …), with the same "
+        "arguments",
+    )
 
 
 def execute(runner: Runner, command: Command) -> End:

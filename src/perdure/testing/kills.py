@@ -18,6 +18,7 @@ from perdure.engine.scopes import scope_of
 from perdure.model import MISSING
 from perdure.private import new_folder
 from perdure.testing.boundaries import BOUNDARIES_MAX, run_with_kills
+from perdure.testing.driving import refuse_in_a_loop
 from perdure.testing.mortal import CallLog, PhysicalCall
 from perdure.testing.trials import Trial
 
@@ -91,8 +92,11 @@ def kill_at_every_boundary(
 
     Raises:
         AssertionError: naming the boundary, and what was otherwise.
+        PerdureError: it is ``async def``, and would be called in a thread that runs a loop already.
         What the run raises where it cannot go on by itself, and what `check` raises.
     """
+    if by == "exception":
+        refuse_in_a_loop(function, "kill_at_every_boundary")
     with tempfile.TemporaryDirectory(dir=_quick(), ignore_cleanup_errors=True) as temporary:
         place = folder or Path(temporary)
         trial = Trial(

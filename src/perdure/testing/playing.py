@@ -25,7 +25,7 @@ from perdure.model import MISSING, Commit
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage.memory import MemoryBackend
 from perdure.testing.clock import Clock
-from perdure.testing.driving import execute
+from perdure.testing.driving import execute, refuse_in_a_loop
 
 if TYPE_CHECKING:
     from perdure.engine.async_run import AsyncRun
@@ -95,6 +95,7 @@ def play(
 
     Raises:
         What the function raises.
+        PerdureError: the function is ``async def``, and an event loop is running on this thread.
         NeedsAttention: it waits for something that was not given, and has no timeout.
         ValueError: an answer or a signal is left over.
     """
@@ -102,6 +103,7 @@ def play(
     if not is_a(clock, Clock):
         raise TypeError(f"clock= is a perdure.testing.Clock, not {shown(clock)}")
     spec = spec_of(function)
+    refuse_in_a_loop(function, "play")
     sent = mapping({} if signals is None else signals, "signals= has lists of values by name")
     given = Given(
         [take_any(answer, "answers") for answer in iterable(answers, "answers=")],

@@ -39,6 +39,7 @@ from perdure.state.portable import Portable, read_file
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.reader import Folded, LogReader
 from perdure.store import Store
+from perdure.testing.driving import refuse_in_a_loop
 
 
 class Difference(Struct, frozen=True):
@@ -108,10 +109,12 @@ def replay(
     Raises:
         ValueError: the source has no run of this function, or several; the run's arguments are
             not recorded.
+        PerdureError: the function is ``async def``, and an event loop is running on this thread.
         NotFound: it has not this run.
         Corrupt: the file is damaged.
     """
     check_function(function, "function")
+    refuse_in_a_loop(function, "replay")
     with _source(source, run, function) as store:
         info = _choose(store, function, run)
         given = None
@@ -155,9 +158,7 @@ def _source(
 
 
 def _read(source: str | os.PathLike[str]) -> Portable:
-    path = os.fspath(
-        source
-    )  # refuses numbers: `open` takes, and closes, a descriptor of that number
+    path = os.fspath(source)  # refuses a number: `open` takes the descriptor, and closes it
     try:
         with open(path, "rb") as stream:
             return read_file(stream, path)
