@@ -49,8 +49,11 @@ def shape_of(seed: int) -> Shape | None:
 def put(store: Store, seed: int) -> dict[str, bool]:
     """Put a shape in by each way; which of them took it."""
     shape = shape_of(seed)
-    if shape is None:
-        return {}
+    return {} if shape is None else put_shape(store, seed, shape)
+
+
+def put_shape(store: Store, seed: int, shape: Shape) -> dict[str, bool]:
+    """As `put`, of a shape that somebody has."""
     return {
         **{f"state {how}": _state(store, seed, shape, how) for how in STATES},
         "calls": _calls(store, seed, shape),
@@ -65,8 +68,12 @@ def look(store: Store, seed: int, taken: dict[str, bool]) -> None:
     """
     shape = shape_of(seed)
     assert shape is not None or not taken
-    if shape is None:
-        return
+    if shape is not None:
+        look_at_shape(store, seed, shape, taken)
+
+
+def look_at_shape(store: Store, seed: int, shape: Shape, taken: dict[str, bool]) -> None:
+    """As `look`."""
     for how in STATES:
         if taken[f"state {how}"]:
             agent = store.agent(f"{how}-{seed}", _schema(shape))
@@ -107,8 +114,26 @@ def _append(store: Store, agent: str, shape: Shape) -> None:
     made.update(lambda draft: draft["b"].append(shape.value))
 
 
+def _fill(store: Store, agent: str, shape: Shape) -> None:
+    """Sets and dicts member by member, in a draft."""
+    made = store.agent(agent, _schema(shape), initial={"a": []})
+    with made.edit("filled") as draft:
+        draft["b"] = [_emptied(shape.value)]
+        if isinstance(shape.value, set):
+            for member in shape.value:
+                draft["b"][0].add(member)
+        elif type(shape.value) is dict:
+            for key, item in shape.value.items():
+                draft["b"][0][key] = item
+
+
+def _emptied(value: Any) -> Any:
+    return type(value)() if isinstance(value, set) or type(value) is dict else value
+
+
 STATES: dict[str, Callable[[Store, str, Shape], None]] = {
     "initial": _initial, "save": _save, "assign": _assign, "append": _append,
+    "fill": _fill,
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import perdure
 from perdure.core import arguments
 from perdure.core.threads import no_thread
 from perdure.core.values import Path, Taker, take
+from perdure.model import MISSING
 
 
 class Turning(Taker):
@@ -22,9 +23,9 @@ class Turning(Taker):
         super().__init__()
         self._changed = changed
 
-    def key(self, key: Any, at: Path) -> Any:
+    def key(self, key: Any, at: Path, given: Any = MISSING) -> Any:
         self._changed[len(self._changed)] = 1
-        return super().key(key, at)
+        return super().key(key, at, given)
 
 
 def test_a_dict_that_grows_while_it_is_taken_is_refused_by_its_path() -> None:

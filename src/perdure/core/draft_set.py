@@ -34,7 +34,8 @@ class DraftSet(Proxy, MutableSet[Any]):
         node, path = place.node, place.last_path()
         name = place.session.root_name
         item = node.item if isinstance(node, SetNode) else node
-        plain = Walker(root=name).member(item.plain(value, (*path, value), Walker(root=name)), path)
+        plain = item.plain(value, (*path, value), Walker(root=name))
+        plain = Walker(root=name).member(plain, path, value)
         if isinstance(node, SetNode):
             typed = item.build(plain, (*path, value), name)
             plain = item.plain(typed, (*path, value), Walker(root=name))

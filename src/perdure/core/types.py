@@ -368,7 +368,7 @@ class DictNode(Node):
     def plain_key(self, key: Any, at: Path, walker: Walker) -> Any:
         if type(key) is str:
             return key
-        return walker.key(self.key.plain(key, (*at, key), walker), at)
+        return walker.key(self.key.plain(key, (*at, key), walker), at, key)
 
     def stored_key(self, key: Any, at: Path, walker: Walker) -> Any:
         """The plain key for one that a user gives, in the form in which it will come back.
@@ -432,7 +432,7 @@ class SetNode(Node):
         return self.item
 
     def member(self, value: Any, at: Path, walker: Walker) -> Any:
-        return walker.member(self.item.plain(value, (*at, value), walker), at)
+        return walker.member(self.item.plain(value, (*at, value), walker), at, value)
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
         if not self.takes(type(plain)):

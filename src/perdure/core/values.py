@@ -14,6 +14,7 @@ from uuid import UUID
 
 from perdure.core import zones
 from perdure.errors import Alias, Unstorable
+from perdure.model import MISSING
 
 Plain = Any
 """A plain value. Not spelt out as a recursive type: checkers choke on it, `take` does the check."""
@@ -150,7 +151,8 @@ class Taker:
     def leave(self, container: Any) -> None:
         del self._open[id(container)]
 
-    def key(self, key: Any, at: Path) -> Any:
+    def key(self, key: Any, at: Path, given: Any = MISSING) -> Any:
+        """As `member`, of a dict key."""
         if type(key) is str:
             return key
         if type(key) is bool or key is None:
@@ -159,10 +161,23 @@ class Taker:
                 target=format_path((*at, key), self.root),
                 hint="use str or int keys; True and 1 would be the same key",
             )
-        return self.member(key, at)
+        return self.member(key, at, given)
 
-    def member(self, item: Any, at: Path) -> Any:
-        """A set member or a dict key: a scalar, or a tuple or frozenset of them."""
+    def member(self, item: Any, at: Path, given: Any = MISSING) -> Any:
+        """A set member or a dict key: a scalar, or a tuple or frozenset of them.
+
+        Args:
+            given: the typed value of which `item` is the plain form. It may have a hash where that
+                has none.
+        """
+        if type(item) not in SCALARS and _changeable(item):
+            raise Unstorable(
+                "a set member or dict key is, or holds, an object with fields, or a list, dict or "
+                "set",
+                target=format_path((*at, item if given is MISSING else given), self.root),
+                hint="only scalars, and tuples and frozensets of them, can stand there: use a "
+                "NamedTuple, or an id of the object",
+            )
         if type(item) not in SCALARS and type(item) not in (tuple, frozenset):
             return self.other(item, (*at, item))
         if not _equals_itself(item):
@@ -172,6 +187,13 @@ class Taker:
                 hint="once stored it could never be found again; use None or a text",
             )
         return self.take(item, (*at, item))
+
+
+def _changeable(item: Any) -> bool:
+    """Whether there is a container in the plain form of a value that has no hash."""
+    if type(item) in (tuple, frozenset):
+        return any(map(_changeable, item))
+    return type(item) in (dict, list, set)
 
 
 def _equals_itself(item: Any) -> bool:
