@@ -12,7 +12,7 @@ import pydantic
 
 from tests.shapes.generate import A_NAMED_TUPLE, A_TUPLE, META, Generator, Shape
 from tests.shapes.leaves import MEMBERS, Make, Rights, _of
-from tests.shapes.wider import Word
+from tests.shapes.wider import BESIDE, Word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,26 +56,29 @@ WITH_FIELDS: list[tuple[Any, Make]] = [
 ]  # fmt: skip
 
 
+BESIDE_MEMBERS = [one for one in BESIDE if "[" not in str(one[0]) and "None" not in str(one[0])]
+
+
 class Hashable(Generator):
     """A set or dict, of members or keys that have a hash.
 
     Attributes:
         fields: an object with fields is in one of them, whose plain form is a dict.
+        beside: an Enum is declared beside the type of its values, so that it may be refused.
     """
 
     def shape(self) -> Shape:
-        self.fields = False
+        self.fields = self.beside = False
         kind, make = self._member(0)
         role: Any = self.rng.choice((set, frozenset, AbstractSet, dict, Mapping))
         keyed = role in (dict, Mapping)
         if keyed and kind is bool:
             kind, make = int, _of(1, 2)  # no key of a dict, as True and 1 would be one
         if keyed:
-            outer, value = role[kind, int], {make(self.rng): 1 for _ in range(2)}
-        else:
-            made = set if role is set else frozenset
-            outer, value = role[kind], made(make(self.rng) for _ in range(2))
-        return self._held(outer, value)
+            keys = {make(self.rng): 1 for _ in range(2)}
+            return self._held(role[kind, int], keys)
+        made = set if role is set else frozenset
+        return self._held(role[kind], made(make(self.rng) for _ in range(2)))
 
     def _held(self, kind: Any, value: Any) -> Shape:
         """As it is, or the field of a class."""
@@ -100,6 +103,9 @@ class Hashable(Generator):
             if self._chance(0.4):
                 self.fields = True
                 return self.rng.choice(WITH_FIELDS)
+            if self._chance(0.2):
+                self.beside = True
+                return self.rng.choice(BESIDE_MEMBERS)
             return self.rng.choice(KEPT)
         kind, make = self._member(depth + 1)
         how = self.rng.randrange(5)

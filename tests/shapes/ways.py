@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from typing_extensions import is_typeddict
+
 import perdure
 from perdure.engine.values import parameters_of
 from perdure.errors import NeedsAttention, PerdureError
@@ -24,9 +26,9 @@ class LossError(AssertionError):
     """A value came back otherwise."""
 
 
-def same(given: Any, back: Any, where: str) -> None:
-    """Raises LossError where they differ."""
-    found = difference(given, back)
+def same(given: Any, back: Any, where: str, odd: bool = False) -> None:
+    """Raises LossError where they differ; `odd`: see `Shape`."""
+    found = difference(given, back, odd=odd)
     if found is not None:
         raise LossError(f"{where}: {found}")
 
@@ -77,13 +79,28 @@ def look_at_shape(store: Store, seed: int, shape: Shape, taken: dict[str, bool])
     for how in STATES:
         if taken[f"state {how}"]:
             agent = store.agent(f"{how}-{seed}", _schema(shape))
-            same({"a": [], **_expected(how, shape)}, agent.state, f"{seed}: {how}, read anew")
+            same(
+                {"a": [], **_expected(how, shape)},
+                agent.state,
+                f"{seed}: {how}, read anew",
+                shape.odd,
+            )
             assert agent.drift() == [], f"{seed}: {how}: {agent.drift()}"
     if taken["calls"]:
         agents = _agents(seed, shape)
-        same(shape.value, go(store, agents, f"run-{seed}", shape.value), f"{seed}: run.result")
+        same(
+            shape.value,
+            go(store, agents, f"run-{seed}", shape.value),
+            f"{seed}: run.result",
+            shape.odd,
+        )
         handle = store.handle(f"run-{seed}/f{seed}/main")
-        same(shape.value, perdure.Schema(shape.kind).build(handle.info.result), f"{seed}: result")
+        same(
+            shape.value,
+            perdure.Schema(shape.kind).build(handle.info.result),
+            f"{seed}: result",
+            shape.odd,
+        )
 
 
 # -- states ------------------------------------------------------------------------------------
@@ -118,17 +135,19 @@ def _fill(store: Store, agent: str, shape: Shape) -> None:
     """Sets and dicts member by member, in a draft."""
     made = store.agent(agent, _schema(shape), initial={"a": []})
     with made.edit("filled") as draft:
-        draft["b"] = [_emptied(shape.value)]
+        filled = isinstance(shape.value, set) or _is_plain_dict(shape)
+        draft["b"] = [type(shape.value)() if filled else shape.value]
         if isinstance(shape.value, set):
             for member in shape.value:
                 draft["b"][0].add(member)
-        elif type(shape.value) is dict:
+        elif _is_plain_dict(shape):
             for key, item in shape.value.items():
                 draft["b"][0][key] = item
 
 
-def _emptied(value: Any) -> Any:
-    return type(value)() if isinstance(value, set) or type(value) is dict else value
+def _is_plain_dict(shape: Shape) -> bool:
+    """A TypedDict may have keys that it needs from its beginning."""
+    return type(shape.value) is dict and not is_typeddict(shape.kind)
 
 
 STATES: dict[str, Callable[[Store, str, Shape], None]] = {
@@ -149,7 +168,7 @@ def _state(store: Store, seed: int, shape: Shape, how: str) -> bool:
     except PerdureError:
         made = store.agent(agent, _schema(shape), initial={"a": []})
         left: Any = {"a": [], "b": []} if how == "append" and made.exists else {"a": []}
-        same(left, made.state, f"{seed}: {how}, refused")
+        same(left, made.state, f"{seed}: {how}, refused", shape.odd)
         return False
     return True
 
@@ -173,16 +192,21 @@ def _agents(seed: int, shape: Shape) -> Any:
     act.__annotations__["argument"] = kind
 
     def child(run: perdure.Run[dict], argument: Any) -> Any:
-        same(value, argument, f"{seed}: argument of a child")
+        same(value, argument, f"{seed}: argument of a child", shape.odd)
         return argument
 
     def f(run: perdure.Run[dict], argument: Any) -> Any:
-        same(value, argument, f"{seed}: argument of a run")
-        same(value, give(), f"{seed}: result of a step")
-        same(value, act(value), f"{seed}: result of a tool")
-        same(value, run.wait_for("s", schema=kind), f"{seed}: signal")
-        same(value, run.ask("Which?", schema=kind), f"{seed}: answer")
-        same(value, run.start(inner, f"child-{seed}", value).result(), f"{seed}: result of a child")
+        same(value, argument, f"{seed}: argument of a run", shape.odd)
+        same(value, give(), f"{seed}: result of a step", shape.odd)
+        same(value, act(value), f"{seed}: result of a tool", shape.odd)
+        same(value, run.wait_for("s", schema=kind), f"{seed}: signal", shape.odd)
+        same(value, run.ask("Which?", schema=kind), f"{seed}: answer", shape.odd)
+        same(
+            value,
+            run.start(inner, f"child-{seed}", value).result(),
+            f"{seed}: result of a child",
+            shape.odd,
+        )
         return argument
 
     child.__annotations__ |= {"argument": kind, "return": kind}
@@ -229,5 +253,5 @@ def _calls(store: Store, seed: int, shape: Shape) -> bool:
         return False
     if handle.status != "done":
         return False  # a signal that its type refuses is recorded, and the run waits on
-    same(shape.value, back, f"{seed}: run.result")
+    same(shape.value, back, f"{seed}: run.result", shape.odd)
     return True

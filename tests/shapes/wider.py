@@ -15,7 +15,7 @@ import pydantic
 from typing_extensions import ReadOnly, TypedDict
 
 from tests.shapes.generate import A_LIST, A_TYPED_DICT, META, Generator
-from tests.shapes.leaves import Color, Level, Make, _of
+from tests.shapes.leaves import Color, Level, Make, Mood, Rights, _of
 
 
 class Access(enum.IntFlag):
@@ -42,6 +42,22 @@ class Place(enum.Enum):
 Number = NewType("Number", int)
 Name = NewType("Name", str)
 
+BESIDE: list[tuple[Any, Make]] = [
+    (Level | int, _of(*Level, 1, 5)),
+    (int | Level | None, _of(*Level, 1, None)),
+    (Mood | str, _of(*Mood, "good", "bad")),
+    (str | Mood | list[int], _of(*Mood, "good", [1])),
+    (Mood | str | dict[str, int], _of(*Mood, "good", "bad")),
+    (Word | str, _of(*Word, "yes")),
+    (Color | str, _of(*Color, "red", "x")),
+    (Rights | int, _of(Rights.READ, 1)),
+    (Access | int, _of(Access.READ, 1, 2)),
+    (Level | Mood | int | str, _of(*Level, *Mood, 1, "good")),
+    (Level | float, _of(*Level, 1.0, 1.5)),
+    (Literal[1] | Level, _of(1, *Level)),
+]
+"""An Enum beside the type of its values: stored, the two are one."""
+
 SCALARS: list[tuple[Any, Make]] = [
     (Access, _of(Access.READ, Access.READ | Access.WRITE, Access(0))),
     (Word, _of(*Word)),
@@ -52,6 +68,7 @@ SCALARS: list[tuple[Any, Make]] = [
     (Annotated[str, pydantic.Field(min_length=1)], _of("a", "ab")),
     (Annotated[list[int], pydantic.Field(max_length=3)], _of([], [1, 2])),
     (Literal[Color.RED, Level.LOW], _of(Color.RED, Level.LOW)),
+    *BESIDE,
     (Literal[True, 0, "x"], _of(True, 0, "x")),
     (Optional[Color], _of(None, Color.BLUE)),  # noqa: UP045
     (deque[int], lambda rng: deque([1, 2])),

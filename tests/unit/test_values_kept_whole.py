@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, NotRequired, TypeVar
 
@@ -326,6 +326,82 @@ def test_an_instance_that_would_come_back_otherwise_is_refused(
     instance that it never saw, came back as something else than was given."""
     with pytest.raises(perdure.Unstorable, match=path):
         Schema(kind).take(value, aliases_refused=True)
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Mood(enum.StrEnum):
+    GOOD = "good"
+    SAD = "sad"
+
+
+class Beside(BaseModel):
+    level: Level | int = 5
+    mood: str | Mood = "bad"
+    many: dict[Mood | str, list[Level | int]] = {}
+    seen: set[Level | int] = set()
+
+
+def test_an_enum_beside_the_type_of_its_values_is_kept_or_refused() -> None:
+    """Where `Level | int` is declared, `Level.LOW` came back as 1: equal to it, and of the other
+    type. What the union tells apart is kept."""
+    schema = Schema(Beside)
+    kept = Beside(level=1, mood="good", many={"good": [1]}, seen={1})
+    back = schema.build(schema.take(kept, aliases_refused=True))
+    assert back == kept and type(back.level) is int and type(back.mood) is str
+    for refused, path in [
+        (Beside(level=Level.LOW), r"state\.level: a Level would come back as a int"),
+        (Beside(mood=Mood.GOOD), r"state\.mood"),
+        (Beside(many={Mood.GOOD: []}), r"state\.many"),
+        (Beside(many={"a": [Level.LOW]}), r"state\.many\.a\[0\]"),
+        (Beside(seen={Level.LOW}), r"state\.seen"),
+    ]:
+        with pytest.raises(perdure.Unstorable, match=path):
+            schema.take(refused, aliases_refused=True)
+
+
+def test_an_enum_beside_the_type_of_its_values_in_a_draft() -> None:
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Beside, initial=Beside())
+        with agent.edit("begun") as draft:
+            draft.many["good"] = []
+            draft.seen.add(1)
+        changes: list[Callable[[Any], Any]] = [
+            lambda draft: setattr(draft, "level", Level.LOW),
+            lambda draft: draft.many.update({Mood("good"): [Level.LOW]}),
+            lambda draft: draft.many["good"].append(Level.LOW),
+        ]
+        for change in changes:
+            with pytest.raises(perdure.Unstorable, match="a Level would come back as a int"):
+                agent.update(change)
+        with pytest.raises(perdure.Unstorable, match="a Mood would come back as a str"):
+            agent.update(lambda draft: draft.many.update({Mood.SAD: []}))
+        with pytest.raises(perdure.Unstorable, match="a Level would come back as a int"):
+            agent.update(lambda draft: draft.seen.update([1, Level.HIGH]))
+        with agent.edit("found, as what it is equal to") as draft:
+            assert Mood.GOOD in draft.many and Level.LOW in draft.seen
+            draft.many[Mood.GOOD] = [7]
+            draft.seen.add(Level.LOW)
+        assert agent.state.many == {"good": [7]} and type(next(iter(agent.state.many))) is str
+        assert {type(one) for one in agent.state.seen} == {int}
+
+
+@dataclass
+class OrList:
+    mood: Mood | str | list[int]
+
+
+def test_a_text_beside_an_enum_does_not_become_its_member() -> None:
+    schema = Schema(OrList)
+    for taken in (OrList(Mood.GOOD), OrList("bad"), OrList([1])):
+        back = schema.build(schema.take(taken, aliases_refused=True))
+        assert back == taken and type(back.mood) is type(taken.mood)
+    for given in (OrList("good"), {"mood": "good"}):
+        with pytest.raises(perdure.Unstorable, match="a str would come back as a Mood"):
+            schema.take(given, aliases_refused=True)
 
 
 def test_plain_data_is_converted_as_the_library_does() -> None:

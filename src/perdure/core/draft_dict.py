@@ -9,6 +9,7 @@ from perdure.core.objects import ObjectNode
 from perdure.core.place import Proxy, detached, place_of
 from perdure.core.types import DictNode, Walker
 from perdure.core.values import stored
+from perdure.core.whole import check_member
 from perdure.errors import SchemaError
 from perdure.model import MISSING
 
@@ -37,6 +38,13 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         if isinstance(node, DictNode):
             return stored(place.plain, node.stored_key(key, path, walker))
         return stored(place.plain, walker.key(key, path))
+
+    def _new_key(self, key: Any) -> Any:
+        """As `_key`, of one that may be put there."""
+        plain, place = self._key(key), place_of(self)
+        if type(key) is not str and isinstance(place.node, DictNode) and plain not in place.plain:
+            check_member(place.node.key, key, plain, place.last_path(), place.session.root_name)
+        return plain
 
     def _known(self, key: Any) -> Any:
         """The plain key if the dict has it, else MISSING."""
@@ -84,7 +92,7 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
     def __setitem__(self, key: Any, value: Any) -> None:
         place = place_of(self)
         place.session.begin(place)
-        key = self._key(key)
+        key = self._new_key(key)
         if place.is_own(value, key):
             return
         own = place.rearranged(value, key)

@@ -8,6 +8,7 @@ from typing import Any
 from perdure.core.place import Proxy, place_of
 from perdure.core.types import Node, SetNode, Walker
 from perdure.core.values import Plain, stored
+from perdure.core.whole import check_member
 from perdure.errors import SchemaError
 
 
@@ -40,6 +41,13 @@ class DraftSet(Proxy, MutableSet[Any]):
             typed = item.build(plain, (*path, value), name)
             plain = item.plain(typed, (*path, value), Walker(root=name))
         return plain
+
+    def _new(self, value: Any) -> Plain:
+        """As `_member`, of one that may be put there."""
+        member, place = self._member(value), place_of(self)
+        if type(value) is not str and member not in place.plain:
+            check_member(self._item(), value, member, place.last_path(), place.session.root_name)
+        return member
 
     def _known(self, value: Any) -> Any:
         """The plain member that this value would be; None-like nonsense simply is not there."""
@@ -98,7 +106,7 @@ class DraftSet(Proxy, MutableSet[Any]):
     def update(self, *others: Iterable[Any]) -> None:
         place = place_of(self)
         place.session.begin(place)
-        taken = dict.fromkeys(self._member(one) for other in others for one in other)
+        taken = dict.fromkeys(self._new(one) for other in others for one in other)
         place.session.change_set(place, [], [one for one in taken if one not in place.plain])
 
     def difference_update(self, *others: Iterable[Any]) -> None:
@@ -118,7 +126,7 @@ class DraftSet(Proxy, MutableSet[Any]):
     def symmetric_difference_update(self, other: Iterable[Any]) -> None:
         place = place_of(self)
         place.session.begin(place)
-        taken = {self._member(one) for one in other}
+        taken = {self._new(one) for one in other}
         gone, come = _stored(place.plain, taken), list(taken - place.plain)
         place.session.change_set(place, gone, come)
 

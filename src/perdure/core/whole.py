@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
+from perdure.core.annotations import is_literal, is_union, unwrap
 from perdure.core.classes import Face
 from perdure.core.late import equal
-from perdure.core.objects import ObjectNode
-from perdure.core.types import AnyNode, DictNode, Node
+from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.types import AnyNode, DictNode, LeafNode, Node
 from perdure.core.values import SCALARS, Path, changed, format_path, same
 from perdure.errors import Unstorable
 from perdure.model import MISSING
@@ -42,6 +43,12 @@ def comes_back(node: Node, given: Any, built: Any, at: Path, root: str) -> bool:
     return comparison.exact
 
 
+def check_member(node: Node, given: Any, plain: Any, at: Path, root: str) -> None:
+    """Refuse a new dict key or set member that would come back as another; see `comes_back`."""
+    if not node.as_is:
+        comes_back(node, given, node.build(plain, (*at, given), root), (*at, given), root)
+
+
 class _Comparison:
     def __init__(self, root: str) -> None:
         self.root = root
@@ -52,13 +59,14 @@ class _Comparison:
         kind = type(given)
         if kind in SCALARS:
             if type(built) is not kind or not (given is built or same(given, built)):
+                inside = inside or (isinstance(built, Enum) and _is_declared(node, kind))
                 self._scalar(given, built, at, inside)
             return
-        node = node.pick_typed(built)
+        declared, node = node, node.pick_typed(built)
         if isinstance(node, ObjectNode) and not node.face.is_dict:
             self._object(node, given, built, at, inside)
         elif kind not in _CONTAINERS:
-            self._other(node, given, built, at)
+            self._other(declared, given, built, at)
         elif kind is dict and type(built) is dict:
             self._dict(node, given, built, at, inside)
         elif kind is not type(built):
@@ -86,10 +94,10 @@ class _Comparison:
         problem = f"a {was} would come back as a {comes}"
         if was == comes:
             problem = f"this {was} would come back as another one: validation changes it"
-        return Unstorable(
-            problem, target=format_path(at, self.root),
-            hint="give what the type declares, or declare the type of what is given",
-        )  # fmt: skip
+        hint = "give what the type declares, or declare the type of what is given"
+        if isinstance(given, Enum) or isinstance(built, Enum):
+            hint = "a member of an Enum is stored as its value: declare one of the two, not both"
+        return Unstorable(problem, target=format_path(at, self.root), hint=hint)
 
     def _items(self, node: Node, given: Any, built: Any, at: Path, inside: bool) -> None:
         if len(given) != len(built):
@@ -177,6 +185,8 @@ class _Comparison:
         if given is built:
             return
         if isinstance(given, Enum) and type(built) is type(given.value) and given == built:
+            if _is_declared(node, type(given)):  # beside the text: which of them it was is lost
+                raise self._refused(given, built, at)
             self.exact = False  # a StrEnum's member where a text is declared, which is equal to it
             return
         if type(given) is not type(built):
@@ -187,6 +197,22 @@ class _Comparison:
                 raise self._refused(given, built, at)
         elif repr(given) != repr(built) if type(given) is complex else not equal(given, built):
             raise self._refused(given, built, at)
+
+
+def _is_declared(node: Node, kind: type) -> bool:
+    """Whether a type that has no fields is declared at a place, by itself or as one of several."""
+    if isinstance(node, UnionNode):
+        return any(_is_declared(one, kind) for one in node.options)
+    return isinstance(node, LeafNode) and _names(node.annotation, kind)
+
+
+def _names(annotation: Any, kind: type) -> bool:
+    bare = unwrap(annotation).type
+    if is_union(bare):
+        return any(_names(one, kind) for one in get_args(bare))
+    if is_literal(bare):
+        return any(type(one) is kind for one in get_args(bare))
+    return bare is kind
 
 
 def _name(value: Any) -> str:
