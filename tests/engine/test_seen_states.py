@@ -55,6 +55,11 @@ async def look(what: str, seen: Any = None) -> Any:
     return seen
 
 
+@perdure.step
+def size(item: int) -> int:
+    return item
+
+
 def live(folder: Path, function: Any) -> Any:
     async def main() -> Any:
         async with perdure.open_async(folder / "a.db", durability="os") as store:
@@ -135,6 +140,34 @@ def test_an_edit_is_seen_by_other_tasks_when_it_is_handed_over(
         ["counts#1/edit:counts#1", "looks#1/look#1"]
     ]
     assert again(tmp_path, act) == expected
+
+
+def test_an_edit_that_a_thread_of_a_map_commits_along_with_its_own(
+    tmp_path: Path, held: Held
+) -> None:
+    """The thread asked the event loop of the function who looks at the state, and it has none: the
+    run was left in the middle, with "no running event loop", and its tool calls in doubt."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict[str, Any]]) -> Any:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def sized(item: int) -> Any:
+            held.until(run, 2)
+            loop.call_soon_threadsafe(begun.set)
+            return size(item)
+
+        async def notes() -> int:
+            await begun.wait()
+            for _ in range(3):
+                async with run.edit("notes") as draft:
+                    draft["n"] = draft.get("n", 0) + 1
+            return int(run.state["n"])
+
+        return await asyncio.gather(run.map(sized, range(4)), notes())
+
+    assert live(tmp_path, act) == again(tmp_path, act) == [[0, 1, 2, 3], 3]
 
 
 def by_hand(folder: Path, kind: Any, times: int = 1) -> None:

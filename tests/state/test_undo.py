@@ -328,6 +328,29 @@ def test_a_dicts_order_comes_back(store, what):
     agent.verify()
 
 
+BETWEEN = {
+    "a checkpoint": lambda agent: agent.checkpoint("before refund"),
+    "a rollback to the head": lambda agent: agent.rollback(agent.seq),
+    "a commit of records": lambda agent: agent.update(lambda d: None, key="looked"),
+    "a checkpoint and what was undone": lambda agent: (
+        agent.checkpoint("before"), agent.update(lambda d: d.__setitem__("z", 1)), agent.undo(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BETWEEN)
+def test_a_dicts_order_comes_back_over_what_changes_nothing(store, what):
+    """An undo behind a checkpoint brought the keys back in another order: the checkpoint counted as
+    a change of somebody else's that stood between."""
+    agent = store.agent("keys", initial={"a": 0, "b": 0})
+    agent.checkpoint("start")
+    agent.update(lambda draft: draft.pop("a"))
+    BETWEEN[what](agent)
+    agent.undo()
+    assert [*agent.state] == [*store.agent("keys").state] == ["a", "b"]
+    assert agent.diff("start", "main") == []
+
+
 def test_a_difference_in_nothing_but_the_order(store):
     agent = store.agent("keys", initial={"a": 1, "b": 2, "c": 3})
     agent.save({"a": 1, "b": 2, "c": 3})

@@ -249,7 +249,9 @@ def _take_back(
     path = path[: [commit.seq for commit in path].index(chosen[-1].seq) + 1]
     cancelled = _cancelled(path, seqs)
     base = state_at(chosen[-1].parent)
-    alone = all(commit.seq in seqs or commit.seq in cancelled for commit in path)
+    alone = all(
+        commit.seq in seqs or commit.seq in cancelled or not commit.delta for commit in path
+    )  # fmt: skip
     places: list[_Place] = []
     delta: list[Op] = []
     blocked: list[tuple[int, str]] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Iterator, Sized
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,12 @@ class Lookers:
     def __init__(self, tasks: RunTasks, timers: Timers, ready: Sized | None) -> None:
         self._tasks, self._scopes = tasks, tasks.scopes
         self._timers, self._ready = timers, ready
+        self._home = threading.get_ident()
 
     def __len__(self) -> int:
+        if threading.get_ident() != self._home:
+            # A thread of the run's commits for all. The loop may be calling anything meanwhile.
+            return len(self._scopes) + 1
         # Asked at each edit: mostly there are no timers, and the loop has nothing to do.
         timers = self._timers.plain and self._timers.call_back
         due = self._ready and self._tasks.function_due()
