@@ -102,6 +102,10 @@ def of(state: Any, name: str) -> Any:
     return state.get(name, 0) if isinstance(state, dict) else getattr(state, name)
 
 
+def seen(run: perdure.AsyncRun[Any]) -> Any:
+    return of(run.state, "n"), len(of(run.state, "notes") or ())
+
+
 def put(draft: Any, name: str, value: Any) -> None:
     if hasattr(draft, "keys"):
         draft[name] = value
@@ -192,9 +196,6 @@ def test_what_others_wrote_is_seen_with_the_first_outcome_behind_it(
     over for, and then a step and an edit in one commit. What a task saw before all of these it saw
     on replay behind the first of them only; and what it held on to must go on in place."""
 
-    def seen(run: perdure.AsyncRun[Any]) -> Any:
-        return of(run.state, "n"), len(of(run.state, "notes") or ())
-
     @perdure.agent(kind)
     async def act(run: perdure.AsyncRun[Any]) -> Any:
         first = run.state
@@ -229,6 +230,49 @@ def test_what_others_wrote_is_seen_with_the_first_outcome_behind_it(
     assert told[0][0] == "first" and told[0][1] in (others, last)
     assert again(tmp_path, act) == told
     assert of_commits(tmp_path, "edit")[0] == ["looks#1/look#1", "counts#1/edit:counts#1"]
+
+
+def test_what_a_person_settled_as_not_done_shows_nothing(tmp_path: Path, crash: Crashes) -> None:
+    """The tool was made again, and another task saw meanwhile what somebody had written before the
+    settling; on replay, with the tool's new outcome behind that, it did not, and the run stopped."""
+    pays = asyncio.Event()
+
+    @perdure.tool(on_crash="ask")
+    async def pay_slowly() -> str:
+        crash("in the tool")
+        pays.set()
+        await asyncio.sleep(0)
+        await goes_on.wait()
+        return "receipt"
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[Any]) -> Any:
+        async def watch() -> Any:
+            await asyncio.sleep(0.001)
+            await pays.wait()
+            notes = seen(run)
+            told = await look("notes", notes)
+            goes_on.set()
+            return [notes, told, seen(run)]
+
+        receipt, watched = await asyncio.gather(pay_slowly(), watch())
+        crash("at the end")
+        return [receipt, watched, seen(run)]
+
+    goes_on = asyncio.Event()
+    crash.arm("in the tool", "at the end")
+    with pytest.raises(CrashError):
+        live(tmp_path, act)
+    with pytest.raises(perdure.NeedsAttention):
+        live(tmp_path, act)
+    by_hand(tmp_path, dict)
+    with perdure.open(tmp_path / "a.db") as store:
+        store.handle("a/act/main").settle("pay_slowly#1/pay_slowly#1", not_done=True, by="ann")
+    pays, goes_on = asyncio.Event(), asyncio.Event()
+    with pytest.raises(CrashError):
+        live(tmp_path, act)
+    told = live(tmp_path, act)
+    assert told == again(tmp_path, act) == ["receipt", [(0, 0), (0, 0), (0, 1)], (0, 1)]
 
 
 @perdure.step

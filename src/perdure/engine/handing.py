@@ -97,7 +97,8 @@ class Handing:
             place = entry.place if cancelled else entry.hands
         if entry is not None and entry.order >= 0:
             pace = self.pace
-            if entry.kind != "edit" or entry.unbegun:  # else what shows it is the end of its block
+            # What is made again shows nothing. And of an edit, the end of its block does.
+            if place and (entry.kind != "edit" or entry.unbegun):
                 shows = entry.seq - 1
         # Tasks without scopes of their own wait for all: what they are to do first leads to calls
         # that are told apart by who comes first.
