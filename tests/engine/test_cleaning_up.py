@@ -12,6 +12,7 @@ import pytest
 import perdure
 from perdure.aio import AsyncStore
 from perdure.store import Store
+from perdure.testing import replay
 
 Kind = type[KeyboardInterrupt] | type[SystemExit]
 KINDS: list[Kind] = [KeyboardInterrupt, SystemExit]
@@ -323,3 +324,50 @@ def test_stacks_of_an_interrupted_run_come_to_their_end(store: Store) -> None:
         store.run(act, "a")
     assert store.run(act, "a") == "end"
     assert script.called == ["long", "end"]
+
+
+@pytest.mark.parametrize("rounds", range(16))
+@pytest.mark.parametrize("call", [awork, tidy])
+def test_a_task_that_is_cancelled_twice_cleans_up(store: Store, rounds: int, call: Any) -> None:
+    """Once more while the first time was being recorded, as nested timeouts do: what the engine
+    had of the first counted as something that ends the program, and the run was left with "the
+    function went on", of a function that caught nothing."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> list[str]:
+        ended: list[str] = []
+
+        async def clean() -> None:
+            if call is awork:
+                await awork("clean")
+            else:
+                await run.call(tidy, "clean")
+
+        async def page() -> None:
+            try:
+                await run.call(_endless)
+            finally:
+                try:
+                    await clean()
+                finally:
+                    ended.append(await awork("ended"))
+
+        task = asyncio.create_task(page())
+        await asyncio.sleep(0.001)
+        task.cancel()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        return ended
+
+    async def main() -> Any:
+        return await asyncio.wait_for(AsyncStore(store).run(act, "a"), 60)
+
+    assert asyncio.run(main()) in (["ended"], [])
+    replay(store, act).check()
+
+
+async def _endless() -> None:
+    await asyncio.Event().wait()

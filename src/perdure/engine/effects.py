@@ -170,6 +170,17 @@ class Carried(Exception):
         self.original = original
 
 
+class CancelledInside(BaseException):
+    """Thrown in by a driver: the call's task, not the run, was cancelled. `original` is raised
+    again once that is recorded."""
+
+    def __init__(self, original: BaseException, after_s: float = 0.0) -> None:
+        super().__init__()
+        self.original = original
+        self.after_s = after_s
+        """How long it had been made."""
+
+
 def uncarried(error: Exception) -> Exception:
     """The user's own error."""
     return error.original if type(error) is Carried else error

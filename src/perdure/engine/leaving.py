@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import Any
 
 from perdure.core.raised import of_code
-from perdure.engine.effects import Carried
+from perdure.engine.effects import CancelledInside, Carried
 from perdure.engine.failures import words
 from perdure.engine.journal import OthersFirstError
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, RunInterrupted, SchemaError
@@ -69,7 +69,8 @@ def _contexts(error: BaseException) -> Iterator[BaseException]:
 
 def _may_go_on(error: BaseException) -> bool:
     """Whether code may deal with it, or is told it by the library."""
-    kinds = (*of_code(), GeneratorExit, RunInterrupted)
+    # The third: its task was cancelled once more while the first time was being recorded.
+    kinds = (*of_code(), GeneratorExit, CancelledInside, RunInterrupted)
     if isinstance(error, BaseExceptionGroup):
         return error.split(kinds)[1] is None
     return isinstance(error, kinds)

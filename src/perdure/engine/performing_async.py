@@ -18,6 +18,7 @@ from perdure.engine.effects import (
     Arrived,
     Await,
     Came,
+    CancelledInside,
     Carried,
     Effect,
     Effects,
@@ -32,7 +33,7 @@ from perdure.engine.interrupting import Stopping
 from perdure.engine.items import Item
 from perdure.engine.journal import Entry, OthersFirstError
 from perdure.engine.performing import SETTLING, CallThread, Clock, frame_of, pausing, waiting
-from perdure.engine.replay import Call, CancelledInside, outcome_of, recorded_call
+from perdure.engine.replay import Call, outcome_of, recorded_call
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest
 from perdure.engine.tasks import RunTasks, runner_here

@@ -16,6 +16,7 @@ from perdure.engine.effects import (
     Arrive,
     Arrived,
     Attempt,
+    CancelledInside,
     Carried,
     Effect,
     Effects,
@@ -60,17 +61,6 @@ NOT_DONE = NotDone()
 
 class AttemptTimedOut(TimedOut):
     """An attempt took longer than it may. Whether it still does something, nobody knows."""
-
-
-class CancelledInside(BaseException):
-    """Thrown in by a driver: the call's task, not the run, was cancelled. `original` is raised
-    again once that is recorded."""
-
-    def __init__(self, original: BaseException, after_s: float = 0.0) -> None:
-        super().__init__()
-        self.original = original
-        self.after_s = after_s
-        """How long it had been made."""
 
 
 class Call(Struct):
