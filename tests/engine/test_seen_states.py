@@ -234,7 +234,7 @@ def test_what_others_wrote_is_seen_with_the_first_outcome_behind_it(
 
 def test_what_a_person_settled_as_not_done_shows_nothing(tmp_path: Path, crash: Crashes) -> None:
     """The tool was made again, and another task saw meanwhile what somebody had written before the
-    settling; on replay, with the tool's new outcome behind that, it did not, and the run stopped."""
+    settling; on replay, with the tool's new outcome behind that, it did not: the run stopped."""
     pays = asyncio.Event()
 
     @perdure.tool(on_crash="ask")
