@@ -218,6 +218,7 @@ class Execution(Generic[T]):
             entry.scope or not is_settled_as(call, entry) or self._interrupted is not None
             or frame is None or frame.run is not self or frame.inside != "function"
             or frame.scope not in (None, self.root) or threading.get_ident() != self.root.home
+            or exception() is not None  # then it may be that the function is on its way out
         ):  # fmt: skip
             return None
         with self._lock:
@@ -235,7 +236,10 @@ class Execution(Generic[T]):
         """As `next_recorded`, for any task of a run, whose turn may be still to come: it is taken,
         and to be released by the caller."""
         frame = current()
-        if self._interrupted is not None or frame is None or frame.inside != "function":
+        if (
+            self._interrupted is not None or frame is None or frame.inside != "function"
+            or exception() is not None
+        ):  # fmt: skip
             return None
         with self._lock:
             entry = self.journal.find(scope.named(call.name), call.digests)
