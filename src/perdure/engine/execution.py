@@ -210,15 +210,16 @@ class Execution(Generic[T]):
 
     def next_recorded(self, call: Call) -> Entry | None:
         """What most of a replay is: the function's own thread comes to just the call whose outcome
-        is the log's next. It is taken and released at once. None: an `Arrive` must find out."""
+        is the log's next. It is taken and released at once. None: an `Arrive` must find out (so
+        where an exception is handled: the function may be on its way out)."""
         if (entry := self.turns.next_entry()) is None:
             return None
         frame = current()
         if (
-            entry.scope or not is_settled_as(call, entry) or self._interrupted is not None
+            entry.scope or self._interrupted is not None or exception() is not None
             or frame is None or frame.run is not self or frame.inside != "function"
             or frame.scope not in (None, self.root) or threading.get_ident() != self.root.home
-            or exception() is not None  # then it may be that the function is on its way out
+            or not is_settled_as(call, entry)
         ):  # fmt: skip
             return None
         with self._lock:
@@ -236,14 +237,11 @@ class Execution(Generic[T]):
         """As `next_recorded`, for any task of a run, whose turn may be still to come: it is taken,
         and to be released by the caller."""
         frame = current()
-        if (
-            self._interrupted is not None or frame is None or frame.inside != "function"
-            or exception() is not None
-        ):  # fmt: skip
+        if frame is None or frame.inside != "function" or exception() is not None:
             return None
         with self._lock:
             entry = self.journal.find(scope.named(call.name), call.digests)
-            if entry is None or not is_settled_as(call, entry):
+            if entry is None or self._interrupted is not None or not is_settled_as(call, entry):
                 return None
             self.check_process()
             self._take(entry)
@@ -486,9 +484,7 @@ class Execution(Generic[T]):
         """Leave the function, and keep on leaving it whatever it catches."""
         with self._lock:
             first = self._interrupted is None
-            if self._interrupted is None:
-                self._interrupted = RunInterrupted(reason)
-            interrupted = self._interrupted
+            interrupted = self._interrupted = self._interrupted or RunInterrupted(reason)
         if self.tasks is not None:
             self.tasks.interrupts()
         if first:
