@@ -383,3 +383,120 @@ def test_which_task_makes_a_call_may_be_left_out() -> None:
     with pytest.raises(AssertionError, match=r"worker#[12]/pay#\d was called"):
         kill()
     kill(same=lambda end: end.result)
+
+
+class Books:
+    """A bank's books in a file, which outlives real processes; its answer comes late."""
+
+    def __init__(self) -> None:
+        self.place = Path()
+
+    def open(self, folder: Path) -> None:
+        self.place = folder / "books"
+        self.place.touch()
+
+    @property
+    def paid(self) -> list[str]:
+        return self.place.read_text().splitlines()
+
+    def pay(self) -> None:
+        with open(self.place, "a") as books:
+            books.write(perdure.idempotency_key() + "\n")
+
+    def look_up(self, effect: perdure.EffectInfo) -> Any:
+        return "receipt" if effect.key in self.paid else perdure.NOT_DONE
+
+    def check(self, end: RunEnding) -> None:
+        assert len(self.paid) == 1, f"paid {len(self.paid)} times"
+
+
+def paying_beside(books: Books) -> Callable[..., Any]:
+    """A function that looks at something beside a payment: whose effect is there before, and whose
+    answer comes after what it looked at is in the log."""
+
+    @perdure.agent(dict)
+    async def both(run: perdure.AsyncRun[dict]) -> Any:
+        paid, looked = asyncio.Event(), asyncio.Event()
+
+        @perdure.tool(on_crash="ask")
+        async def pay() -> str:
+            books.pay()
+            paid.set()
+            await looked.wait()
+            return "receipt"
+
+        @perdure.step
+        async def look() -> str:
+            if not books.paid:
+                await paid.wait()
+            return "seen"
+
+        async def looks() -> str:
+            seen = await look()
+            looked.set()
+            return seen
+
+        return await asyncio.gather(pay(), looks())
+
+    return both
+
+
+@pytest.mark.parametrize("by", ["exception", "sigkill"])
+def test_what_was_under_way_is_settled_by_who_looks_into_the_books(by: Any) -> None:
+    """Killed at another task's boundary, a payment that had reached the bank was settled as not
+    done, without anybody knowing: a sound function "paid 2 times"."""
+    books = Books()
+    both = paying_beside(books)
+    endings = kill_at_every_boundary(
+        both, before=books.open, check=books.check, settle=books.look_up, by=by
+    )  # fmt: skip
+    assert {tuple(end.result) for end in endings} == {("receipt", "seen")}
+    assert "after step 1" in {end.killed_at for end in endings}
+    assert not any(end.assumed for end in endings)
+
+
+@pytest.mark.parametrize("by", ["exception", "sigkill"])
+def test_what_nobody_knows_is_said_where_it_fails(by: Any) -> None:
+    books = Books()
+    assumption = (
+        "pay#1 had begun when it was killed, and may have taken effect: it was settled as not "
+        "done; pass settle= to tell what really happened"
+    )
+    both = paying_beside(books)
+    with pytest.raises(AssertionError, match="paid 2 times") as found:
+        kill_at_every_boundary(both, before=books.open, check=books.check, by=by)
+    assert [note for note in found.value.__notes__ if note.endswith(assumption)]
+    with pytest.raises(AssertionError, match="what must be the same is 1, undisturbed 0") as told:
+        kill_at_every_boundary(both, before=books.open, same=lambda end: len(end.assumed), by=by)
+    assert assumption in str(told.value)
+
+
+def test_what_had_not_begun_or_gave_something_is_known(bank: Bank) -> None:
+    """Nobody is asked about it. What raised may have taken effect: that is asked for."""
+    asked: list[str] = []
+
+    def pay_or_raise(cents: int) -> Receipt:
+        receipt = bank.pay(cents)
+        if cents == 5:
+            raise ConnectionError
+        return receipt
+
+    pay = perdure.tool(on_crash="ask", name="pay")(pay_or_raise)
+
+    @perdure.agent(dict)
+    def pays(run: perdure.Run[dict], cents: int) -> str:
+        try:
+            return pay(cents).key
+        except ConnectionError:
+            return "r"
+
+    def settle(effect: perdure.EffectInfo) -> Any:
+        asked.append(effect.place)
+        return Receipt("r", 5)
+
+    whole: dict[str, Any] = {"before": bank.open, "same": lambda end: end.result}
+    kill_at_every_boundary(pays, 7, settle=settle, **whole)
+    assert asked == []
+    kill_at_every_boundary(pays, 5, settle=settle, **whole)
+    assert asked == ["pay#1"] * len(asked)
+    assert asked

@@ -35,6 +35,8 @@ class RunEnding(Struct, frozen=True):
         effects: its tool calls, as the ledger has them.
         calls: every time that a step or tool was really called.
         folder: its own, with the store ``agents.db``; gone afterwards, if it was a temporary one.
+        assumed: the places of the calls that had begun when it was killed, of which nobody knows
+            whether they took effect, and which were settled as not done.
     """
 
     killed_at: str
@@ -43,6 +45,7 @@ class RunEnding(Struct, frozen=True):
     effects: list[EffectInfo]
     calls: list[PhysicalCall]
     folder: Path
+    assumed: list[str] = []
 
     @property
     def doubted(self) -> bool:
@@ -56,7 +59,8 @@ def kill_at_every_boundary(
     signals: Mapping[str, Sequence[Any]] | None = None, tools: Mapping[Any, Any] | None = None,
     before: Callable[[Path], None] | None = None, check: Callable[[RunEnding], None] | None = None,
     same: Callable[[RunEnding], Any] | None = None, by: By = "exception",
-    folder: Path | None = None, timeout_s: float = 60, **kwargs: Any,
+    settle: Callable[[EffectInfo], Any] | None = None, folder: Path | None = None,
+    timeout_s: float = 60, **kwargs: Any,
 ) -> list[RunEnding]:  # fmt: skip
     """Kill an agent function at each of its durable boundaries in turn, recover, and compare.
 
@@ -65,7 +69,9 @@ def kill_at_every_boundary(
 
     Compared with an undisturbed run are the result, the state and the effect ledger; and how often
     each tool was really called, as far as its crash policy allows (``"retry"``: at least as often).
-    A tool call that a person would have to settle (``"ask"``) is settled by what really happened.
+    A tool call that a person would have to settle (``"ask"``) is settled by what it gave. One that
+    was under way beside another task's boundary may have taken effect, or not: `settle` says
+    whether; without it, it is taken for not done, and what fails says so.
 
     Args:
         state: the agent's initial state.
@@ -81,6 +87,8 @@ def kill_at_every_boundary(
         by: ``"exception"``: in this process, which is fast, and in which ``finally`` blocks run;
             ``"sigkill"``: in forked processes that are really killed. What a tool does must then
             be in files to be seen.
+        settle: looks into the books for a call that had begun when its process died, or took too
+            long, or raised: returns what it gave, or `perdure.NOT_DONE`.
         folder: where the stores are made; default: a temporary folder that goes afterwards.
         timeout_s: for one process, or for what it executes at a stretch. It ends waits and pauses
             that do not unload the run: in threads that are not the run's own (`run.map`,
@@ -98,26 +106,21 @@ def kill_at_every_boundary(
     if by == "exception":
         refuse_in_a_loop(function, "kill_at_every_boundary")
     with tempfile.TemporaryDirectory(dir=_quick(), ignore_cleanup_errors=True) as temporary:
-        place = folder or Path(temporary)
         trial = Trial(
-            function, args, kwargs, state, list(answers),
-            {name: list(values) for name, values in (signals or {}).items()}, tools or {},
-            timeout_s,
+            function, args, kwargs, state, list(answers), dict(signals or {}), tools or {},
+            timeout_s, settle,
         )  # fmt: skip
         endings: list[RunEnding] = []
         for number in range(-1, BOUNDARIES_MAX):
-            where = place / ("whole" if number < 0 else str(number))
+            where = (folder or Path(temporary)) / ("whole" if number < 0 else str(number))
             new_folder(str(where))
             if before is not None:
                 before(where)
             ending = _try(trial, where, number, by, timeout_s)
             if number >= 0 and not ending.killed_at:
                 return endings
-            if endings:
-                _compare(endings[0], ending, same)
-            if check is not None:
-                _check(check, ending)
             endings.append(ending)
+            _judge(endings[0], ending, same, check)
             if folder is None:
                 shutil.rmtree(where, ignore_errors=True)
     raise AssertionError(f"more than {BOUNDARIES_MAX} boundaries: does the function end?")
@@ -136,7 +139,7 @@ def _try(trial: Trial, folder: Path, number: int, by: By, timeout_s: float) -> R
         kills = [number] if number >= 0 else []
         end = run_with_kills(trial.live_alone, folder, kills, timeout_s=timeout_s)
         if end.error is not None:
-            raise AssertionError(f"{_where(end.killed_at)}it did not go on: {end.error}")
+            raise _stranded(trial, folder, end.killed_at, end.error)
         killed, places = "".join(end.killed_at), end.result
     else:
         at = trial.live_mortally(folder, number if number >= 0 else None)
@@ -145,24 +148,46 @@ def _try(trial: Trial, folder: Path, number: int, by: By, timeout_s: float) -> R
             try:
                 trial.live_mortally(folder, None)
             except Exception as problem:
-                raise AssertionError(f"{_where([at])}it did not go on: {problem}") from problem
+                raise _stranded(trial, folder, [at], problem) from problem
         places = trial.asked
     if number < 0:
         trial.undisturbed(places)
     result, state, effects = trial.look(folder)
-    return RunEnding(killed, result, state, effects, CallLog(folder / "calls").read(), folder)
+    calls = CallLog(folder / "calls").read()
+    return RunEnding(killed, result, state, effects, calls, folder, trial.assumed(folder))
 
 
-def _where(killed: Sequence[str]) -> str:
-    return f"killed {', '.join(killed)}, " if killed else ""
+def _stranded(trial: Trial, folder: Path, killed: Sequence[str], why: object) -> AssertionError:
+    where = f"killed {', '.join(killed)}, " if killed else ""
+    return AssertionError(
+        "\n  ".join([f"{where}it did not go on: {why}", *_assumptions(trial.assumed(folder))])
+    )
 
 
-def _check(check: Callable[[RunEnding], None], ending: RunEnding) -> None:
+def _assumptions(places: Sequence[str]) -> list[str]:
+    """What else may be wrong than the function."""
+    return [
+        f"{place} had begun when it was killed, and may have taken effect: it was settled as not "
+        "done; pass settle= to tell what really happened"
+        for place in places
+    ]
+
+
+def _judge(
+    whole: RunEnding, ending: RunEnding, same: Callable[[RunEnding], Any] | None,
+    check: Callable[[RunEnding], None] | None,
+) -> None:  # fmt: skip
+    if ending is not whole:
+        _compare(whole, ending, same)
+    if check is None:
+        return
     try:
         check(ending)
     except Exception as problem:
         if ending.killed_at:
             problem.add_note(f"the run was killed {ending.killed_at}, and recovered")
+        for assumption in _assumptions(ending.assumed):
+            problem.add_note(assumption)
         raise
 
 
@@ -180,6 +205,7 @@ def _compare(
             if one != other:
                 problems.append(f"{what} is {one!r}, undisturbed {other!r}")
     if problems:
+        problems += _assumptions(end.assumed)
         raise AssertionError(
             f"killed {end.killed_at} and recovered, the run ended otherwise than undisturbed:\n  "
             + "\n  ".join(problems)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,9 @@ from perdure.engine.drives import Command
 from perdure.engine.functions import spec_of
 from perdure.engine.handle import RunHandle
 from perdure.engine.ledger import EffectInfo
+from perdure.engine.lookup import take_any
 from perdure.engine.orders import Order
+from perdure.engine.replay import NOT_DONE
 from perdure.errors import NeedsAttention, PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo, from_micros
 from perdure.private import make_file
@@ -37,16 +39,18 @@ class Stuck(PerdureError):
 
 
 class Trial(Struct):
-    """What is tried. `asked`: the places of the questions that were answered, in order."""
+    """What is tried. `asked`: the places of the questions that were answered, in order; `settle`:
+    says what became of a call in doubt of which `CallLog` cannot tell."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     state: Any
     answers: list[Any]
-    signals: dict[str, list[Any]]
+    signals: Mapping[str, Sequence[Any]]
     tools: Mapping[Any, Any]
     timeout_s: float = 60
+    settle: Callable[[EffectInfo], Any] | None = None
     asked: list[str] = field(default_factory=list)
     _prepared: bytes | None = None
     start: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
@@ -137,7 +141,7 @@ class Trial(Struct):
             except Stuck as stuck:
                 raise AssertionError(stuck.problem) from None
             except NeedsAttention:
-                if not self._settle(store, calls):
+                if not self._settle(store, calls, folder):
                     raise
             except Exception:
                 if self._handle(store).status not in FINISHED:
@@ -199,17 +203,38 @@ class Trial(Struct):
             for number, value in enumerate(self.signals.get(name, ()))
         )
 
-    def _settle(self, store: Store, calls: CallLog) -> bool:
+    def _settle(self, store: Store, calls: CallLog, folder: Path) -> bool:
         """Say of what is in doubt what really happened; False: nothing is."""
         handle = self._handle(store)
         doubts = [effect for effect in handle.effects() if effect.state == "in doubt"]
         for effect in doubts:
-            ends = [c for c in calls.read() if c.key == effect.key and c.ended]
-            if ends and ends[-1].value is not MISSING:
-                handle.settle(effect.place, done=ends[-1].value, by="the test")
-            else:
+            given = self._given_by(effect, calls, folder)
+            if given is NOT_DONE:
                 handle.settle(effect.place, not_done=True, by="the test")
+            else:
+                handle.settle(effect.place, done=given, by="the test")
         return bool(doubts)
+
+    def _given_by(self, effect: EffectInfo, calls: CallLog, folder: Path) -> Any:
+        """What a call in doubt gave, or NOT_DONE. Of one that had begun, and gave nothing yet, that
+        is in the world alone."""
+        made = [call for call in calls.read() if call.key == effect.key]
+        given = [call.value for call in made if call.ended and call.value is not MISSING]
+        if given:
+            return given[-1]
+        if not made or (made[-1].ended and len(made) < effect.attempts):
+            return NOT_DONE  # its last intent is in the log, and it was not called
+        if self.settle is not None:
+            said = self.settle(effect)
+            return said if said is NOT_DONE else take_any(said, "settle=")
+        with open(folder / "assumed", "a", opener=make_file) as file:
+            file.write(f"{effect.place}\n")
+        return NOT_DONE
+
+    def assumed(self, folder: Path) -> list[str]:
+        """The places of the calls that were settled as not done, without anybody knowing."""
+        file = folder / "assumed"
+        return file.read_text().splitlines() if file.exists() else []
 
     def _handle(self, store: Store) -> RunHandle[Any]:
         order = Order.of(self.function, AGENT, "main", self.args, self.kwargs, storable=False)
