@@ -116,3 +116,29 @@ def test_where_a_fork_is_in_doubt_too_each_command_says_of_which_run(operator: O
     for run in runs:
         assert f"settle 'alice smith' 'mail#1' --run '{run}' --done JSON" in shown
         operator.see("settle", "alice smith", "mail#1", "--run", run, "--done", '"sent"')
+
+
+def test_a_call_in_doubt_of_a_run_that_was_cancelled(operator: Operator) -> None:
+    """Story: `effects` said "in doubt" of it for ever, and `settle` that there is no such call."""
+    operator.see("cancel", "ticket-43/support/main")
+    assert operator.json("effects", "ticket-43")[1]["state"] == "in doubt"
+    shown = operator.see("settle", "ticket-43", "refund#1", "--not-done")
+    assert "was not done" in shown and "again" not in shown
+    assert operator.json("effects", "ticket-43")[1]["state"] == "not done"
+    code, said = operator.refused("settle", "ticket-43", "refund#1", "--not-done")
+    assert (code, "nothing is in doubt" in said) == (3, True)
+
+
+def test_an_unfinished_run_is_meant_before_one_that_has_ended(operator: Operator) -> None:
+    with pytest.raises(PowerLoss):
+        pay(operator, lost="wire")
+    operator.see("cancel", "alice smith/paying/main")
+    power["lost"] = "wire"
+    with perdure.open(operator.path) as store, pytest.raises(PowerLoss):
+        store.options(key="second").run(paying, "alice smith")
+    power["lost"] = ""
+    words = ("settle", "alice smith", "wire#1", "--not-done")
+    assert operator.json(*words)["run"] == "alice smith/paying/second"
+    assert operator.json(*words, "--run", "alice smith/paying/main")["run"].endswith("main")
+    states = [one["state"] for one in operator.json("effects", "alice smith")]
+    assert states == ["not done", "not done"]

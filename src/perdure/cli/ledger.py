@@ -14,7 +14,6 @@ from perdure.cli.attention import (
     effect_style,
     effects_noting,
     executor_of,
-    in_doubt,
     print_ways_out,
 )  # fmt: skip
 from perdure.cli.failures import HELD, UsageError
@@ -171,7 +170,9 @@ def settle(
             plain.put({"run": info.id, "call": call, "commit": plain.commit_json(commit)})
             return
         console = stdout_console()
-        became = "was not done, and will be called again"
+        became = "was not done"
+        if info.status in UNFINISHED:
+            became += ", and will be called again"
         if not not_done:
             became = f"took effect, with the result {full(result)}"
         console.print(text((call, "bold"), f" of run {info.id} {became}"))
@@ -181,44 +182,72 @@ def settle(
 
 
 def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> RunInfo:
-    """The one unfinished run of an agent that has this call in doubt, or settled by a person.
+    """The one run of an agent that has this call in doubt, or settled by a person: an unfinished
+    one, or else one that has ended, of which only the ledger learns what became of the call.
 
     Raises:
         NotFound: none has; naming what is in doubt.
         Conflict: several have it, and `run` does not choose; or a living executor is at it.
     """
     info = session.find(agent)
-    candidates = [
-        one for one in session.store.runs(agent, unfinished=True) if one.agent_no == info.no
-    ]
     if run is not None:
         candidates = [one for one in [find_run(session, run)] if one.agent == agent]
-    known = [effect.place for effect in in_doubt(session, candidates, damaged_too=True)]
-    found: list[RunInfo] = []
-    settled: list[RunInfo] = []
-    for one in candidates:
-        for effect in session.store.handle(one.id).effects(damaged_too=True):
-            if effect.place != call:
-                continue
-            executor = executor_of(session, one)
-            if executor is not None and effect.open:
-                raise Conflict(
-                    f"call {call!r} is under way: executor {executor} is at it",
-                    target=f"run {one.id}", hint=HELD,
-                )  # fmt: skip
-            if run is not None or effect.open:
-                found.append(one)
-            elif effect.by == "person":
-                settled.append(one)
-    found = found or settled
+        chosen = _with_call(session, candidates, call) or candidates
+        if not chosen:
+            raise _no_such_call(session, agent, call, candidates)
+        return chosen[0]
+    candidates = [one for one in session.store.runs(agent) if one.agent_no == info.no]
+    going = [one for one in candidates if one.status in UNFINISHED]
+    found = _with_call(session, going, call)
     if not found:
-        raise NotFound(
-            f"has no tool call {call!r} in doubt", target=f"agent {agent!r}",
-            hint=f"in doubt: {', '.join(known)}" if known else "nothing is in doubt",
-        )  # fmt: skip
+        ended = [one for one in candidates if one.status not in UNFINISHED]
+        found = _with_call(session, ended, call, settled_too=False)
+    if not found:
+        raise _no_such_call(session, agent, call, candidates)
     if len(found) > 1:
         raise Conflict(
             f"{len(found)} runs have such a call, {call!r}", target=f"agent {agent!r}",
             hint="say which: " + " or ".join(shell.join(["--run", one.id]) for one in found),
         )  # fmt: skip
     return found[0]
+
+
+def _with_call(
+    session: Session, runs: list[RunInfo], call: str, *, settled_too: bool = True
+) -> list[RunInfo]:
+    """Those that have it in doubt, or else settled by a person.
+
+    Raises:
+        Conflict: a living executor is at it.
+    """
+    found: list[RunInfo] = []
+    settled: list[RunInfo] = []
+    for one in runs:
+        effects = session.store.handle(one.id).effects(damaged_too=True)
+        calls = [effect for effect in effects if effect.place == call]
+        if any(effect.open for effect in calls):
+            if (executor := _at_it(session, one)) is not None:
+                raise Conflict(
+                    f"call {call!r} is under way: executor {executor} is at it",
+                    target=f"run {one.id}", hint=HELD,
+                )  # fmt: skip
+            found.append(one)
+        elif any(effect.by == "person" for effect in calls):
+            settled.append(one)
+    return found or (settled if settled_too else [])
+
+
+def _at_it(session: Session, run: RunInfo) -> str | None:
+    """The living executor whose calls are under way."""
+    return executor_of(session, run) if run.status in UNFINISHED else None
+
+
+def _no_such_call(session: Session, agent: str, call: str, runs: list[RunInfo]) -> NotFound:
+    known = [
+        effect.place for one in runs if _at_it(session, one) is None
+        for effect in session.store.handle(one.id).effects(damaged_too=True) if effect.open
+    ]  # fmt: skip
+    return NotFound(
+        f"has no tool call {call!r} in doubt", target=f"agent {agent!r}",
+        hint=f"in doubt: {', '.join(dict.fromkeys(known))}" if known else "nothing is in doubt",
+    )  # fmt: skip

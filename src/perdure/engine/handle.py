@@ -23,6 +23,7 @@ from perdure.engine.lookup import check_answer, find_run, take_any
 from perdure.engine.made import Again
 from perdure.engine.questions import Asked, Question
 from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
+from perdure.engine.settling import check_open, journals, left_open
 from perdure.engine.values import results_of
 from perdure.engine.waiting import check_signal
 from perdure.engine.wakeups import POLL_S, Wakeups
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from perdure.engine.why import Explanation
 
 R = TypeVar("R")
-ANEW = ("run-turn", "run-retried")
 
 
 class RunHandle(Generic[R]):
@@ -227,10 +227,13 @@ class RunHandle(Generic[R]):
     ) -> Commit:
         """Say what became of a tool call in doubt; the run goes on when it is run again.
 
-        What a person said may be said anew, until the run went on with it.
+        What a person said may be said anew, until the run went on with it. A run that has ended
+        goes on with nothing: of its calls the ledger learns. So it does of calls in a history that
+        the run left, where it was set back; not done there, such a call is made again.
 
         Args:
-            call: its place, e.g. ``refund#1``.
+            call: its place, e.g. ``refund#1``; where several calls had it, of these the last one
+                that is in doubt.
             done: it took effect, and this is its result.
             not_done: it did not take effect: it will be called again.
             by: who says so; recorded.
@@ -253,7 +256,9 @@ class RunHandle(Generic[R]):
             outcome["value"] = take(done, root="done")
 
         def settled(info: RunInfo) -> RunInfo:
-            self._check_open(call, info)
+            outcome.pop("key", None)
+            if key := self._check_open(call, info):
+                outcome["key"] = key
             if info.status in FINISHED:  # only the ledger learns of it
                 return info
             return replace(info, status="pending", problem=None)
@@ -262,36 +267,22 @@ class RunHandle(Generic[R]):
         self._wakeups.tell(self._id)
         return commit
 
-    def _check_open(self, call: str, info: RunInfo) -> None:
-        """What became of the call may still be said; as of this head.
+    def _check_open(self, call: str, info: RunInfo) -> str:
+        """What became of the call may still be said; as of this head. Gives its idempotency key,
+        where it was made in a history that the run left.
 
         Raises:
             NotFound, Conflict: as `settle` says.
         """
-        journal = self._journals(damaged_too=True)[-1]
-        entry = journal.entries.get(call)
-        if entry is None or (entry.kind != "tool" and "made_at" not in entry.call):
-            known = [effect.place for effect in self.effects(damaged_too=True) if effect.open]
-            raise NotFound(
-                f"has no tool call {call!r}", target=f"run {self._id}",
-                hint=f"in doubt: {', '.join(known) or 'nothing'}",
-            )  # fmt: skip
-        target = f"run {self._id}, call {call}"
-        if entry.in_doubt:
-            return
-        if entry.outcome is None:
-            raise Conflict(
-                "is not in doubt: it failed, and is to be tried again", target=target,
-                hint="cancel the run if it must not be",
-            )  # fmt: skip
-        if entry.outcome.get("by") != "person" or info.status in FINISHED:
-            raise Conflict("is not in doubt: it is settled", target=target)
-        later = (commit.records for commit in journal.commits if commit.seq > entry.seq)
-        if any(r.get("run") == self._id and "place" in r for records in later for r in records):
-            raise Conflict(
-                "is settled, and the run went on with that", target=target,
-                hint="what it did since rests on it: cancel the run if that must not stand",
-            )  # fmt: skip
+        *left, journal = self._journals(damaged_too=True)
+        try:
+            check_open(self._id, journal, call, ended=info.status in FINISHED)
+        except (Conflict, NotFound):
+            key = left_open(left, call)
+            if key is None:
+                raise
+            return key
+        return ""
 
     def cancel(self, why: str = "") -> None:
         """End a run; its tool calls stay in the ledger. An executor that has it leaves its function
@@ -419,12 +410,5 @@ class RunHandle(Generic[R]):
         return LogReader(self._context.backend, agent)
 
     def _journals(self, *, damaged_too: bool = False) -> list[Journal]:
-        """One for each turn, of which each counts its calls anew, and so after it was set back."""
-        turns: list[list[Commit]] = [[]]
         read = self._reader().commits(self.info.started, SEQ_END, damaged_too=damaged_too)
-        for commit in read:
-            if any(r["t"] in ANEW and r.get("run") == self._id for r in commit.records):
-                turns.append([])
-            else:
-                turns[-1].append(commit)
-        return [Journal.read(self._id, commits) for commits in turns]
+        return journals(self._id, read)

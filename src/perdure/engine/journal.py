@@ -228,6 +228,8 @@ class Journal(Struct):
                 entry.outcome, entry.in_doubt = None, True
                 self._unsettle(entry)
             case "outcome" if entry is not None:
+                if record.get("key", entry.call.get("key")) != entry.call.get("key"):
+                    return None  # said of another call, which was made there before
                 entry.outcome, entry.in_doubt = record, False
                 entry.cancelled_after_s = _cancelled_after_s(record)
                 self._settle(entry, seq)

@@ -183,6 +183,10 @@ def made_before(
         return None
     commits = reader.commits(info.turn_at + 1, max(origins.untils.values()), damaged_too=True)
     calls, unread = _calls(commits, origins.untils)
+    for commit in journal.commits:  # what a person said since
+        for record in commit.records:
+            if record["t"] == "outcome" and record.get("key") in calls:
+                calls[record["key"]].outcome = record
     return Before(origins.effects, calls, journal, unread)
 
 
@@ -213,6 +217,8 @@ def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[s
                 made.real |= "made_at" not in record
                 made.outcome = record if record["t"] == "step" else None
             call = at.get((run, place))
+            if record["t"] == "outcome" and "key" in record:  # of one that was left before
+                call = calls.get(str(record["key"]))
             if call is not None and record["t"] == "outcome":
                 call.outcome = record
             elif call is not None and record["t"] == "cancelled" and call.outcome is None:

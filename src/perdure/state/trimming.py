@@ -164,7 +164,8 @@ class _Scan:
         self._done: set[int] = set()
         self._stay: set[int] = {1}
         self._parents: list[tuple[int, ...]] = []
-        self._in_doubt: dict[tuple[str, str], int] = {}
+        self._in_doubt: dict[str, int] = {}
+        self._keys: dict[tuple[str, str], str] = {}
         self._gone: list[int] = []
         self._damaged: set[int] = set()
         self._hashes: dict[int, str] = {}
@@ -216,9 +217,10 @@ class _Scan:
         for record in commit.records:
             call = str(record.get("run")), str(record.get("place"))
             if record["t"] == "intent":
-                self._in_doubt[call] = commit.seq
+                key = self._keys[call] = str(record.get("key"))
+                self._in_doubt[key] = commit.seq
             elif record["t"] in ("outcome", "cancelled"):
-                self._in_doubt.pop(call, None)
+                self._in_doubt.pop(str(record.get("key") or self._keys.get(call)), None)
 
     def _stays(self, record: Mapping[str, Any]) -> bool:
         """Whether something beside the log is rebuilt from it, or a run looks for it at any age; or
