@@ -31,7 +31,8 @@ try:
             os.write(1, b"done %d\\n" % number)
 except PerdureError as error:
     outcome = getattr(error, "outcome", "")
-    os.write(1, f"{type(error).__name__} {outcome}\\n".encode())
+    said = " ".join(str(error).split())
+    os.write(1, f"{type(error).__name__} {said} {outcome}\\n".encode())
 """
 
 traced = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -101,6 +102,26 @@ def test_i1_a_disk_that_fails_for_good_is_reported_and_nothing_is_lost(
 ) -> None:
     said = run(path, f"{call}:error={error}:when=5+")
     assert said[-1].startswith(StoreUnavailable.__name__), said
+    holds(path, said)
+
+
+@traced
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("EDQUOT", "quota is used up"),
+        ("EFBIG", "may not become larger"),
+        ("ENOSPC", "disk is full"),
+    ],
+)
+@pytest.mark.parametrize("call", ["fdatasync", "pwrite64"])
+def test_i1_what_may_not_grow_is_no_disk_that_fails(
+    path: Path, call: str, error: str, words: str
+) -> None:
+    """ "See the system's log; the disk may be failing", it was, to who has used up a quota."""
+    said = run(path, f"{call}:error={error}:when=5+")
+    assert said[-1].startswith(StoreUnavailable.__name__), said
+    assert words in said[-1] and "failing" not in said[-1]
     holds(path, said)
 
 

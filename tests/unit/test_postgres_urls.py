@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.core.urls import same_store
+from perdure.core.urls import WHOLE, same_store
 from perdure.storage.postgres.address import parse
 
 pytest.importorskip("psycopg")
@@ -45,3 +45,18 @@ def test_a_source_that_was_kept_without_brackets_is_the_same_store() -> None:
     shown = parse("postgresql://ann@[::1]:54733/y?schema=six").shown
     assert same_store("postgresql://ann@::1:54733/y?schema=six", shown)
     assert not same_store("postgresql://ann@::2:54733/y?schema=six", shown)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("value", ["x", "", "1.5", "1e3", "٣", "9999999999999"])
+def test_an_option_that_is_no_number_is_refused_by_its_name(name: str, value: str) -> None:
+    """`connect_timeout=x` was a value that cannot be stored, with a hint to give another one."""
+    with pytest.raises(ValueError, match=rf"option {name} of the URL: a whole number"):
+        parse(f"postgresql://ann:secret@db.example/y?{name}={value}")
+    assert parse(f"postgresql://db.example/y?{name}=%205").conninfo[name].strip() == "5"
+
+
+def test_what_libpq_takes_for_no_limit_is_taken() -> None:
+    assert parse("postgresql://db.example/y?connect_timeout=-1").conninfo["connect_timeout"] == "-1"
+    with pytest.raises(ValueError, match="keepalives_idle"):
+        parse("postgresql://db.example/y?keepalives_idle=-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -37,6 +38,13 @@ TRUSTED = (
 )  # fmt: skip
 """Options by which libpq knows that it talks to the right server, and is not overheard. They are no
 secrets, and go where the URL goes: without them whoever answers there would be believed."""
+
+
+POSITIVE = ("keepalives_idle", "keepalives_interval", "keepalives_count")
+WHOLE = ("connect_timeout", "keepalives", *POSITIVE, "tcp_user_timeout")
+"""Options of libpq that are whole numbers."""
+
+_WHOLE = re.compile(r" *[+-]?[0-9]{1,9} *")
 
 
 def same_store(one: str, other: str) -> bool:
@@ -95,4 +103,8 @@ def read_postgres(url: str, own: Container[str]) -> tuple[dict[str, Any], dict[s
             "postgresql://user:password@host:port/database?schema=name, with special characters "
             "of the password as %XX"
         ) from None
+    for name in WHOLE:
+        value = str(conninfo.get(name, 0))
+        if not _WHOLE.fullmatch(value) or ("-" in value and name in POSITIVE):
+            raise ValueError(f"option {name} of the URL: a whole number")
     return conninfo, {name: value for name, value in options if name in own}

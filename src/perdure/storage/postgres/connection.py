@@ -27,7 +27,7 @@ from perdure.storage.postgres import wire
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.awake import came_soon
 from perdure.storage.postgres.clock import StoreClock
-from perdure.storage.postgres.faults import DeadlineError, InDoubtError, translate
+from perdure.storage.postgres.faults import DeadlineError, InDoubtError, refused_option, translate
 
 CANCEL_S = 5.0
 """How long a server may take to cancel a statement before its connection is given up."""
@@ -263,6 +263,7 @@ def connect(address: Address, clock: StoreClock) -> Connection:
 
     Raises:
         StoreUnavailable, NotFound: as `translate` says. UnsupportedFormat: too old a server.
+        ValueError: an option cannot have such a value.
     """
     try:
         connection = Connection.connect(
@@ -270,7 +271,8 @@ def connect(address: Address, clock: StoreClock) -> Connection:
             prepare_threshold=PREPARE_AFTER,
         )  # fmt: skip
     except psycopg.Error as error:
-        raise translate(error, address) from None  # its words may hold what must not be shown
+        # Its words may hold what must not be shown.
+        raise refused_option(error) or translate(error, address) from None
     try:
         _prepare(connection, address)
         _look(connection, address, clock)
@@ -322,3 +324,17 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
     if seen[0] != connection.info.backend_pid:
         connection.pooled = True
         connection.prepare_threshold = None
+    _read_texts_as_written(connection, target)
+
+
+def _read_texts_as_written(connection: Connection, target: str) -> None:
+    """The session takes a backslash in a text for itself, whatever is set for the user, database or
+    server: our functions have such texts, and would do something else there without a word."""
+    if connection.pgconn.parameter_status(b"standard_conforming_strings") != b"off":
+        return
+    if connection.pooled:  # it is nobody's session
+        raise StoreUnavailable(
+            "standard_conforming_strings is off", target=target,
+            hint="set it on for this user: ALTER ROLE name SET standard_conforming_strings = on",
+        )  # fmt: skip
+    connection.execute("SET standard_conforming_strings = on")

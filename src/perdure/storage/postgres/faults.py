@@ -58,6 +58,28 @@ AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 """Nothing of the transaction was done, and the same one may succeed."""
 
 
+def refused_option(error: psycopg.Error) -> ValueError | None:
+    """Where libpq, or the server before it let us in, took no such value of one of the connection's
+    options: it would not the next time either, and the server can be reached."""
+    for words in _REFUSED:
+        if found := re.search(words, str(error)):
+            name = found.groupdict().get("name", "options")
+            return ValueError(
+                f"option {name} of the URL (or of libpq's environment): no such value"
+            )
+    return None
+
+
+_REFUSED = (
+    r'invalid integer value ".*" for connection option "(?P<name>\w+)"',
+    r'invalid "?(?P<name>\w+)"? value',
+    r"bad value for (?P<name>\w+)",
+    r'invalid value for parameter "(?P<name>replication)"',
+    r"invalid command-line argument|unrecognized configuration|invalid value for parameter"
+    r"|FATAL: +--?\w+ requires a value",
+)
+
+
 def translate(error: BaseException, address: Address) -> PerdureError:
     """The error of the tree."""
     target = f"store {address.shown}"

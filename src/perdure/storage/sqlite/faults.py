@@ -48,22 +48,32 @@ FAILED = (apsw.Error, OSError, ReplacedError, MisplacedError)
 _UNREAD = (errno.EIO, errno.ENXIO, errno.ERANGE)
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Of them SQLite knows the first one only, and only where it writes."""
+
+
 def unmasked(error: BaseException, connection: apsw.Connection | None) -> BaseException:
-    """What an error was before SQLite called it damage, as it does where the disk cannot read.
+    """What an error was before SQLite called it damage, as it does where the disk cannot read; or
+    an input/output error, as it does where a quota is used up.
 
     See SQLITE_IOERR_CORRUPTFS, https://sqlite.org/rescode.html: no byte is wrong for that.
     """
-    if type(error) is not apsw.CorruptError or connection is None:
+    if connection is None or not isinstance(error, apsw.Error):
         return error
-    if getattr(error, "extendedresult", 0) != apsw.SQLITE_CORRUPT:
-        return error
+    extended = getattr(error, "extendedresult", 0)
+    meant: tuple[int, ...] = ()
+    doing = "written"
+    if type(error) is apsw.CorruptError and extended == apsw.SQLITE_CORRUPT:
+        meant, doing = _UNREAD, "read"
+    elif extended in _GROWING:
+        meant = _NO_ROOM
     try:
-        numbers = _last_of_database(connection), _last_of_wal(connection)
+        numbers = (_last_of_database(connection), _last_of_wal(connection)) if meant else ()
     except apsw.Error:
         return error
     for number in numbers:
-        if number in _UNREAD:
-            return OSError(number, f"{errno.errorcode[number]} when it was read")
+        if number in meant:
+            return OSError(number, f"{errno.errorcode[number]} when it was {doing}")
     return error
 
 
@@ -160,6 +170,9 @@ _WRITING = (
     apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQLITE_IOERR_SHMOPEN,
 )  # fmt: skip
 """SQLite's extended codes where a file could not be made larger; EFBIG has none of its own."""
+
+_GROWING = (*_WRITING, apsw.SQLITE_IOERR_FSYNC)
+"""And where the system says of what was written before that there is no room for it."""
 
 _ROOM_BYTES = 64 * 1024 * 1024
 """What one transaction may well write."""
