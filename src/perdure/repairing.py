@@ -22,7 +22,8 @@ def repair(url: str | os.PathLike[str], *, take_incomplete: bool = False) -> lis
             named in `Verified.damages` of its agent, which works up to `Verified.before`, and all
             others are whole. So is what nothing proves: messages in the inbox, the last header of
             a log, what keys were used for. The file as it was is kept beside it, as ``-damaged``.
-            What a log says otherwise is refused still.
+            Rows of agents, and of branches and checkpoints, that were lost are put back as the
+            agent's log has them. What else a log says otherwise is refused still.
 
     Returns:
         What was verified, agent by agent.
@@ -41,7 +42,5 @@ def repair_store(
 ) -> tuple[list[Verified], str]:
     """As `repair`; and the path of the copy that was kept, empty where none was."""
     proof = Proof(take_incomplete=flag(take_incomplete, "take_incomplete="))
-    copy = rebuild_checksums(
-        url, proof.prove, proof.conclude, proof.doubt, take_incomplete=take_incomplete
-    )
+    copy = rebuild_checksums(url, proof, take_incomplete=take_incomplete)
     return proof.agents, copy

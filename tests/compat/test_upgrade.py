@@ -12,8 +12,9 @@ import pytest
 import perdure
 from perdure.errors import Corrupt, PerdureError
 from perdure.model import Message
+from perdure.state.repairing import Proof
 from perdure.state.verify import verify_log
-from perdure.storage.port import Sent
+from perdure.storage.port import Backend, Sent
 from perdure.storage.reader import LogReader
 from perdure.storage.sqlite import connection
 from perdure.storage.sqlite.backend import SqliteBackend
@@ -157,13 +158,14 @@ def test_a_repair_of_an_old_store(path: str) -> None:
     data = bytearray(Path(path).read_bytes())
     data[-3] ^= 1  # a checksum, not what it is of
     Path(path).write_bytes(data)
-    proved: list[str] = []
-    rebuild_checksums(
-        path,
-        lambda backend, info: proved.append(verify_log(backend, LogReader(backend, info)).root),
-        heal=lambda backend: None, doubt=lambda backend, doubtful: None, take_incomplete=False,
-    )  # fmt: skip
-    assert len(proved) > 5 and format_of(path) == 1
+
+    class Sure(Proof):
+        def doubt(self, backend: Backend, doubtful: object) -> None:
+            """Somebody knows that it was another SQLite."""
+
+    proof = Sure(take_incomplete=False)
+    rebuild_checksums(path, proof, take_incomplete=False)
+    assert len(proof.agents) > 5 and format_of(path) == 1
     backend = SqliteBackend(path)
     backend.maintain("check")
     verify_all(backend)

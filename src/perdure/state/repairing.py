@@ -18,9 +18,11 @@ from perdure.model import AgentInfo, Verified
 from perdure.state.findings import TOLD_MAX
 from perdure.state.healing import drop_snapshots
 from perdure.state.purging import deletes
+from perdure.state.relisting import lost_names, unlisted
 from perdure.state.verify import verify_log
-from perdure.storage.port import Backend
+from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
+from perdure.storage.way_back import PUT_BACK
 
 BESIDE = frozenset({"refs", "keys", "runs"})
 """Tables of what a log says, too."""
@@ -67,6 +69,7 @@ class Proof:
         self._may_hold: Callable[[bytes], bool] = lambda _: False
         self._mail: dict[str, list[str]] = {}
         self._broken: list[tuple[LogReader, list[int]]] = []
+        self._told: dict[int, list[str]] = {}
 
     def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
         """Take note of what is on pages that fail their checksums."""
@@ -78,6 +81,20 @@ class Proof:
                 told = f"agent {one.agent!r}: the {one.kind} {one.name!r} for run {one.run}"
                 self._mail.setdefault(one.agent, []).append(f"{told}: nothing proves what it says")
 
+    def unlisted(self, backend: Backend, no: int) -> AgentInfo | None:
+        """The agent that has a log under a number that is not listed; None: it does not say so."""
+        info = unlisted(backend, no)
+        if info is not None:
+            told = f"agent {info.name!r}: it was not listed, and is again, as its log says"
+            self._told.setdefault(no, []).append(told)
+        return info
+
+    def lost_names(self, backend: Backend, info: AgentInfo) -> list[Ref]:
+        """Names of an agent that its log has otherwise, as they are to be put back."""
+        refs, told = lost_names(backend, info)
+        self._told.setdefault(info.no, []).extend(told)
+        return refs
+
     def prove(self, backend: Backend, info: AgentInfo) -> None:
         """Raises: Corrupt, UnsupportedFormat: the file is to stay as it is."""
         reader, damaged = LogReader(backend, info), list[int]()
@@ -86,6 +103,8 @@ class Proof:
         except Corrupt as error:
             if not error.damages or error.beside:
                 if not self._take_incomplete:
+                    if lost_names(backend, info)[0]:
+                        raise _with_names_back(error) from error
                     raise  # as it is: an error must not be its own cause, round and round
                 raise _refusal(error) from error
             if not self._take_incomplete:
@@ -109,6 +128,7 @@ class Proof:
         latest = backend.agent(info.name)
         if latest is not None and latest.no == info.no:
             found = replace(found, damages=(*found.damages, *self._mail.pop(info.name, ())))
+        found = replace(found, damages=(*self._told.get(info.no, ()), *found.damages))
         self.agents.append(found)
         self._broken.append((reader, damaged))
 
@@ -171,6 +191,15 @@ def _refusal(error: Corrupt) -> Corrupt:
     )  # fmt: skip
     refused.damages, refused.beside = error.damages, error.beside
     return refused
+
+
+def _with_names_back(error: Corrupt) -> Corrupt:
+    made = Corrupt(
+        error.problem, target=error.target, hint=f"{error.hint}. {PUT_BACK}", seq=error.seq,
+        before=error.before,
+    )  # fmt: skip
+    made.damages, made.beside = error.damages, error.beside
+    return made
 
 
 def _last_header(backend: Backend, info: AgentInfo) -> bytes:

@@ -6,7 +6,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,9 +14,10 @@ from perdure.core.arguments import function
 from perdure.core.names import shown
 from perdure.core.values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound, PerdureError
-from perdure.model import MISSING, AgentInfo, Checkpoint, Commit, RunInfo, Verified, id_text
-from perdure.state.checkpoints import recorded, state_hash
+from perdure.model import MISSING, AgentInfo, Commit, RunInfo, Verified, id_text
+from perdure.state.checkpoints import state_hash
 from perdure.state.findings import Findings
+from perdure.state.names import Names
 from perdure.state.projections import RunRows
 from perdure.state.purging import verify_grave
 from perdure.storage import snapshots
@@ -103,8 +103,8 @@ def verify_log(
             )
     if not walk.blind:
         with findings.noting(beside=True):
-            _compare_refs(reader, walk, refs)
-            _compare_deleted(backend, reader, walk, info)
+            _compare_refs(reader, walk.names, refs)
+            _compare_deleted(backend, reader, walk.names, info)
             _compare_runs(reader, walk, runs)
     findings.conclude()
     assert before is not None
@@ -216,10 +216,7 @@ class _Walk:
         self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
         self.builders = 0
         self._kept: dict[int, tuple[int, Plain]] = {}  # of each seq: its builders left, state
-        self.refs: dict[str, tuple[str, int, bool]] = {}
-        self.epochs: dict[str, int] = {}  # of each branch: the greatest that wrote to it
-        self.deleted = False
-        self.points: dict[str, Checkpoint] = {}
+        self.names = Names()
         self.runs = RunRows()
 
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
@@ -248,11 +245,11 @@ class _Walk:
                 del self._heads[next(iter(self._heads))]
         else:  # what it was made of is gone, or about to be
             self._heads.pop(commit.branch, None)
-        self.refs[commit.branch] = ("branch", commit.seq, False)
-        self.epochs[commit.branch] = max(self.epochs.get(commit.branch, 0), commit.epoch)
+        self.names.after(commit)
         self.runs.after(commit)
         for record in commit.records:
-            self._note(record, commit)
+            if record["t"] == "branch-deleted":
+                self._heads.pop(str(record["name"]), None)
 
     def _state_or_lost(self, commit: Commit) -> Plain:
         """MISSING, too, where the log does not give it, which is noted once: for the commit that is
@@ -344,19 +341,6 @@ class _Walk:
         anew = not self._findings.lost  # else a snapshot may be all that there is
         return self._reader.fold(commit.parent, snapshots_too=not anew).state
 
-    def _note(self, record: Any, commit: Commit) -> None:
-        match record:
-            case {"t": "checkpoint", "name": str(name)}:
-                point = self.points[name] = recorded(record, commit)
-                self.refs[name] = ("checkpoint", point.seq, False)
-            case {"t": "branch-deleted", "name": str(name)}:
-                kind, seq, _ = self.refs.get(name, ("branch", 0, False))
-                self.refs[name] = (kind, seq, True)
-                self._heads.pop(name, None)
-            case {"t": "agent-deleted"}:
-                self.deleted = True
-                self.refs = {name: (kind, at, True) for name, (kind, at, _) in self.refs.items()}
-
     def _note_snapshot(self, commit: Commit, state: Plain) -> None:
         try:
             self._check_snapshot(commit, state)
@@ -384,22 +368,22 @@ class _Walk:
             )  # fmt: skip
 
 
-def _compare_refs(reader: LogReader, walk: _Walk, refs: list[Ref]) -> None:
+def _compare_refs(reader: LogReader, names: Names, refs: list[Ref]) -> None:
     stored = {ref.name: (ref.kind, ref.seq, ref.deleted) for ref in refs}
-    for name in sorted(stored.keys() | walk.refs.keys()):
-        if stored.get(name) != walk.refs.get(name):
+    for name in sorted(stored.keys() | names.refs.keys()):
+        if stored.get(name) != names.refs.get(name):
             raise Corrupt(
-                f"{name!r} is stored as {stored.get(name)}, the log says {walk.refs.get(name)}",
+                f"{name!r} is stored as {stored.get(name)}, the log says {names.refs.get(name)}",
                 target=reader.target(), hint=chain.HINT,
             )  # fmt: skip
     for ref in refs:
-        if ref.epoch < walk.epochs.get(ref.name, 0):
+        if ref.epoch < names.epochs.get(ref.name, 0):
             raise Corrupt(
                 f"branch {ref.name!r} is stored with epoch {ref.epoch}, and was written to under "
-                f"{walk.epochs[ref.name]}: who was fenced off could write again",
+                f"{names.epochs[ref.name]}: who was fenced off could write again",
                 target=reader.target(), hint=chain.HINT,
             )  # fmt: skip
-        if ref.kind == "checkpoint" and ref.checkpoint != (said := walk.points[ref.name]):
+        if ref.kind == "checkpoint" and ref.checkpoint != (said := names.points[ref.name]):
             raise Corrupt(
                 f"what is stored of checkpoint {ref.name!r} is not what commit {said.seq} says of "
                 "it",
@@ -411,13 +395,13 @@ def _compare_refs(reader: LogReader, walk: _Walk, refs: list[Ref]) -> None:
 
 
 def _compare_deleted(
-    backend: Backend, reader: LogReader, walk: _Walk, before: AgentInfo | None
+    backend: Backend, reader: LogReader, names: Names, before: AgentInfo | None
 ) -> None:
     """Args: before: as it was listed before the log was read; it may be deleted meanwhile."""
-    now = backend.agent(reader.name, reader.incarnation) if walk.deleted else before
-    if now is not None and now.deleted is not walk.deleted:
+    now = backend.agent(reader.name, reader.incarnation) if names.deleted else before
+    if now is not None and now.deleted is not names.deleted:
         told = "as deleted" if now.deleted else "as one that lives"
-        says = "was deleted" if walk.deleted else "was not"
+        says = "was deleted" if names.deleted else "was not"
         raise Corrupt(
             f"it is listed {told}, its log says that it {says}",
             target=reader.target(), hint=chain.HINT,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
 from perdure.core import exact
@@ -12,13 +11,13 @@ from perdure.core.exact import is_a
 from perdure.core.locks import Lock
 from perdure.core.names import shown
 from perdure.errors import NotAStore, NotFound
-from perdure.model import AgentInfo, Durability
+from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Backend
 
 if TYPE_CHECKING:
     from perdure.storage.memory import MemoryBackend
-    from perdure.storage.sqlite.proofs import Doubtful
+    from perdure.storage.sqlite.repair import Asks
 
 _named_memories: dict[str, MemoryBackend] = {}
 _naming = Lock()
@@ -91,9 +90,7 @@ def url_text(url: str | os.PathLike[str]) -> str:
 
 
 def rebuild_checksums(
-    url: str | os.PathLike[str], prove: Callable[[Backend, AgentInfo], None],
-    heal: Callable[[Backend], None], doubt: Callable[[Backend, Doubtful], None], *,
-    take_incomplete: bool,
+    url: str | os.PathLike[str], asks: Asks, *, take_incomplete: bool
 ) -> str:  # fmt: skip
     """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
     from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
@@ -103,7 +100,7 @@ def rebuild_checksums(
     if scheme not in (None, "sqlite"):
         raise ValueError(f"{scheme}://: only SQLite stores have page checksums to repair")
     path = _path_of(text) if scheme else text
-    return rebuild(path, prove, heal, doubt, take_incomplete=take_incomplete)
+    return rebuild(path, asks, take_incomplete=take_incomplete)
 
 
 def _split(text: str) -> tuple[str | None, str]:

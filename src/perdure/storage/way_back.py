@@ -15,6 +15,12 @@ from perdure.model import MAIN, Commit
 TRIED_MAX = 40
 """States that are tried before giving up; each that cannot be had skips all behind what it met."""
 
+PUT_BACK = (
+    "Where there is none, `perdure repair --take-incomplete` puts back what an agent's own log "
+    "has, and keeps the file as it is beside it"
+)
+"""The way back of rows beside a log that were lost."""
+
 
 class Readable(Protocol):
     """The part of `LogReader` that is needed here."""

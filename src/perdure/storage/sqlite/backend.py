@@ -392,10 +392,10 @@ class SqliteBackend:
         with self._reading() as db:
             return look(db, self.path)
 
-    def rebuild_indexes(self) -> None:
-        """Make every index anew, from its table; for `perdure.repair`."""
+    def change(self, work: Callable[[apsw.Connection], object]) -> None:
+        """Change the tables themselves; for `perdure.repair`."""
         with self._alone(), self._transaction() as db:
-            db.execute("REINDEX")
+            work(db)
 
     def keep_copy(self) -> str:
         """A copy of the file as it is, beside it: its path; for `perdure.repair`."""

@@ -17,6 +17,7 @@ from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.closing import make_standings
 from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.statements import migrations
+from perdure.storage.way_back import PUT_BACK
 
 _OF_AN_INDEX = re.compile(
     r"row \d+ (missing from|values differ from) index |wrong # of entries in index |"
@@ -139,20 +140,27 @@ def check_list(db: apsw.Connection, path: str) -> None:
     Raises:
         Corrupt: it is another list.
     """
-    orphans = db.execute(
-        "SELECT id >> 36 FROM commits UNION SELECT agent_no FROM refs UNION SELECT agent_no "
-        "FROM keys UNION SELECT id >> 36 FROM snapshots EXCEPT SELECT no FROM agents"
-    ).fetchall()
-    if orphans:
-        raise _refusal(
-            f"rows belong to agents that are not listed, of the numbers {_numbers(orphans)}", path
-        )
-    if odd := db.execute("SELECT no FROM agents WHERE deleted NOT IN (0, 1, 2)").fetchall():
+    if orphans := unlisted(db, path):
+        raise Corrupt(
+            f"rows belong to agents that are not listed, of the numbers {_numbers(orphans)}",
+            target=f"store {path}", hint=f"{chain.HINT}. {PUT_BACK}",
+        )  # fmt: skip
+    rows: Any = db.execute("SELECT no FROM agents WHERE deleted NOT IN (0, 1, 2)")
+    if odd := [int(no) for (no,) in rows]:
         raise _refusal(f"neither living nor deleted: agents of the numbers {_numbers(odd)}", path)
 
 
-def _numbers(rows: list[Any]) -> str:
-    return ", ".join(str(no) for (no,) in rows[:_TOLD_MAX])
+def unlisted(db: apsw.Connection, path: str) -> list[int]:
+    """The numbers of agents that have rows and are not listed."""
+    rows: Any = db.execute(
+        "SELECT id >> 36 FROM commits UNION SELECT agent_no FROM refs UNION SELECT agent_no "
+        "FROM keys UNION SELECT id >> 36 FROM snapshots EXCEPT SELECT no FROM agents"
+    )
+    return [int(no) for (no,) in rows]
+
+
+def _numbers(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:_TOLD_MAX]))
 
 
 def _check_schema(db: apsw.Connection, path: str) -> None:

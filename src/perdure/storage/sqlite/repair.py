@@ -11,37 +11,52 @@ is not what it was; but none of them can be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import apsw
 
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import AgentInfo
-from perdure.storage.port import Backend
+from perdure.storage.port import Backend, Ref
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.faults import RESTORE, RESTORE_OR_REPAIR
+from perdure.storage.sqlite.listing import list_agent, put_names
 from perdure.storage.sqlite.proofs import (
     Doubtful,
     check_what_nothing_proves,
     differing_indexes,
     find_doubtful,
+    unlisted,
 )
 
 
-def rebuild_checksums(
-    path: str, prove: Callable[[Backend, AgentInfo], None],
-    heal: Callable[[Backend], None], doubt: Callable[[Backend, Doubtful], None], *,
-    take_incomplete: bool,
-) -> str:  # fmt: skip
+class Asks(Protocol):
+    """What is asked of those who read logs; each raises where the file is to stay as it is."""
+
+    def unlisted(self, backend: Backend, no: int) -> AgentInfo | None:
+        """The agent that has a log under a number that is not listed, if the log says so."""
+
+    def lost_names(self, backend: Backend, info: AgentInfo) -> Sequence[Ref]:
+        """What is to be put in the place of names that its log has otherwise."""
+
+    def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
+        """Told what is on pages that fail their checksums, before anything is proved."""
+
+    def prove(self, backend: Backend, info: AgentInfo) -> None:
+        """Called with every agent, deleted and former ones too."""
+
+    def conclude(self, backend: Backend) -> None:
+        """Called once all are proved; may write."""
+
+
+def rebuild_checksums(path: str, asks: Asks, *, take_incomplete: bool) -> str:
     """Read the file without its checksums, prove that it is whole, then write them anew.
 
     Args:
-        prove: called with every agent, deleted and former ones too; raises where the file is to
-            stay as it is.
-        heal: called once all are proved; may write; raises where the file is to stay as it is.
-        doubt: called before that with what is on pages that fail their checksums.
         take_incomplete: the data may be damaged, too. Then indexes that differ from their tables
-            are made anew, and a copy is kept.
+            are made anew, rows of agents and of names that were lost are put back as the logs have
+            them, and a copy is kept.
 
     Returns:
         The path of the copy; empty where none was asked for.
@@ -51,25 +66,32 @@ def rebuild_checksums(
         StoreUnavailable: another process has the file open.
     """
     backend = SqliteBackend(path, create=False, checked=False)
-    copy = ""
+    kept: list[str] = []
+
+    def keep() -> None:
+        if not kept:
+            kept.append(backend.keep_copy())
+
     try:
         if not take_incomplete:
             backend.maintain("check")
         elif backend.examine(differing_indexes):
-            copy = backend.keep_copy()
+            keep()
             _rebuild_indexes(backend)
         doubtful = backend.examine(find_doubtful)
+        if take_incomplete:
+            _put_back(backend, asks, keep)
         backend.examine(lambda db, at: check_what_nothing_proves(db, at, doubtful.tables))
-        doubt(backend, doubtful)
+        asks.doubt(backend, doubtful)
         for info in backend.incarnations():
             try:
-                prove(backend, info)
+                asks.prove(backend, info)
             except UnsupportedFormat as error:
                 _refuse_damaged(backend, info, error)
                 raise
-        if take_incomplete and not copy:
-            copy = backend.keep_copy()
-        heal(backend)
+        if take_incomplete:
+            keep()
+        asks.conclude(backend)
         backend.rewrite_pages()
     except UnicodeDecodeError as error:  # apsw's, of a text that it was to give
         raise Corrupt(
@@ -77,7 +99,19 @@ def rebuild_checksums(
         ) from error
     finally:
         backend.close()
-    return copy
+    return "".join(kept)
+
+
+def _put_back(backend: SqliteBackend, asks: Asks, keep: Callable[[], None]) -> None:
+    """Rows of agents and names that a disk lost."""
+    for no in backend.examine(unlisted):
+        if (info := asks.unlisted(backend, no)) is not None:
+            keep()
+            backend.change(lambda db, info=info: list_agent(db, info))  # type: ignore[misc]
+    for info in backend.incarnations():
+        if refs := asks.lost_names(backend, info):
+            keep()
+            backend.change(lambda db, info=info, refs=refs: put_names(db, info.no, refs))  # type: ignore[misc]
 
 
 def _refuse_damaged(backend: SqliteBackend, info: AgentInfo, error: UnsupportedFormat) -> None:
@@ -92,7 +126,7 @@ def _refuse_damaged(backend: SqliteBackend, info: AgentInfo, error: UnsupportedF
 
 def _rebuild_indexes(backend: SqliteBackend) -> None:
     try:
-        backend.rebuild_indexes()
+        backend.change(lambda db: db.execute("REINDEX"))
     except apsw.ConstraintError as error:
         raise Corrupt(
             f"rows that there can be one of are there twice ({error})",

@@ -1,0 +1,43 @@
+"""The names of an agent, its branches and checkpoints, as a view on its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.model import Checkpoint, Commit
+from perdure.state.checkpoints import recorded
+
+
+class Names:
+    """Fed with the commits of a log in order.
+
+    Attributes:
+        refs: by the name: its kind, its commit, and whether it is deleted.
+        epochs: of each branch: the greatest that wrote to it.
+        points: what was recorded of each checkpoint.
+        deleted: the agent is.
+    """
+
+    def __init__(self) -> None:
+        self.refs: dict[str, tuple[str, int, bool]] = {}
+        self.epochs: dict[str, int] = {}
+        self.points: dict[str, Checkpoint] = {}
+        self.deleted = False
+
+    def after(self, commit: Commit) -> None:
+        self.refs[commit.branch] = ("branch", commit.seq, False)
+        self.epochs[commit.branch] = max(self.epochs.get(commit.branch, 0), commit.epoch)
+        for record in commit.records:
+            self._note(record, commit)
+
+    def _note(self, record: Any, commit: Commit) -> None:
+        match record:
+            case {"t": "checkpoint", "name": str(name)}:
+                point = self.points[name] = recorded(record, commit)
+                self.refs[name] = ("checkpoint", point.seq, False)
+            case {"t": "branch-deleted", "name": str(name)}:
+                kind, seq, _ = self.refs.get(name, ("branch", 0, False))
+                self.refs[name] = (kind, seq, True)
+            case {"t": "agent-deleted"}:
+                self.deleted = True
+                self.refs = {name: (kind, at, True) for name, (kind, at, _) in self.refs.items()}
