@@ -271,18 +271,21 @@ class RunWriter:
 
     def _landed(self, flight: Flight) -> None:
         """On the committer's thread: the store has answered."""
-        woken: list[Callable[[], None] | None] = []
+        woken: list[Callable[[], None]] = []
         done = True
-        with self._lock:
-            flight.landed = True
-            if flight.items[-1].recording is None:
-                done = self._take_in(flight, _getframe())
-            else:  # it changes the state that its task's thread may be reading
-                woken, flight.waiters = [*flight.waiters, flight.items[-1].wake], []
-        if not done:
-            self._submit_soon(flight)
-        for wake in woken:
-            if wake is not None:
+        try:
+            with self._lock:
+                flight.landed = True
+                if flight.items[-1].recording is None:
+                    done = self._take_in(flight, _getframe(), woken)
+                else:  # it changes the state that its task's thread may be reading
+                    woken, flight.waiters = flight.waiters, []
+                    if flight.items[-1].wake is not None:
+                        woken.append(flight.items[-1].wake)
+            if not done:
+                self._submit_soon(flight)
+        finally:
+            for wake in woken:  # without the lock, for which its loop would have to wait
                 wake()
 
     # -- either way --------------------------------------------------------------------------
@@ -418,7 +421,9 @@ class RunWriter:
         if not done:
             self._submit_soon(flight)
 
-    def _take_in(self, flight: Flight, call: FrameType) -> bool:
+    def _take_in(
+        self, flight: Flight, call: FrameType, woken: list[Callable[[], None]] | None = None
+    ) -> bool:
         """With the lock held, as `_go_on`, where nobody has taken it in; that call brings it on."""
         if self._flight is not flight or not flight.landed:
             return True
@@ -428,11 +433,17 @@ class RunWriter:
             outcome: Any = flight.proposal.outcome()
         except BaseException as error:
             outcome = error
-        return self._go_on(flight, outcome)
+        return self._go_on(flight, outcome, woken)
 
-    def _go_on(self, flight: Flight, outcome: Any) -> bool:
+    def _go_on(
+        self, flight: Flight, outcome: Any, woken: list[Callable[[], None]] | None = None
+    ) -> bool:
         """With the lock held: send a commit's logic what the store answered; False: it proposed
-        another one."""
+        another one.
+
+        Args:
+            woken: gets those who wait for it, for the caller to wake; None: they are woken here.
+        """
         came: BaseException | None = None
         failure: BaseException | None = None
         try:
@@ -446,9 +457,12 @@ class RunWriter:
         if failure is not None:
             self._failed(flight, failure, came)
         self._flight = flight.call = None
-        self._settle(flight.items, failure)
-        for wake in flight.waiters:
-            wake()
+        self._settle(flight.items, failure, woken)
+        if woken is not None:
+            woken += flight.waiters
+        else:
+            for wake in flight.waiters:
+                wake()
         following = self._start() if self._queue else None
         if following is not None:
             self._submit_soon(following)
@@ -459,7 +473,10 @@ class RunWriter:
                 came = failure = None  # or the error would hold itself
         return True
 
-    def _settle(self, items: Sequence[Item], error: BaseException | None) -> None:
+    def _settle(
+        self, items: Sequence[Item], error: BaseException | None,
+        woken: list[Callable[[], None]] | None = None,
+    ) -> None:  # fmt: skip
         for item in items:
             item.error = error
             item.settled = True
@@ -468,7 +485,10 @@ class RunWriter:
                 item.landing()
         for item in items:
             if item.wake is not None:
-                item.wake()
+                if woken is None:
+                    item.wake()
+                else:
+                    woken.append(item.wake)
 
 
 def _is_this_threads(error: BaseException) -> bool:
