@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import count
@@ -135,7 +136,7 @@ class Journal(Struct):
     timers: dict[str, Entry] = field(default_factory=dict)
     unpatched: set[str] = field(default_factory=set)
     older: bool = False
-    _by_name: dict[str, list[Entry]] = field(default_factory=dict)
+    _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
         default_factory=dict
     )
@@ -182,7 +183,7 @@ class Journal(Struct):
             return
         if not entry.hands:
             self._unsure[entry.place] = entry
-        else:
+        elif self._unsure:
             self._unsure.pop(entry.place, None)
 
     def _note_fired(self, record: Mapping[str, Any], seq: int) -> None:
@@ -268,12 +269,7 @@ class Journal(Struct):
         self.entries[entry.place] = entry
         if entry.kind != UNBOUND:
             self._left.add(entry)
-        name = entry.name
-        named = self._by_name.get(name)
-        if named is None:
-            self._by_name[name] = [entry]
-        else:
-            named.append(entry)
+        self._by_name[entry.name].append(entry)
         return entry
 
     def _settle(self, entry: Entry, seq: int) -> None:

@@ -6,6 +6,7 @@ and at the end of every task, so that a scan would make a replay quadratic, and 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,19 +24,17 @@ class Leftover:
         self.number = 0
         """How many are left in all."""
         self._all: list[Entry] = []
-        self._by_scope: dict[str, list[Entry]] = {}
+        self._by_scope: defaultdict[str, list[Entry]] = defaultdict(list)
         self._numbers: dict[str, int] = {}
         """By scope, but the function's own: how many are left in it and in those below it."""
 
     def add(self, entry: Entry) -> None:
         self.number += 1
         self._all.append(entry)
-        in_scope = self._by_scope.get(entry.scope)
-        if in_scope is None:
-            in_scope = self._by_scope[entry.scope] = []
-        in_scope.append(entry)
-        for path in upwards(entry.scope):
-            self._numbers[path] = self._numbers.get(path, 0) + 1
+        self._by_scope[entry.scope].append(entry)
+        if entry.scope:  # most are the function's own
+            for path in upwards(entry.scope):
+                self._numbers[path] = self._numbers.get(path, 0) + 1
 
     def sealed(self) -> None:
         """No more are added."""
@@ -45,8 +44,9 @@ class Leftover:
     def took(self, entry: Entry) -> None:
         """It is consumed."""
         self.number -= 1
-        for path in upwards(entry.scope):
-            self._numbers[path] -= 1
+        if entry.scope:
+            for path in upwards(entry.scope):
+                self._numbers[path] -= 1
 
     def first(self) -> Entry | None:
         """The first that is left, of any scope."""

@@ -148,10 +148,8 @@ class Turns:
         """With the lock held, as `release`; the caller wakes these then."""
         if entry.order >= 0:
             self._released[entry.order] = True
-        released, place = self._released, self._next
-        while place < len(released) and released[place]:
-            place += 1
-        self._next = place
+        place = self._released.find(0, self._next)
+        self._next = place if place >= 0 else len(self._released)
         self.moves += 1
         return self._take_ready() if self._waiting else ()
 
