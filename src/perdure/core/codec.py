@@ -143,9 +143,11 @@ def _wire_list(
 def _wire_dict(
     value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
 ) -> Any:  # fmt: skip
+    if as_is is _BUT_TEXTS and value:
+        return _wire_pairs(value, encoder)
     changed: dict[str, Any] | None = None
     for key, item in value.items():
-        if type(key) is not str or as_is is _BUT_TEXTS:
+        if type(key) is not str:
             return _wire_pairs(value, encoder)
         kind = type(item)
         if kind in as_is:

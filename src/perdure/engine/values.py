@@ -216,10 +216,10 @@ class Binding:
         left_out = self._left_out
         if left_out is None:  # only now: annotations may name classes that come later
             left_out = self._left_out = self._look()
-        if self._signature is None:
-            return {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
         if not kwargs and self._required <= len(args) <= len(self._plain):
             arguments = dict(zip(self._plain, args, strict=False))
+        elif self._signature is None:
+            return {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
         else:
             bound = self._signature.bind(*([None] * self._skip), *args, **kwargs)
             arguments = dict(list(bound.arguments.items())[self._skip :])
@@ -256,7 +256,7 @@ def preview(arguments: Mapping[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     try:
-        text = _said(value)
+        text = repr(value) if type(value) in SCALARS else _said(value)
     except Exception as error:
         check_own(error, lambda: _said(value))
         text = f"<{type(value).__name__}>"
@@ -264,7 +264,7 @@ def _short(value: Any) -> str:
 
 
 def _said(value: Any) -> str:
-    key = MISSING if type(value) in SCALARS else declared_key(value)
+    key = declared_key(value)
     return repr(value if key is MISSING else key)
 
 

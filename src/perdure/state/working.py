@@ -47,7 +47,7 @@ class WorkingCopy(Generic[T]):
         self.context = context
         self._reads: Reads = reads or context.backend
         self.name = name
-        self.schema = schema
+        self.schema, self._own = schema, (schema.id, schema.version)
         self.branch = branch
         self.lock = ReentrantLock()
         self.epoch: int | None = None
@@ -172,7 +172,7 @@ class WorkingCopy(Generic[T]):
         return newer
 
     def _newer(self, head: int) -> list[Commit] | None:
-        own = (self.schema.id, self.schema.version)
+        own = self._own
         return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
 
     def refuse_inside_edit(self) -> None:
@@ -244,7 +244,8 @@ class WorkingCopy(Generic[T]):
     @property
     def migration_due(self) -> bool:
         """Whether the log's state is of an older major version than the one in memory."""
-        return self._stored is not None and self._stored[1][0] < self.schema.version[0]
+        stored = self._stored
+        return stored is not None and stored[1][0] < self._own[1][0]
 
     def migration(self) -> list[Op]:
         """What the next commit has to write first: from the log's state to the migrated one."""
@@ -434,12 +435,11 @@ class WorkingCopy(Generic[T]):
         it does to the live object."""
         first = self._seq == 0
         payload = chain.pack_payload(delta, extras.records)
-        schema_id, version = self.schema_to_write()
-        reader = self._reader
+        schema, reader = self.schema_to_write(), self._reader
         incarnation: int = reader.incarnation if reader else (yield lambda: self.incarnation)
         draft = chain.Draft(
             self.name, incarnation, self.branch, () if first else (self._seq,),
-            schema_id, version, self.context.executor, self.epoch or 0, cause, payload,
+            *schema, self.context.executor, self.epoch or 0, cause, payload,
         )  # fmt: skip
         self._since.note(delta, len(payload.data))
         proposal = self.propose(draft, None if first else self._seq, extras)
@@ -461,7 +461,7 @@ class WorkingCopy(Generic[T]):
             self._since.begin_ageing(committed.at_micros)
         if along is not None:
             self._since.note((), len(along.draft.payload.data))
-        self._stored = schema_id, version
+        self._stored = schema
         if root is MISSING:
             self._seq = proposal.end.seq  # the state stays
         else:
@@ -480,10 +480,10 @@ class WorkingCopy(Generic[T]):
 
     def schema_to_write(self) -> tuple[str, tuple[int, int]]:
         """A newer minor version in the log stays: unknown fields are kept, so is their version."""
-        own, stored = self.schema.version, self._stored
-        if stored is not None and stored[1] > own and stored[1][0] == own[0]:
-            return self.schema.id, stored[1]
-        return self.schema.id, own
+        own, stored = self._own, self._stored
+        if stored is not None and stored[1] > own[1] and stored[1][0] == own[1][0]:
+            return own[0], stored[1]
+        return own
 
     @property
     def incarnation(self) -> int:
