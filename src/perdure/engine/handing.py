@@ -152,7 +152,7 @@ class Handing:
         """At a boundary: where the run is to be left once the calls under way have ended, begin
         nothing before that."""
         execution = self._execution
-        while execution.interrupted is None and self._tasks.defers(execution.asked_to_stop):
+        while self._tasks.defers(execution.asked_to_stop) and execution.interrupted is None:
             await Wait(bell()).rest(DEFERRED_S)  # it is no timer of the function's
 
     @property

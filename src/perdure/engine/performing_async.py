@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -34,6 +35,7 @@ from perdure.engine.items import Item
 from perdure.engine.journal import Entry, OthersFirstError
 from perdure.engine.performing import SETTLING, CallThread, Clock, frame_of, pausing, waiting
 from perdure.engine.replay import Call, outcome_of, recorded_call
+from perdure.engine.retrying import NO_LIMITS
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest
 from perdure.engine.tasks import RunTasks, runner_here
@@ -59,6 +61,7 @@ class _Calling(Struct):
     """One call that is being driven.
 
     Attributes:
+        task: that makes it; None: none does.
         place: where it is recorded; empty until that is known, and while what is recorded there
             has not had its turn.
         since: by the monotonic clock, when it got there.
@@ -69,6 +72,7 @@ class _Calling(Struct):
         heard: how often its task was cancelled before, and has heard of it.
     """
 
+    task: asyncio.Task[Any] | None
     arrive: Arrive | None = None
     place: str = ""
     since: float = 0.0
@@ -82,7 +86,7 @@ class _Calling(Struct):
     def is_cancelled(self) -> bool:
         """Whether its task was, in this call; else a `CancelledError` is of something awaited. A
         task that was cancelled before may make calls, where it tidies up."""
-        return _cancels() > self.heard
+        return _cancels(self.task) > self.heard
 
 
 class _Stopping(Stopping):
@@ -143,9 +147,10 @@ class AsyncPerformer(Handing):
     async def call(self, effects: Effects) -> Any:
         """Drive effects to their result."""
         execution = self._execution
-        calling = _Calling(heard=_cancels(heard=True))
+        task = asyncio.current_task()
+        calling = _Calling(task, heard=_cancels(task, heard=True))
         try:
-            return await drive_async(effects, lambda effect: self.perform(effect, calling))
+            return await drive_async(effects, partial(self.perform, calling))
         except GeneratorExit:  # it was thrown away
             raise
         except CancelledInside as cancelled:
@@ -185,19 +190,22 @@ class AsyncPerformer(Handing):
         if threads is not None:
             await self._execution.context.in_thread(threads.close)
 
-    async def perform(self, effect: Effect, calling: _Calling) -> Any:
+    def perform(self, calling: _Calling, effect: Effect) -> Awaitable[Any]:
         # As `Performer.perform`.
         if isinstance(effect, Record):
-            return await self._record(effect, calling)
+            return self._record(effect, calling)
         if isinstance(effect, Invoke):
-            return await self._invoke(effect, calling)
+            return self._invoke(effect, calling)
         if isinstance(effect, Arrive):
-            return await self._arrive(effect, calling)
+            return self._arrive(effect, calling)
         if isinstance(effect, Now):
-            return self._execution.now()
+            return self._now()
         if isinstance(effect, Pause):
-            return await self._pause(effect)
-        return await self._await(effect)
+            return self._pause(effect)
+        return self._await(effect)
+
+    async def _now(self) -> int:
+        return self._execution.now()
 
     # -- whose turn it is ----------------------------------------------------------------------
 
@@ -293,7 +301,8 @@ class AsyncPerformer(Handing):
 
     async def invoke(self, effect: Invoke, calling: _Calling) -> Any:
         """Call the function, in this task, or on a thread."""
-        if effect.limits.timed and effect.attempt is not None:
+        limits = effect.limits
+        if limits is not NO_LIMITS and limits.timed and effect.attempt is not None:
             return await self._invoke_timed(effect)
         if is_async(effect.function):
             try:
@@ -301,7 +310,7 @@ class AsyncPerformer(Handing):
             except Exception as raised:
                 raise Carried(raised) from None
             finally:
-                calling.kept_on = _cancels(heard=True) > calling.heard
+                calling.kept_on = _cancels(calling.task, heard=True) > calling.heard
         ended: list[tuple[Any, BaseException | None]] = []
 
         def call() -> None:
@@ -434,9 +443,8 @@ def _seen(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def _cancels(*, heard: bool = False) -> int:
-    """How often this task was cancelled; `heard`: as far as its code has heard of it."""
-    task = asyncio.current_task()
+def _cancels(task: asyncio.Task[Any] | None, *, heard: bool = False) -> int:
+    """How often a task was cancelled; `heard`: as far as its code has heard of it."""
     if task is None:
         return -1 if heard else 0
     to_come = heard and getattr(task, "_must_cancel", False)

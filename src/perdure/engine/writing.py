@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from perdure.state.working import WorkingCopy
 
 COMMIT = "the commit of what it did"
+Wakes = list[Callable[[], None]]
 
 
 class RunWriter:
@@ -200,7 +201,7 @@ class RunWriter:
         """As `write`, without holding up the event loop. A task that is cancelled meanwhile is so
         once the commit is in or has failed."""
         wait = self._wait_for(item)
-        item.wake = lambda: wait.done()
+        item.wake = wait.done
         self._queue_up(item)
         cancelled: BaseException | None = None
         while True:
@@ -271,7 +272,7 @@ class RunWriter:
 
     def _landed(self, flight: Flight) -> None:
         """On the committer's thread: the store has answered."""
-        woken: list[Callable[[], None]] = []
+        woken: Wakes = []
         done = True
         try:
             with self._lock:
@@ -421,9 +422,7 @@ class RunWriter:
         if not done:
             self._submit_soon(flight)
 
-    def _take_in(
-        self, flight: Flight, call: FrameType, woken: list[Callable[[], None]] | None = None
-    ) -> bool:
+    def _take_in(self, flight: Flight, call: FrameType, woken: Wakes | None = None) -> bool:
         """With the lock held, as `_go_on`, where nobody has taken it in; that call brings it on."""
         if self._flight is not flight or not flight.landed:
             return True
@@ -435,9 +434,7 @@ class RunWriter:
             outcome = error
         return self._go_on(flight, outcome, woken)
 
-    def _go_on(
-        self, flight: Flight, outcome: Any, woken: list[Callable[[], None]] | None = None
-    ) -> bool:
+    def _go_on(self, flight: Flight, outcome: Any, woken: Wakes | None = None) -> bool:
         """With the lock held: send a commit's logic what the store answered; False: it proposed
         another one.
 
@@ -474,8 +471,7 @@ class RunWriter:
         return True
 
     def _settle(
-        self, items: Sequence[Item], error: BaseException | None,
-        woken: list[Callable[[], None]] | None = None,
+        self, items: Sequence[Item], error: BaseException | None, woken: Wakes | None = None
     ) -> None:  # fmt: skip
         for item in items:
             item.error = error
