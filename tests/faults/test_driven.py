@@ -265,12 +265,12 @@ def test_a_commit_that_two_exceptions_ended_is_told_of_as_such(
     to be interrupted for that. Its caller got "was withdrawn", without a word of what, and why."""
     go_on = RunWriter._go_on
 
-    def interrupted(writer: RunWriter, flight: Any, outcome: Any) -> bool:
+    def interrupted(writer: RunWriter, flight: Any, *answer: Any) -> bool:
         if writer._queue:
             monkeypatch.setattr(RunWriter, "_go_on", go_on)
             for name in ("_before", "_on_failure"):
                 fails_once(writer, name)
-        return go_on(writer, flight, outcome)
+        return go_on(writer, flight, *answer)
 
     async def main(store: Store) -> int:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
