@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import apsw
 from msgspec import Struct
 
 WAL_HEADER_SIZE = 32
 FRAME_HEADER_SIZE = 24
+SALTS_AT, SALTS_SIZE = 8, 8
+"""In a frame's header."""
+
 SECTOR = 512
 """Bytes that a disk writes as one, at least."""
 
@@ -55,6 +59,16 @@ class Frames:
         return Frame(
             page, whole[8:16], pages, (first, second), whole[:8] + whole[FRAME_HEADER_SIZE:]
         )  # fmt: skip
+
+    def of_generation(self, first: int) -> Iterator[tuple[int, Frame]]:
+        """Those from there on that have the salts of this one, with their numbers. Of the others no
+        more is read than that: they are most of a WAL that has just begun anew."""
+        at = WAL_HEADER_SIZE + SALTS_AT
+        for number in range(first, self.count):
+            if self._wal.xRead(SALTS_SIZE, at + number * self._size) == self.salts:
+                frame = self.read(number)
+                if frame.salts == self.salts:  # it may have been written meanwhile
+                    yield number, frame
 
     def may_be_patched(self, number: int) -> bool:
         """Whether a sector begins between a frame's mark of a commit and its salts, so that a torn

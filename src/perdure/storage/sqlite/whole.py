@@ -184,10 +184,7 @@ def _damaged(path: str, valid: int, page_size: int, *, of_header: bool = False) 
         if of_header and not frames.is_headless:
             return None
         commit: Frame | None = None
-        for number in range(valid, frames.count):
-            frame = frames.read(number)
-            if frame.salts != frames.salts:
-                continue
+        for number, frame in frames.of_generation(valid):
             if commit is not None and frames.follows(frame, commit):
                 return "the header" if frames.is_headless else f"frame {valid + 1}"
             commit = frame if frame.pages else None
