@@ -56,7 +56,7 @@ from perdure.errors import (
 from perdure.model import MAIN, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.family import to_children, to_parents
-from perdure.state.following import MOVES
+from perdure.state.following import any_changes
 from perdure.state.projections import FINISHED, row_problem, row_text
 from perdure.state.remaining import Unused
 from perdure.state.working import WorkingCopy
@@ -298,7 +298,7 @@ class Drive:
         journal.older = begun_by_older(began.records, origins.runs)
         before = made_before(working.reader, info, origins, journal)
         self._read_turn(began, origins)
-        if any(commit.delta or commit.cause.kind in MOVES for commit in commits):
+        if any_changes(commits):
             self._rewind(info.turn_at)  # else the state is what it was then
         return self.execution_type(
             working, self.id, journal, self._means.wakeups, fakes=self._command.fakes,

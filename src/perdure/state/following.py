@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from perdure.core import chain, ops
@@ -17,6 +19,14 @@ MOVES = frozenset({"rollback", "adopt", "fork", "migrate", "trim"})
 
 FOLLOW_MAX = 1000
 """Commits of others that are followed one by one; behind more, the state is folded anew."""
+
+
+_delta, _kind = attrgetter("delta"), attrgetter("cause.kind")
+
+
+def any_changes(commits: Sequence[Commit]) -> bool:
+    """Whether any of them leaves another state than the one before it."""
+    return any(map(_delta, commits)) or not MOVES.isdisjoint(map(_kind, commits))
 
 
 def newer_commits(
