@@ -44,6 +44,7 @@ class RunWriter:
         self._flight: Flight | None = None
         self._waiting = PutOff()
         self._closed = False
+        self._new_wait: Callable[[Callable[[], None]], Wait] | None = None
         self._torn: BaseException | None = None
         """Nobody knows whether a commit happened that had records which others stand on."""
 
@@ -228,7 +229,10 @@ class RunWriter:
             raise item.error
 
     def _wait_for(self, item: Item) -> Wait:
-        from perdure.state.waiting import Wait, bell  # asyncio: who is here has it anyway
+        if self._new_wait is None:
+            from perdure.state.waiting import new_wait  # asyncio: who is here has it anyway
+
+            self._new_wait = new_wait  # an import that finds it takes longer than all of a wait
 
         def look() -> None:  # while that takes long: it may be lost, or that it is settled
             if item.settled:
@@ -236,7 +240,7 @@ class RunWriter:
             else:
                 self._go_on_without(item)
 
-        wait = Wait(bell(), look)
+        wait = self._new_wait(look)
         return wait
 
     def _queue_up(self, item: Item) -> None:
@@ -367,7 +371,8 @@ class RunWriter:
     def _prepare(self, items: list[Item]) -> Flight | None:
         """A commit up to the point where the store is to take it; None: all of it failed before."""
         last = items[-1]
-        if len(items) == 1 and not self._waiting:
+        waits = bool(self._waiting)
+        if len(items) == 1 and not waits:
             extras = Extras(
                 records=last.records, sync=last.sync, consumed=last.consumed, runs=last.runs,
                 sends=last.sends, release=last.release,
@@ -383,7 +388,7 @@ class RunWriter:
                 flow = working.committing_delta([], items[0].cause, extras)
             proposal = next_proposal(flow, None)
             # Its own from here on: what is put off while it is under way comes behind it.
-            waited = self._waiting.take() if self._waiting else None
+            waited = self._waiting.take() if waits else None
             self._flight = Flight(items, flow, proposal, waited)
         except Unstorable as too_big:
             if len(items) > 1:  # it may be one of them, or all together: one after the other

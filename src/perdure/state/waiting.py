@@ -162,6 +162,11 @@ def bell() -> _Bell:
     return found
 
 
+def new_wait(look: Callable[[], None] | None = None) -> Wait:
+    """In the loop that is running."""
+    return Wait(bell(), look)
+
+
 def has_ended(call: weakref.ref[Coroutine[Any, Any, Any]], loop: asyncio.AbstractEventLoop) -> bool:
     """Whether nothing of a coroutine's call is done any more: it has no frame then. Its task may
     go on without it."""
