@@ -125,9 +125,9 @@ def _wire_list(
 ) -> list[Any]:  # fmt: skip
     items = iter(value)
     for item in items:  # without a number for each: mostly none is replaced
-        kind = type(item)
-        if kind in as_is:
+        if type(item) in as_is:
             continue
+        kind = type(item)
         if kind is dict:
             wired = _wire_dict(item, encoder, as_is)
         elif kind is list:
@@ -149,9 +149,9 @@ def _wire_dict(
     for key, item in value.items():
         if type(key) is not str:
             return _wire_pairs(value, encoder)
-        kind = type(item)
-        if kind in as_is:
+        if type(item) in as_is:
             continue
+        kind = type(item)
         if kind is dict:
             wired = _wire_dict(item, encoder, as_is)
         elif kind is list:

@@ -292,9 +292,10 @@ class Execution(Generic[T]):
         named = scope.named(effect.name)
         place = entry.place if entry is not None else self.journal.new_place(named)
         key = self.journal.key(place, effect.args) if effect.keyed else ""
-        before, name = self._before, named[len(scope.path) :]
+        before = self._before
         if before is None or not effect.outside:
             return Arrived(place, None, key)
+        name = named[len(scope.path) :]
         with self._lock:
             made = before.made(name, scope.path, effect.args, entry, effect.before)
         return Arrived(place, None, key, made, before.effects)
@@ -338,8 +339,8 @@ class Execution(Generic[T]):
     def to_write(self, effect: Record) -> Item | None:
         """What the writer is to commit for an effect now; None: nothing."""
         first = effect.records[0]
-        kind = str(first["t"])
-        cause = Cause(kind, run=self.id, step=str(first["place"]))
+        kind = first["t"]
+        cause = Cause(kind, run=self.id, step=first["place"])
         if not effect.wait:
             if kind == "wait-ended":
                 return self.soon(cause, effect.records, effect.consumed)

@@ -111,12 +111,15 @@ class AsyncPerformer(Handing):
         self._threads: Threads | None = None
         self.stopping = _Stopping(execution.leaving.passed_on)
 
-    async def make(self, call: Call) -> Any:
+    def make(self, call: Call) -> Awaitable[Any]:
         """Make a call of a recorded function, or take what it gave before."""
+        if not self._execution.journal.replaying or not self._tasks.numbered:
+            return self.call(recorded_call(call))
+        return self._make_again(call)
+
+    async def _make_again(self, call: Call) -> Any:
+        """What most of a replay is. Tens of thousands may wait here at once: each keeps little."""
         execution = self._execution
-        if not execution.journal.replaying or not self._tasks.numbered:
-            return await self.call(recorded_call(call))
-        # What most of a replay is. Tens of thousands may wait here at once: each keeps little.
         try:
             scope = execution.scope()
             entry = execution.recorded_in(scope, call)
@@ -212,7 +215,10 @@ class AsyncPerformer(Handing):
     async def _arrive(self, effect: Arrive, calling: _Calling) -> Arrived:
         execution = self._execution
         scope = execution.scope()
-        entry = await self._find(effect, scope)
+        if self._tasks.numbered or not execution.journal.replaying:
+            entry = execution.find(effect, scope)
+        else:
+            entry = await self._find_patiently(effect, scope)
         calling.arrive, calling.since = effect, time.monotonic()
         try:
             await self.wait_for_turn(entry, scope, effect.name)
@@ -235,11 +241,10 @@ class AsyncPerformer(Handing):
         calling.place, calling.since = arrived.place, time.monotonic()
         return arrived
 
-    async def _find(self, effect: Arrive, scope: Scope) -> Entry | None:
+    async def _find_patiently(self, effect: Arrive, scope: Scope) -> Entry | None:
+        """Where tasks share a scope: they come in any order."""
         execution = self._execution
-        if self._tasks.numbered or not execution.journal.replaying:
-            return execution.find(effect, scope)
-        while True:  # tasks that share a scope come in any order
+        while True:
             try:
                 return execution.find(effect, scope, patient=True)
             except OthersFirstError:

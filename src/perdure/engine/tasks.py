@@ -81,9 +81,10 @@ class RunTasks:
     def is_left(self) -> bool:
         """Whether the task that drives the run was cancelled meanwhile, or does not drive it any
         more: an exception, and a second one where it saw to the first."""
-        if self.drive is not None and self.drive.cr_frame is None:
+        drive, driver = self.drive, self._driver
+        if drive is not None and drive.cr_frame is None:
             return True
-        return self._driver is not None and self._driver.cancelling() > self._driver_cancels
+        return driver is not None and driver.cancelling() > self._driver_cancels
 
     @property
     def is_over(self) -> bool:
