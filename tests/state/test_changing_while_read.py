@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,6 +13,7 @@ import perdure
 from perdure.core import arguments
 from perdure.core.threads import no_thread
 from perdure.core.values import Path, Taker, take
+from perdure.core.whole import comes_back
 from perdure.model import MISSING
 
 
@@ -33,6 +34,27 @@ def test_a_dict_that_grows_while_it_is_taken_is_refused_by_its_path() -> None:
     items: dict[Any, Any] = {"a": 1, "b": 2}
     with pytest.raises(perdure.Unstorable, match=r"state\.in: it changed while it was read"):
         Turning(items).take({"in": items}, ())
+
+
+class Growing:
+    """When it is compared, the list that it is in gets another one."""
+
+    inside: ClassVar[list[Any]] = []
+
+    def __eq__(self, other: object) -> bool:
+        self.inside.append(Growing())
+        return type(other) is Growing
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_list_that_grows_while_it_is_compared_is_what_was_taken() -> None:
+    """It was an IndexError; a dict that lost a key at that moment a ValueError of `zip`."""
+    node = perdure.Schema(list[Any], id="list").root
+    given: list[Any] = [Growing(), Growing()]
+    Growing.inside = given
+    comes_back(node, given, [Growing(), Growing()], (), "state")
+    assert len(given) == 4
 
 
 def test_other_threads_change_a_value_while_it_is_committed() -> None:

@@ -104,8 +104,8 @@ class _Comparison:
             self._converted(given, built, at, inside)
             return
         free = isinstance(node, AnyNode)
-        for index, one in enumerate(given):
-            other = built[index]
+        # What another thread adds meanwhile was not taken, and is in nothing that was built.
+        for index, (one, other) in enumerate(zip(given, built, strict=False)):
             if one is other and free:
                 continue
             self.compare(node.child(index) or node, one, other, (*at, index), inside)
@@ -115,7 +115,7 @@ class _Comparison:
             self._converted(given, built, at, inside)
             return
         keys = node.key if isinstance(node, DictNode) else node
-        for (key, one), (back, other) in zip(given.items(), built.items(), strict=True):
+        for (key, one), (back, other) in zip(given.items(), built.items(), strict=False):
             if type(key) is not str or key != back:
                 if isinstance(node, ObjectNode):  # the keys of a TypedDict, in another order
                     back, other = key, built.get(key, MISSING)
