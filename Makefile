@@ -56,7 +56,7 @@ rubbish: venv ## Call everything public with wrong values, 3,000,000 times; ARGS
 shapes: venv ## Put 50,000 shapes of classes and values into stores by each way, and see what comes back; ARGS="--shapes N --store sqlite --seed S"
 	@$(VENV) -m tests.shapes $(ARGS)
 
-graphs: venv ## Run 4,300 programs of tasks that chance makes, kill them, and go over them again; ARGS="--programs N --seed S --kills K --only wide --store postgres"
+graphs: venv ## Run 5,300 programs of tasks that chance makes, kill them, and go over them again; ARGS="--programs N --seed S --kills K --only wide --store postgres"
 	@$(VENV) -m tests.graphs $(ARGS)
 
 mutations: venv ## Break the code on purpose, a line at a time, and see that the tests notice; ARGS="--only word"

@@ -17,6 +17,7 @@ from tests.graphs.checking import live, live_held_up
 from tests.graphs.generate import Node, program
 from tests.graphs.lives import Lives, children
 from tests.graphs.loops import own_time
+from tests.graphs.pointed import PlayingPointed, pointed_program
 from tests.graphs.threads import threads_agent_of, threads_program
 from tests.graphs.timed import timed_program
 from tests.graphs.wide import kinds_of, wide_agent_of, wide_program
@@ -58,6 +59,13 @@ def try_wide(seed: int, kills: int, store: str | None = None) -> int:
     return _try_lives(seed, kills, store, whole, wide_agent_of(whole), in_order=True)
 
 
+def try_pointed(seed: int, kills: int, store: str | None = None) -> int:
+    """As `try_wide`, of one of a few kinds; who meddles with it looks for its doubts."""
+    whole = pointed_program(seed)
+    function = wide_agent_of(whole, PlayingPointed)
+    return _try_lives(seed, kills, store, whole, function, in_order=True, in_doubt=True)
+
+
 def try_threads(seed: int, kills: int, store: str | None = None) -> int:
     """As `try_wide`, of one of a plain function and its threads."""
     whole = threads_program(seed)
@@ -65,14 +73,15 @@ def try_threads(seed: int, kills: int, store: str | None = None) -> int:
 
 
 def _try_lives(
-    seed: int, kills: int, store: str | None, whole: Node, function: Any, *, in_order: bool
+    seed: int, kills: int, store: str | None, whole: Node, function: Any, *, in_order: bool,
+    in_doubt: bool = False,
 ) -> int:  # fmt: skip
     chance = random.Random(seed)
     held_up = chance if seed % 2 else None
     with _folder() as folder, own_time(held_up), _impatient():
         url = _url(store or ("sqlite", "memory")[seed % 3 == 0], folder)
         with children(url, "child" in kinds_of(whole)):
-            lives = Lives(function, url, folder, chance, in_order=in_order)
+            lives = Lives(function, url, folder, chance, in_order=in_order, in_doubt=in_doubt)
             return lives.live(chance.randint(0, kills))
 
 
@@ -82,6 +91,7 @@ KINDS = {
     "timed": Kind(1, timed_program, try_timed),
     "wide": Kind(1, wide_program, try_wide),
     "threads": Kind(1, threads_program, try_threads),
+    "pointed": Kind(1, pointed_program, try_pointed),
 }
 
 

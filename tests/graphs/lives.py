@@ -42,7 +42,9 @@ SUPPLIED_S = 0.5
 class _Newsy(Counter):
     """Something comes from outside, or a worker drains, at some of its boundaries."""
 
-    def __init__(self, kill_at: int | None, end: Any, news: dict[int, Callable[[], None]]) -> None:
+    def __init__(
+        self, kill_at: int | str | None, end: Any, news: dict[int, Callable[[], None]]
+    ) -> None:
         super().__init__(kill_at, end)
         self._news = news
 
@@ -59,14 +61,16 @@ class Lives:
     Args:
         in_order: whether what it hears comes in one order over all of its tasks, or, of threads,
             in one order for each.
+        in_doubt: whether it is often killed at a tool, its state edited by hand then, and the tool
+            said not to be done.
     """
 
     def __init__(
         self, function: Callable[..., Any], url: str, folder: Path, chance: random.Random, *,
-        in_order: bool = True,
+        in_order: bool = True, in_doubt: bool = False,
     ) -> None:  # fmt: skip
         self._function, self._url, self._chance = function, url, chance
-        self._in_order, self._folder = in_order, folder
+        self._in_order, self._in_doubt, self._folder = in_order, in_doubt, folder
         self._key, self._branch, self._since = "main", "main", 0
         self._outside: perdure.Store
         self.said: list[str] = []
@@ -114,9 +118,8 @@ class Lives:
 
     def _life(self, kills: int) -> bool | None:
         """Returns whether it came to its end; None: it is in doubt."""
-        chance = self._chance
-        kill_at = chance.randrange(chance.choice(BOUNDARIES)) if kills > 0 else None
-        life = Life(kill_at)
+        kill_at = self._kill_at() if kills > 0 else None
+        life = Life(None)
         store: perdure.Store
         news = self._news(lambda: store.runner.stop_all(Drained("the worker drains")))
         life.counter = _Newsy(kill_at, life._end, news)
@@ -139,6 +142,12 @@ class Lives:
         self.said.append(f"killed {life.ended_at}" if life.dead else f"ended: {ended}")
         self._compare_with(before, recorded)
         return False if life.dead else ended
+
+    def _kill_at(self) -> int | str:
+        chance = self._chance
+        if self._in_doubt and chance.random() < 0.5:
+            return f"{chance.choice(('before', 'after'))} tool {chance.randint(1, 4)}"
+        return chance.randrange(chance.choice(BOUNDARIES))
 
     def _news(self, drain: Callable[[], object]) -> dict[int, Callable[[], None]]:
         chance, news = self._chance, dict[int, Callable[[], None]]()
@@ -245,12 +254,19 @@ class Lives:
         if chance.random() < 0.3:
             chance.choice((self._edit_by_hand, self._take_back, self._answer, self._supply))()
         for one in self._doubts() if doubtful else ():
+            self._meddle()
             self._settle(one)
+            self._meddle()
         return False
+
+    def _meddle(self) -> None:
+        if self._in_doubt and self._chance.random() < 0.4:
+            (self._take_back if self._chance.random() < 0.1 else self._edit_by_hand)()
 
     def _settle(self, effect: Any) -> None:
         of_child = effect.place.rpartition("/")[2].startswith("start:")
-        if self._chance.random() < 0.5 and not of_child:
+        share_done = 0.2 if self._in_doubt else 0.5
+        if self._chance.random() < share_done and not of_child:
             self._handle().settle(effect.place, done="settled", by="somebody")
             self.said.append(f"{effect.place}: done")
         else:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.graphs import threads, wide
-from tests.graphs.kinds import try_threads, try_wide
+from tests.graphs.kinds import try_pointed, try_threads, try_wide
+from tests.graphs.pointed import POINTS, point_of, pointed_program
 from tests.graphs.threads import threads_program
 from tests.graphs.watching import HangsError, watched
 from tests.graphs.wide import kinds_of, wide_program
@@ -44,6 +45,21 @@ def test_what_tasks_once_did_otherwise(seed: int) -> None:
 def test_what_threads_do_beside_each_other(seed: int) -> None:
     with watched(f"seed {seed}", limit_s=20):
         try_threads(seed, kills=4)
+
+
+@pytest.mark.parametrize("seed", [2, 5, 8, 11, 14, 20])
+def test_what_is_said_not_to_be_done_shows_nothing(seed: int) -> None:
+    """Tools that people settled behind edits of theirs, beside tasks that look at the state: those
+    saw the edits live, and not on replay."""
+    assert point_of(seed) == "settled"
+    with watched(f"seed {seed}", limit_s=20):
+        try_pointed(seed, kills=6)
+
+
+def test_each_point_is_made_of_all_its_kinds() -> None:
+    for name, point in POINTS.items():
+        made = (pointed_program(seed) for seed in range(300) if point_of(seed) == name)
+        assert {*point.leaves, *point.nests} <= set().union(*map(kinds_of, made))
 
 
 def test_there_are_programs_of_all_kinds() -> None:

@@ -483,11 +483,13 @@ async def _numbered(these: AsyncIterator[Any]) -> AsyncIterator[tuple[int, Any]]
         number += 1
 
 
-def wide_agent_of(whole: Node) -> Callable[..., Awaitable[str]]:
+def wide_agent_of(
+    whole: Node, player: type[PlayingWide] = PlayingWide
+) -> Callable[..., Awaitable[str]]:
     """As `agent_of`."""
 
     async def graph(run: perdure.AsyncRun[dict[str, Any]], turn: int = 0) -> str:
-        play = PlayingWide(run)
+        play = player(run)
         play.turn = turn
         said = await play.play(whole)
         if whole[0] == "again" and turn == 0:
