@@ -16,6 +16,12 @@ from perdure.testing import replay
 from tests.engine.test_replayed_order import fetch, gone_over_again, records, report
 
 
+@perdure.step(identity=lambda rung: [])
+async def comes(rung: asyncio.Event) -> None:
+    """It is through once a timer of the function's has gone off."""
+    await rung.wait()
+
+
 class Busy:
     """What takes its time: while the function runs first, or while it is gone over again."""
 
@@ -168,7 +174,7 @@ def test_what_a_task_left_behind_may_set_timers_still(tmp_path: Path) -> None:
             loop.call_later(0.001, lambda: loop.call_later(0.001, rung.set))
 
         await asyncio.create_task(leaves_a_timer())
-        await fetch("x", 0.05)
+        await run.call(comes, rung)
         return await report(rung.is_set())
 
     assert gone_over_again(act, tmp_path) is True
@@ -182,7 +188,7 @@ def test_a_timer_that_another_one_sets_comes_before_what_was_behind_it(tmp_path:
     async def act(run: perdure.AsyncRun[dict]) -> Any:
         loop, rung = asyncio.get_running_loop(), asyncio.Event()
         loop.call_later(0.001, lambda: loop.call_later(0.001, rung.set))
-        await fetch("x", 0.05)
+        await run.call(comes, rung)
         return await report(rung.is_set())
 
     assert gone_over_again(act, tmp_path) is True
