@@ -34,7 +34,9 @@ def main() -> int:
             try:
                 with watched(f"{name}, seed {seed}"):
                     kills += kind.try_program(seed, options.kills, options.store)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # what the library ends code with, among others
                 failed += 1
                 print(f"## {name}, seed {seed}: {json.dumps(kind.program(seed))}")
                 print(f"  {type(error).__name__}: {error} {getattr(error, '__notes__', '')}")

@@ -30,7 +30,7 @@ POINTS = {
          "edits in a row"),
     ),
     "cancelled again": Point(
-        ("step", "step", "slow", "again", "edit", "long edit", "naps", "sleeps", "signal",
+        ("step", "slow", "slow", "again", "again", "edit", "long edit", "naps", "sleeps", "signal",
          "asked for", "thread", "cleans slowly", "waits"),
         ("behind all", "behind all", "behind all", "two limits", "two limits", "limited group",
          "waits and cancels", "cancels at once", "cancels at once", "gather", "group", "row",
@@ -178,7 +178,7 @@ class PlayingPointed(PlayingWide):
     async def _cancels_at_once(self, node: Node, called: str) -> Any:
         """Again and again, with some turns of the loop between, in which it cleans up."""
         chance = random.Random(node[1] * 13)
-        task = self._spawn(self._play(node[2][0]))
+        task = self._spawn(self._behind_all(node, called))
         if chance.random() < 0.5:
             await step(f"{called} before", self._seen())
         else:
