@@ -277,9 +277,10 @@ def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> 
     if parents and max(parents) >= seq:
         raise Corrupt(f"names {parents} as its parents", hint=HINT)
     size = len(header) + len(payload or b"")
-    trimmed = payload == remains.REMOVED
-    if payload is not None and payload.startswith(remains.MAGIC) and not trimmed:
-        payload = remains.payload_of(payload, "")
+    trimmed = False
+    if payload is not None and payload.startswith(remains.MAGIC):
+        trimmed = payload == remains.REMOVED
+        payload = payload if trimmed else remains.payload_of(payload, "")
     delta, records = ((), ()) if trimmed else read_payload(payload, read.payload_digest)
     return Commit(
         agent, read.incarnation, seq, commit_id(header), read.prev, read.branch, parents, schema_id,

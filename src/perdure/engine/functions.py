@@ -176,9 +176,11 @@ class Recorded:
             if self.kind == "tool":
                 _refuse_unrecorded(self.name)
             return None
+        if frame.inside == "function":  # as most calls are; its run is None in what is unrecorded
+            return frame.run
         if frame.run is None or (self.kind == "step" and frame.inside in ("step", "tool")):
             return None  # a step inside a step is plain
-        if self.kind == "tool" and frame.inside != "function":
+        if self.kind == "tool":
             raise PerdureError(
                 f"a tool call inside a{'n' if frame.inside == 'edit' else ''} {frame.inside}",
                 target=f"tool {self.name}",

@@ -56,6 +56,8 @@ answer."""
 ADDED = (SELF, BOUND, DECLARED, KEY, QUESTION, SCHEMA)
 """Names in a call's digests that older versions did not write."""
 
+_DIGEST_CHARS = 2 * DIGEST_SIZE
+
 FORM = 2
 """Of the digests: what the record says with which a run, or a turn, begins. Without it, an older
 version may have recorded any of the run's calls; see `differing`."""
@@ -70,7 +72,7 @@ def digests(arguments: Mapping[str, Any], unknown: list[Any] | None = None) -> d
     found: dict[str, str] = {}
     for name, value in arguments.items():  # of each live call: what is plain has no call more
         if type(value) in AS_IT_IS:
-            found[name] = sha256(codec.canonical(value)).digest()[:DIGEST_SIZE].hex()
+            found[name] = sha256(codec.canonical(value)).hexdigest()[:_DIGEST_CHARS]
         else:
             found[name] = digest(value, unknown)
     return found
@@ -286,7 +288,7 @@ def begun_by_older(records: Iterable[Mapping[str, Any]], runs: Container[str]) -
 
 def same_as_before(found: Mapping[str, str]) -> bool:
     """Whether older versions made the same digests of these arguments."""
-    return all(len(one) == 2 * DIGEST_SIZE for one in found.values()) and found.keys().isdisjoint(
+    return all(len(one) == _DIGEST_CHARS for one in found.values()) and found.keys().isdisjoint(
         ADDED
     )
 
