@@ -83,6 +83,31 @@ def test_i11_a_flipped_bit_in_the_header_is_no_empty_wal(path: str, byte: int, b
         assert Path(copy + "-wal").read_bytes() == bytes(wal), "the evidence must stay"
 
 
+@pytest.mark.parametrize("frame", [0, 1, 10, 21])
+@pytest.mark.parametrize("create", [True, False])
+def test_i11_damage_in_the_transaction_that_made_the_tables(
+    path: str, frame: int, create: bool
+) -> None:
+    """One flipped bit, and a store that had not been closed yet was an empty file to SQLite: it was
+    made a new store, over all that had been acknowledged, without a word."""
+    with written(path) as copy:
+        damaged = bytearray(frames_of(path))
+    damaged[WAL_HEADER_SIZE + frame * FRAME_SIZE + 100] ^= 1 << 3
+    Path(copy + "-wal").write_bytes(damaged)
+    with pytest.raises(Corrupt, match="damaged, with commits behind it"):
+        SqliteBackend(copy, create=create)
+    assert Path(copy + "-wal").read_bytes() == damaged
+
+
+def test_what_is_left_of_a_file_that_was_being_made_is_no_damage(path: str) -> None:
+    with written(path) as copy:
+        first = frames_of(path)
+    Path(copy + "-wal").write_bytes(first[: WAL_HEADER_SIZE + 5 * FRAME_SIZE])
+    backend = SqliteBackend(copy)
+    Pen(backend).write(value=1)
+    backend.close()
+
+
 def test_a_torn_last_transaction_is_a_crash_and_no_damage(path: str) -> None:
     with written(path) as copy:
         wal = frames_of(path)

@@ -30,7 +30,7 @@ from perdure.storage.sqlite.sites import refuse_lone_wal, refuse_network_file_sy
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import is_old, see_as_new
-from perdure.storage.sqlite.whole import refuse_cut_page, refuse_headless_wal
+from perdure.storage.sqlite.whole import refuse_cut_page, refuse_headless_wal, refuse_lost_schema
 
 APPLICATION_ID = 0x50726475  # "Prdu"
 VERSION_MIN = (3, 51, 3)
@@ -237,9 +237,11 @@ def _was_a_store(path: str) -> bool:
 def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: bool) -> None:
     """Make sure that the file is a store of a known format; create the schema in an empty one."""
     application, version = _marks(connection)
-    if (application, version) == (0, 0) and create:
-        _create(connection, path)
-        application, version = _marks(connection)
+    if (application, version) == (0, 0) and _is_bare(connection):
+        refuse_lost_schema(connection, path)
+        if create:
+            _create(connection, path)
+            application, version = _marks(connection)
     if application != APPLICATION_ID:
         hint = "check the path; nothing was changed"
         if (application, version) == (0, 0):
@@ -273,9 +275,11 @@ def _marks(connection: apsw.Connection) -> tuple[int, int]:
     return marks[0][0], marks[1][0]
 
 
+def _is_bare(connection: apsw.Connection) -> bool:
+    return not connection.execute("SELECT count(*) FROM sqlite_schema").get
+
+
 def _create(connection: apsw.Connection, path: str) -> None:
-    if connection.execute("SELECT count(*) FROM sqlite_schema").get:
-        return
     if connection.pragma("page_count") == 0:
         connection.reserve_bytes("main", CHECKSUM_SIZE)
         connection.pragma("page_size", PAGE_SIZE)

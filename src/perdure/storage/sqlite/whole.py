@@ -126,17 +126,35 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
     """
     if connection.readonly("main"):
         return  # it was opened without its WAL, which is empty
-    while True:
-        valid = _frames(connection)[0]
-        damaged = _damaged(path, valid, connection.pragma("page_size"))
-        if damaged is None:
-            return
-        if _frames(connection)[0] == valid:  # else another process appended meanwhile
-            break
+    damaged = _damage_behind(connection, path)
+    if damaged is None:
+        return
     if connection.execute(UNSYNCED_MARK, (UNSYNCED,)).get:
         _log.warning("%s: a power cut lost commits that were not synced yet", path)
         return
     raise _damage(path, damaged)
+
+
+def refuse_lost_schema(connection: apsw.Connection, path: str) -> None:
+    """As `check_wal`, of a file that is empty for SQLite: where the transaction that made its
+    tables is damaged, they are in nothing else, and the next one would be written over all of it.
+    That one was synced, whatever the store's durability is: no power cut leaves a gap there.
+
+    Raises:
+        Corrupt: behind it there are commits. The WAL is left as it is.
+    """
+    damaged = _damage_behind(connection, path) if may_have_wal(path) else None
+    if damaged is not None:
+        raise _damage(path, damaged)
+
+
+def _damage_behind(connection: apsw.Connection, path: str) -> str | None:
+    """What is damaged behind all that SQLite takes for valid, if commits are behind that."""
+    while True:
+        valid = _frames(connection)[0]
+        damaged = _damaged(path, valid, connection.pragma("page_size"))
+        if damaged is None or _frames(connection)[0] == valid:
+            return damaged  # else another process appended meanwhile
 
 
 def _damage(path: str, what: str | None) -> Corrupt:
