@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.core import ops as ops_module
-from perdure.core.drift import compare, holds
+from perdure.core.drift import REORDERED, compare, holds
 from perdure.core.objects import ObjectNode, is_default, reconcile
-from perdure.core.ops import Delete, Op, Set
+from perdure.core.ops import Delete, Increment, Op, Set, TextSplice
 from perdure.core.shadow import ObjectShadow, Shadow
 from perdure.core.shift import Paths
 from perdure.core.types import AnyNode, Node, Walker, isolate
+from perdure.core.unions import UnionNode
 from perdure.core.values import SCALARS, Path, Plain, format_path, look_up, same
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.model import MISSING
+
+AT_A_KEY = frozenset({Set, Delete, TextSplice, Increment})
+"""Ops that change what stands at the end of their path; the others change the container there."""
 
 
 class Ground:
@@ -33,12 +39,12 @@ class Ground:
         self.name = root
         self.typed = typed
         self.paths = Paths(list(ops))
-        self._reached: dict[Path, int] | None = None
+        self._reached: dict[Path, list[int]] | None = None
         self.shadows: dict[int, Shadow] = {}
         self.built: dict[int, Any] = {}  # what this plan built: it cannot have drifted
         self.settled: set[int] = set()  # built from the final plain tree: later ops are in it
         self.undo: list[tuple[Any, Any, Any]] = []
-        self.replaced_root = False
+        self.turned: list[tuple[str, type, type]] = []  # see `TypedPlan`
 
     def value(self, node: Node, plain: Plain, path: Path) -> tuple[Any, Plain]:
         """The typed value, and the plain one in normal form: `plain` itself where it is so."""
@@ -152,16 +158,52 @@ class Ground:
 
     def _last_at(self, final: Path) -> int:
         """The last op that goes into what is at a place in the end, or edits the scalar there."""
+        found = self._ops_at(final)
+        return found[-1] if found else -1
+
+    def _ops_at(self, final: Path) -> list[int]:
         if self._reached is None:
             self._reached = {}
             for index, op in enumerate(self.ops[: self.count]):
                 inside = op.path[:-1] if isinstance(op, Set | Delete) else op.path
                 place = self.paths.final(inside, index)
                 if place is not None:
-                    self._reached.update((place[:depth], index) for depth in range(len(place) + 1))
-        return self._reached.get(final, -1)
+                    for depth in range(len(place) + 1):
+                        self._reached.setdefault(place[:depth], []).append(index)
+        return self._reached.get(final, [])
+
+    def passing(self) -> Any:
+        """What stands where ops go into a value that later ones take away."""
+        value = object()
+        self.own(value)
+        self.settled.add(id(value))
+        return value
 
     # Drift
+
+    def check_rebuilt(self, node: Node, value: Any, final: Path, index: int) -> None:
+        """What a member of a union is before op number `index`, if it is built anew behind it, must
+        be what the log says: a change of it in memory only would be gone.
+
+        Args:
+            final: where it is in the end.
+        """
+        shadow = self.shadows.get(id(value))
+        if not isinstance(node, UnionNode) or id(value) in self.built:
+            return
+        if shadow is not None and shadow.dirty:
+            return  # ops in front of this one changed it, and looked at what they touched
+        plain, depth = isolate(look_up(self.plain, final)), len(final)
+        for at in reversed(self._ops_at(final)):
+            op, inverse = self.ops[at], self.inverses[at]
+            if at < index:
+                break
+            if len(op.path) > depth or type(op) not in AT_A_KEY:
+                inside = replace(inverse, path=inverse.path[depth:])
+                plain = ops_module.apply(plain, ops_module.own(inside))
+        for one in compare(node, value, plain, deep=False, root=self.name):
+            if one.reason != REORDERED:  # taking a deletion back puts its key last
+                raise self.drifted(final)
 
     def get(self, shadow: Shadow, key: Any, path: Path) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Nodes of classes and of unions, and what a stored object says that its class does not."""
+"""Nodes of classes, and what a stored object says that its class does not."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from perdure.core.cached import cached
 from perdure.core.classes import Face, Field, PydanticFace
 from perdure.core.raised import of_code
-from perdure.core.types import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
+from perdure.core.types import AnyNode, LeafNode, Node, Walker, isolate
 from perdure.core.validation import Engine
 from perdure.core.values import SCALARS, STEADY, Path, Plain, changed, format_path, same
-from perdure.errors import SchemaError, Unstorable
+from perdure.errors import SchemaError
 from perdure.model import MISSING
 
 
@@ -218,115 +218,6 @@ class ObjectNode(Node):
 
     def takes(self, kind: type) -> bool:
         return kind is dict
-
-
-class UnionNode(Node):
-    def __init__(self, annotation: Any, engine: Engine, config: Any, options: list[Node]) -> None:
-        super().__init__(annotation, engine, config)
-        self.options = options
-
-    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
-        option = self.pick_typed(value)
-        if option is not self:
-            return option.plain(value, at, walker)
-        kind = type(value)
-        derived = [one for one in self._objects() if one.face.derives(value)]
-        if derived:
-            return derived[0].plain(value, at, walker)  # refuses it, saying why
-        if kind is dict and any(isinstance(one, ObjectNode) for one in self.options):
-            option = self.guess(value)
-            if option is not self:
-                return option.plain(value, at, walker)
-        for one in self.options:
-            if isinstance(one, LeafNode) and not one.as_is and kind not in (list, dict, set):
-                try:
-                    return one.plain(value, at, walker)
-                except Unstorable:
-                    continue
-        return walker.take(value, at)
-
-    def _objects(self) -> list[ObjectNode]:
-        return [one for one in self.options if isinstance(one, ObjectNode)]
-
-    def pick_typed(self, value: Any) -> Node:
-        kind = type(value)
-        for one in self.options:
-            if isinstance(one, ObjectNode) and not one.face.is_dict and kind is one.face.cls:
-                return one
-            if isinstance(one, TupleNode) and one.cls is kind:
-                return one
-        fitting = [one for one in self.options if one.takes(kind)]
-        fitting = [one for one in fitting if not _wants_object(one)]
-        if kind is dict and len(fitting) != 1:
-            return self.guess(value)
-        return fitting[0] if len(fitting) == 1 else self
-
-    def pick(self, plain: Plain) -> Node:
-        fitting = [one for one in self.options if one.takes(type(plain))]
-        if len(fitting) == 1:
-            return fitting[0].pick(plain)
-        try:
-            option = self.pick_typed(self.build(plain))
-        except SchemaError:
-            return self.guess(plain)
-        return self.guess(plain) if option is self else option
-
-    def guess(self, plain: Plain) -> Node:
-        """The member that a plain value most likely has, by kind, tag, literals and fields."""
-        fitting = [one for one in self.options if one.takes(type(plain))]
-        if type(plain) is not dict or len(fitting) < 2:
-            return fitting[0] if len(fitting) == 1 else self
-        scored = [(score(one, plain), -place) for place, one in enumerate(fitting)]
-        best = max(scored)
-        return self if best[0] <= IMPOSSIBLE else fitting[-best[1]]
-
-    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
-        fitting = [one for one in self.options if one.takes(type(plain))]
-        if type(plain) is dict:
-            fitting = [one for one in fitting if score(one, plain) > IMPOSSIBLE] or fitting
-            fitting.sort(key=lambda one: -score(one, plain))
-        problem = self.unfit(plain, "member of the union", at, root)
-        for place, one in enumerate(fitting):
-            try:
-                return one.build(plain, at, root)
-            except SchemaError as error:
-                problem = error if place == 0 else problem
-        raise problem
-
-    def prepare(self, plain: Plain) -> Any:
-        option = self.guess(plain)
-        return isolate(plain) if option is self else option.prepare(plain)
-
-    def takes(self, kind: type) -> bool:
-        return any(one.takes(kind) for one in self.options)
-
-
-def _wants_object(node: Node) -> bool:
-    return isinstance(node, ObjectNode) and not node.face.is_dict
-
-
-IMPOSSIBLE = -(10**6)
-
-
-def score(node: Node, plain: dict[Any, Any]) -> int:
-    """How well a dict fits a member of a union; IMPOSSIBLE where it cannot."""
-    if not isinstance(node, ObjectNode):
-        return 0
-    face = node.face
-    if face.tag is not None and plain.get(face.tag[0], face.tag[1]) != face.tag[1]:
-        return IMPOSSIBLE
-    names = {face.aliases.get(key, key): item for key, item in plain.items()}
-    points = 0
-    for name, item in names.items():
-        allowed = getattr(node.child(name), "literals", None)
-        if allowed is not None and item not in allowed:
-            return IMPOSSIBLE
-        points += (2 if allowed is None else 1000) if node.knows(name) else -1
-    for name, one in face.fields.items():
-        required = one.default is None and one.required_key
-        if name not in names and required and not face.opaque_input:
-            return IMPOSSIBLE
-    return points
 
 
 def reconcile(node: Node, stored: Plain, taken: Plain) -> Plain:

@@ -11,9 +11,10 @@ from typing import Any, ClassVar, NoReturn
 from weakref import ref
 
 from perdure.core.copies import Copies
-from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.objects import ObjectNode
 from perdure.core.schema import Schema, take_at
 from perdure.core.types import AnyNode, LeafNode, ListNode, Node, TupleNode
+from perdure.core.unions import UnionNode
 from perdure.core.values import SCALARS, Path, Plain, format_path
 from perdure.errors import Alias, SchemaError
 from perdure.model import MISSING
@@ -332,10 +333,9 @@ class Session:
         """Before a change: the path, and whether the change need not be recorded."""
         self.check_open()
         raise SchemaError(
-            "it can only be read here",
-            target=place.text(),
+            "it can only be read here", target=place.text(),
             hint="make the change inside agent.edit()",
-        )
+        )  # fmt: skip
 
     # Changes; a recording makes them
 

@@ -15,9 +15,10 @@ import msgspec
 from perdure.core.annotations import Bare, has_validators, is_literal, is_union, limits, unwrap
 from perdure.core.classes import Face, face_of, is_pydantic
 from perdure.core.late import made_in_parts
-from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.objects import ObjectNode
 from perdure.core.order import OrderKeeping
 from perdure.core.types import AnyNode, DictNode, LeafNode, ListNode, Node, SetNode, TupleNode
+from perdure.core.unions import UnionNode
 from perdure.core.validation import Engine, MsgspecEngine, PydanticEngine
 from perdure.core.values import SCALARS
 from perdure.errors import SchemaError
@@ -130,7 +131,7 @@ class Registry:
                 *(option.kinds or () for option in options if isinstance(option, LeafNode))
             )
             return LeafNode(annotation, self.engine, config, kinds if plain else None)
-        return UnionNode(annotation, self.engine, config, options)
+        return UnionNode(annotation, self.engine, config, options, self)
 
     def _tuple(self, annotation: Any, kind: Any, config: Any) -> Node:
         args = get_args(kind)

@@ -14,12 +14,13 @@ from perdure.core.cached import cached
 from perdure.core.copies import Copies
 from perdure.core.drift import Drift, compare
 from perdure.core.invariants import Invariant, invariant, transitions
-from perdure.core.objects import ObjectNode, UnionNode, in_stored_order
+from perdure.core.objects import ObjectNode, in_stored_order
 from perdure.core.ops import Append, Op
 from perdure.core.registry import Registry
 from perdure.core.schema_arguments import check_id, check_migrations, check_type, whole_version
 from perdure.core.typed import Planner, TypedPlan
 from perdure.core.types import AnyNode, Node, Walker, isolate
+from perdure.core.unions import UnionNode
 from perdure.core.unknown import keep, keep_unknown, unknown
 from perdure.core.values import Path, Plain, format_path, same
 from perdure.core.whole import comes_back

@@ -12,8 +12,9 @@ from perdure.core import late
 from perdure.core import ops as ops_module
 from perdure.core.appended import Appended
 from perdure.core.classes import PydanticFace
-from perdure.core.ground import Ground, put_back, replace_content
-from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.ephemeral import carry_over
+from perdure.core.ground import AT_A_KEY, Ground, put_back, replace_content
+from perdure.core.objects import ObjectNode
 from perdure.core.ops import (
     Append,
     Delete,
@@ -30,8 +31,9 @@ from perdure.core.ops import (
 from perdure.core.raised import of_code
 from perdure.core.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
 from perdure.core.types import LeafNode, Node, Walker
-from perdure.core.values import Path, look_up, same
-from perdure.errors import Drifted, SchemaError
+from perdure.core.unions import UnionNode
+from perdure.core.values import SCALARS, Path, look_up, same
+from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.model import MISSING
 
 
@@ -40,22 +42,37 @@ class TypedPlan:
 
     Attributes:
         normalises: whether validation changed the ops, or the plain tree.
+        turned: where ops inside a member of a union made another member of it: its path, and the
+            types that it was and will be.
     """
 
-    def __init__(self, root: Any, shadows: Sequence[Shadow | Appended], normalises: bool) -> None:
+    def __init__(
+        self, root: Any, shadows: Sequence[Shadow | Appended], normalises: bool,
+        turned: Sequence[tuple[str, type, type]] = (),
+    ) -> None:  # fmt: skip
         self._root = root
         self._shadows = shadows
         self.normalises = normalises
+        self.turned = turned
+
+    def refuse_turned(self) -> None:
+        """For an edit by a draft, where nobody said that an object is to be one of another class.
+
+        Raises:
+            Unstorable: it would be.
+        """
+        for path, was, comes in self.turned:
+            raise Unstorable(
+                f"a {was.__qualname__} would come back as a {comes.__qualname__}", target=path,
+                hint="assign a whole new value; or give both a field that tells them apart "
+                "(a Literal, or a tag)",
+            )  # fmt: skip
 
     def apply(self) -> Any:
         """Bring the live object in step; returns the root, a new one only where it was replaced."""
         for shadow in self._shadows:
             shadow.apply()
         return self._root
-
-
-_AT_A_KEY = frozenset({Set, Delete, TextSplice, Increment})
-"""Ops that change what stands at the end of their path; the others change the container there."""
 
 
 class _UnseenError(Exception):
@@ -88,12 +105,12 @@ class Planner(Ground):
             del self.ops[self.count :], self.inverses[self.count :]
             raise
         normalises = bool(self.undo) or len(self.ops) > self.count
-        return TypedPlan(self.typed, list(self.shadows.values()), normalises)
+        return TypedPlan(self.typed, list(self.shadows.values()), normalises, self.turned)
 
     # One op
 
     def _one(self, index: int, op: Op) -> None:
-        at_parent = type(op) in _AT_A_KEY
+        at_parent = type(op) in AT_A_KEY
         if at_parent and not op.path:
             if isinstance(op, Set):
                 self._replace_root(op if index + 1 == self.count else None)
@@ -103,8 +120,6 @@ class Planner(Ground):
         place = op.path[:-1] if at_parent else op.path
         try:
             shadow = self._resolve(place, index)
-            if at_parent and self._must_rebuild(shadow, op.path[-1]):
-                raise _OpaqueError(len(place))
             try:
                 self._change(shadow, index, op)
             except Drifted:
@@ -157,6 +172,8 @@ class Planner(Ground):
             raise _UnseenError
         shadow = self.shadows.get(id(value))
         if shadow is None:
+            if isinstance(node, UnionNode) and not self._stays(node, value, path, index):
+                raise _OpaqueError(len(path))
             picked = node.pick_typed(value)
             made = shadow_of(value, picked)
             if made is None:
@@ -170,27 +187,41 @@ class Planner(Ground):
         shadow.path, shadow.at = path, index - 1
         return shadow
 
-    def _must_rebuild(self, shadow: Shadow, key: Any) -> bool:
-        """Whether the op may turn a member of a union into another."""
-        if not shadow.ambiguous:
-            return False
-        child = shadow.node.child(key)
-        return child is None or (isinstance(child, LeafNode) and child.literals is not None)
+    def _stays(self, node: UnionNode, value: Any, path: Path, index: int) -> bool:
+        """Whether all ops leave a container of the member of a union that it is of. Only then is it
+        changed in place: a fresh look at the log chooses the member by all that is in the value."""
+        if type(value) in SCALARS:
+            return True
+        final = self.paths.final(path, index - 1)
+        if final is None:
+            return node.member(value) is not None  # it goes
+        return node.stays(value, look_up(self.plain, final), final, self.name)
 
     def _rebuild(self, path: Path, index: int) -> None:
         """Build what stands at a path from the final plain tree."""
         final = self.paths.final(path, index)
-        if final is None:
-            return
         if not path:
-            self._replace_root(None)
+            if final is not None:
+                old = self.typed
+                self.check_rebuilt(self.node, old, final, index)
+                self._replace_root(None)
+                if type(old) is not type(self.typed):
+                    self.turned.append((self.text(final), type(old), type(self.typed)))
             return
         shadow = self._resolve(path[:-1], index)
         node = shadow.node.child(path[-1])
         if node is None:
             return
-        value = self.settle(node, final)
-        self.forget(shadow.get(path[-1]))
+        old = shadow.get(path[-1])
+        if final is None:
+            value = self.passing()
+        else:
+            self.check_rebuilt(node, old, final, index)
+            value = self.settle(node, final)
+            carry_over(node, old, value)
+            if type(value) is not type(old):
+                self.turned.append((self.text(final), type(old), type(value)))
+        self.forget(old)
         shadow.put(path[-1], value, index)
 
     def _replace_root(self, op: Set | None) -> None:
@@ -207,12 +238,7 @@ class Planner(Ground):
             self.fix_attribute(op, fixed)
             replace_content(self.plain, fixed)
         self.shadows.clear()
-        node = self.node.pick_typed(self.typed)
-        if isinstance(node, ObjectNode) and node.face.is_instance(old):
-            for name in node.face.live:
-                kept = node.face.get(old, name)
-                if kept is not MISSING:
-                    node.face.put(self.typed, name, kept)
+        carry_over(self.node, old, self.typed)
 
     def _set(self, shadow: Shadow, index: int, op: Set) -> None:
         key = op.path[-1]

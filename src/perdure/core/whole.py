@@ -16,8 +16,9 @@ from typing import Any, get_args
 from perdure.core.annotations import is_literal, is_union, unwrap
 from perdure.core.classes import Face
 from perdure.core.late import equal
-from perdure.core.objects import ObjectNode, UnionNode
+from perdure.core.objects import ObjectNode
 from perdure.core.types import AnyNode, DictNode, LeafNode, Node
+from perdure.core.unions import UnionNode
 from perdure.core.values import SCALARS, Path, changed, format_path, same
 from perdure.errors import Unstorable
 from perdure.model import MISSING

@@ -393,6 +393,8 @@ class WorkingCopy(Generic[T]):
         typed, plan = self._live.value if whole else self.typed, None
         if delta and typed is not MISSING:
             plan = self.schema.plan(typed, root, delta, inverses)
+            if plan.turned and isinstance(self._open, Recording):
+                plan.refuse_turned()
         if delta and self.schema.invariants:
             self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in delta])
         self._plain = root
