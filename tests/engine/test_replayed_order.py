@@ -123,7 +123,7 @@ def test_older_logs_do_not_say_when_a_timeout_struck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They say that a call was cancelled: what is behind it waits until the timeout strikes."""
-    monkeypatch.setattr(Timers, "_note", lambda self, place: None)
+    monkeypatch.setattr(Timers, "_note", lambda *_: None)
     test_what_comes_behind_a_timeout_waits_for_it(tmp_path)
     assert not records(tmp_path, "timers")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import timers
+from perdure.engine import loops
 from tests.engine.conftest import Async, Crashes, Place
 
 # -- waiting ---------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_a_timeout_of_the_frameworks_keeps_a_waiting_run_in_memory(
     """Unloaded, it forgot the timeout, and waited for ever. On loops that do not show their timers,
     as uvloop, it still did."""
     if not shown:
-        monkeypatch.setattr(timers, "scheduled_in", lambda _: None)
+        monkeypatch.setattr(loops, "scheduled_in", lambda _: None)
 
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> str:
@@ -126,7 +126,7 @@ def test_a_timeout_that_is_over_lets_the_run_be_unloaded(
     runs: Async, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not shown:
-        monkeypatch.setattr(timers, "scheduled_in", lambda _: None)
+        monkeypatch.setattr(loops, "scheduled_in", lambda _: None)
     calls: list[int] = []
 
     @perdure.agent(dict)

@@ -15,7 +15,6 @@ from perdure.testing import replay
 from perdure.testing.trials import AGENT, Trial
 from tests.graphs.generate import Node, Playing, agent_of, playing
 from tests.graphs.loops import own_time
-from tests.graphs.timed import timed_agent_of
 
 RUN = f"{AGENT}/graph/main"
 
@@ -36,15 +35,15 @@ def live(whole: Node, folder: Path, kill_at: int | None = None) -> str | None:
 
 
 def live_held_up(
-    whole: Node, folder: Path, chance: random.Random, kill_at: int | None
+    function: Callable[..., Any], folder: Path, chance: random.Random, kill_at: int | None
 ) -> str | None:
-    """As `live`, of a program about time, in loops that are held up by chance; gone over more.
+    """As `live`, of what plays one about time, in loops that are held up by chance; gone over more.
 
     Raises:
         Otherwise: as `lives`.
     """
     with own_time(chance):
-        return lives(timed_agent_of(whole), folder, kill_at, replays=4)
+        return lives(function, folder, kill_at, replays=4)
 
 
 def lives(

@@ -18,8 +18,9 @@ from tests.graphs.generate import Node, program
 from tests.graphs.lives import Lives, children
 from tests.graphs.loops import own_time
 from tests.graphs.pointed import PlayingPointed, pointed_program
+from tests.graphs.scoped import scoped_agent_of, scoped_program
 from tests.graphs.threads import threads_agent_of, threads_program
-from tests.graphs.timed import timed_program
+from tests.graphs.timed import timed_agent_of, timed_program
 from tests.graphs.wide import kinds_of, wide_agent_of, wide_program
 
 BOUNDARIES = 60
@@ -49,8 +50,17 @@ def try_program(seed: int, kills: int, store: str | None = None, *, depth: int =
 
 def try_timed(seed: int, kills: int, store: str | None = None, *, depth: int = 3) -> int:
     """As `try_program`, of one about time."""
-    whole, chance = timed_program(seed, depth), random.Random(seed)
-    return _try(seed, kills, lambda where, kill_at: live_held_up(whole, where, chance, kill_at))
+    return _try_held_up(seed, kills, timed_agent_of(timed_program(seed, depth)))
+
+
+def try_scoped(seed: int, kills: int, store: str | None = None, *, depth: int = 3) -> int:
+    """As `try_timed`, of one with anyio's scopes, that looks at the clock."""
+    return _try_held_up(seed, kills, scoped_agent_of(scoped_program(seed, depth)))
+
+
+def _try_held_up(seed: int, kills: int, function: Any) -> int:
+    chance = random.Random(seed)
+    return _try(seed, kills, lambda where, kill_at: live_held_up(function, where, chance, kill_at))
 
 
 def try_wide(seed: int, kills: int, store: str | None = None) -> int:
@@ -89,6 +99,7 @@ KINDS = {
     "exits": Kind(0.3, exits.program, try_exits),
     "tasks": Kind(1, program, try_program),
     "timed": Kind(1, timed_program, try_timed),
+    "scoped": Kind(1, scoped_program, try_scoped),
     "wide": Kind(1, wide_program, try_wide),
     "threads": Kind(1, threads_program, try_threads),
     "pointed": Kind(1, pointed_program, try_pointed),

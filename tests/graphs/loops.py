@@ -19,12 +19,22 @@ NEWS_S = 0.0003
 """For how long threads may have news, by the real clock, before it is later."""
 
 
+BUSY_MAX = 3000
+"""How many rounds it may be busy, until some time passes all the same: whoever does something in
+each of them waits for that."""
+
+
 class _Selector(selectors.DefaultSelector):
     loop: Loop
+    busy = 0
 
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None or timeout <= 0:
+            self.busy += 1
+            if self.busy > BUSY_MAX:
+                self.loop.now_s += NEWS_S
             return super().select(timeout)
+        self.busy = 0
         events = super().select(min(timeout, NEWS_S))
         if not events:
             self.loop.now_s += timeout

@@ -70,6 +70,7 @@ class Fired(Record, frozen=True, kw_only=True):
     run: str
     after: str
     fired: list[str]
+    clock: list[tuple[Number, Number]] = []
 
 
 class Started(Record, frozen=True, kw_only=True):

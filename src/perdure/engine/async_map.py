@@ -13,9 +13,9 @@ from perdure.engine.functions import is_recorded
 from perdure.engine.scopes import Scope
 from perdure.engine.values import is_async, label
 
-COMES_S = 1e-6
-"""That a thread has come to its end is an event of the run, as a timer of so long: when it came,
-among others, is recorded, and a replay has it there."""
+LONG_AGO = float("-inf")
+"""That a thread has come to its end is an event of the run, as a timer of that time: when it came,
+among others, is recorded, and a replay has it there. No time of the run passes with it."""
 
 Recorded = Callable[[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Awaitable[Any]]
 """Makes a call that is recorded, as `AsyncRun.call`."""
@@ -121,7 +121,7 @@ class AsyncMap:
         how that was."""
         came = asyncio.Event()
         if self._performer.goes_on:
-            asyncio.get_running_loop().call_later(COMES_S, came.set)
+            asyncio.get_running_loop().call_at(LONG_AGO, came.set)
         while self._performer.goes_on and not came.is_set():
             try:
                 await came.wait()

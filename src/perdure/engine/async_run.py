@@ -314,7 +314,8 @@ class AsyncRunEdit(Generic[T]):
         entry = execution.find_edit(name, scope)
         while True:
             try:
-                await performer.wait_for_turn(entry, scope, name)
+                told = self._cancelled is not None
+                await performer.wait_for_turn(entry, scope, name, told=told)
                 if entry is None:
                     await performer.let_calls_end()
                 with performer.resting():  # only who has it, a task of the run, lets it go on

@@ -294,7 +294,7 @@ class Drive:
         # What is made again, the world has not seen: its keys come from the commit that set the
         # run back, no longer from the one that began the turn.
         origin = origins.back.id if origins.back is not None else began.id
-        journal = Journal.read(self.id, reversed(commits), origin, origins.runs)
+        journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         journal.older = begun_by_older(began.records, origins.runs)
         before = made_before(working.reader, info, origins, journal)
         self._read_turn(began, origins)

@@ -58,12 +58,9 @@ class Execution(Generic[T]):
         fakes: Fakes | None = None, played: Played | None = None, deadline: int = 0,
         before: Before | None = None,
     ) -> None:  # fmt: skip
-        self.working = working
-        self.id = run_id
-        self.journal = journal
+        self.working, self.id, self.journal = working, run_id, journal
         self.fakes, self._before = fakes or {}, before
-        self.wakeups = wakeups
-        self.root = Scope()
+        self.wakeups, self.root = wakeups, Scope()
         self.root.home = threading.get_ident()
         self.past_record = False
         """True once the function has come to all that is recorded, and that was all released."""
@@ -72,8 +69,7 @@ class Execution(Generic[T]):
         self._stop: PerdureError | None = None
         self._deadline, self.played = deadline, played
         self._look_at = time.monotonic() + LOOK_S
-        self._pid = process.pid
-        self._lock = ReentrantLock()
+        self._pid, self._lock = process.pid, ReentrantLock()
         self.seeing = Seeing(working, journal.commits, self._lock, run_id)
         self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
         self.turns = Turns(journal, self._lock)
@@ -89,8 +85,7 @@ class Execution(Generic[T]):
         self._async_performer: AsyncPerformer | None = None
         self._in_own_loops: dict[int, AsyncPerformer] = {}
         """By their threads."""
-        self._loop_thread = 0
-        self._warned: set[str] = set()
+        self._loop_thread, self._warned = 0, set[str]()
 
     @property
     def agent(self) -> str:
@@ -207,6 +202,11 @@ class Execution(Generic[T]):
             return False
         self.past_record = True
         return True
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether its function may be told a time that is not recorded."""
+        return self.past_record or self._interrupted is not None or self.comes_past_record()
 
     def next_recorded(self, call: Call) -> Entry | None:
         """What most of a replay is: the function's own thread comes to just the call whose outcome

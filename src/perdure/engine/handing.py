@@ -18,6 +18,7 @@ from perdure.engine.failures import CallCancelled, error_record
 from perdure.engine.going import Counting
 from perdure.engine.items import Item
 from perdure.engine.journal import Entry, changed
+from perdure.engine.loops import clock_of
 from perdure.engine.pacing import Event, Pace
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest, Standstill
@@ -25,6 +26,7 @@ from perdure.engine.tasks import RunTasks, ready_of
 from perdure.engine.timers import Timers
 from perdure.errors import PerdureError
 from perdure.model import Cause
+from perdure.state.deaf import Deaf
 from perdure.state.waiting import Wait, bell
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ class Handing:
         self._loop_ready = ready_of(asyncio.get_running_loop())
         self.pace = Pace(self._function_due, self._show)
         self.timers = Timers(
-            execution, self.pace, lambda: self._in_threads.number > 0 or self.edit_lock.locked(),
+            execution, self.pace, clock_of(asyncio.get_running_loop()),
+            lambda: self._in_threads.number > 0 or self.edit_lock.locked(),
             lambda scope: self._standstill.has_before(scope),
         )  # fmt: skip
         self.lookers = Lookers(tasks, self.timers, self._loop_ready)
@@ -81,12 +84,13 @@ class Handing:
 
     async def wait_for_turn(
         self, entry: Entry | None, scope: Scope, name: str, *, gives_way: bool = False,
-        cancelled: bool = False,
+        cancelled: bool = False, told: bool = False,
     ) -> bool:  # fmt: skip
         """Until what is recorded before this has been released.
 
         Args:
             cancelled: the function hears of that, whatever is recorded.
+            told: its task was cancelled already, and is so then: it is not woken to be told again.
             gives_way: it does not insist, where all others wait for this one: then that is False.
         """
         if self._tasks.is_over:
@@ -104,7 +108,8 @@ class Handing:
         # that are told apart by who comes first.
         own = scope.path if self._tasks.numbered else None
         while not order.is_ready(entry, own):
-            rest = Rest(self._paced(scope), place, pace, shows, patient=True)
+            turn = self._deaf() if told else None
+            rest = Rest(self._paced(scope), place, pace, shows, patient=True, turn=turn)
             waiter = order.ready(entry, own, rest.over)
             if waiter is None:
                 break
@@ -115,6 +120,9 @@ class Handing:
             self._standstill.begin(rest)
             try:
                 await rest.turn
+            except asyncio.CancelledError:  # once more: it may have come all the same
+                if turn is None or not turn.done() or turn.cancelled():
+                    raise
             finally:
                 self._standstill.end(rest)
                 self._tasks.waiting.discard(task)
@@ -132,10 +140,16 @@ class Handing:
             event = Event(self._paced(scope), place, shows=shows)
             pace.comes(event)
             try:
-                await pace.turn(event)
+                await pace.turn(event, self._deaf() if told else None)
+            except asyncio.CancelledError:
+                if not (told and event.over):
+                    raise
             finally:
                 pace.drop(event)
         return True
+
+    def _deaf(self) -> asyncio.Future[None]:
+        return Deaf(lambda: self.goes_on)
 
     async def is_come_to(self, scope: Scope, name: str) -> bool:
         """Of a call that nothing is recorded of, and whose task is cancelled there: whether it was
@@ -143,7 +157,7 @@ class Handing:
         Else what is recorded waits for its task."""
         while self.goes_on:
             try:
-                return await self.wait_for_turn(None, scope, name, gives_way=True)
+                return await self.wait_for_turn(None, scope, name, gives_way=True, told=True)
             except asyncio.CancelledError:
                 pass  # it is already
         return False
@@ -234,7 +248,7 @@ class Handing:
         try:
             while self.goes_on:
                 try:
-                    await self.wait_for_turn(entry, scope, name, cancelled=True)
+                    await self.wait_for_turn(entry, scope, name, cancelled=True, told=True)
                     break
                 except asyncio.CancelledError as once_more:
                     cancelled = once_more
@@ -259,7 +273,7 @@ class Handing:
         scope = execution.scope()
         while self.goes_on:
             try:
-                await self.wait_for_turn(None, scope, place[len(scope.path) :])
+                await self.wait_for_turn(None, scope, place[len(scope.path) :], told=True)
                 break
             except asyncio.CancelledError:
                 pass  # it is already
@@ -328,7 +342,7 @@ class Handing:
                     cancelled = error
             while not event.over:
                 try:
-                    await self.pace.turn(event)
+                    await self.pace.turn(event, self._deaf() if cancelled is not None else None)
                 except asyncio.CancelledError as error:
                     if execution.interrupted is not None:
                         raise

@@ -124,6 +124,9 @@ class Journal(Struct):
         origin: id of the commit that began the run, or its current turn.
         order: the settled entries, in the order of the log, and the timers that went off.
         timers: these, by their names.
+        clock: times that the function was told, in units since the turn's begin: by the place of
+            the last outcome that it had heard of, and how often it had asked since.
+        began_at: when the run, or its current turn, began, in microseconds since 1970; 0: unknown.
         unpatched: names of patches that the run is without: it was past one when it was asked.
         older: an older version began it, and may have recorded calls with digests of its own.
     """
@@ -134,6 +137,8 @@ class Journal(Struct):
     commits: list[Commit] = field(default_factory=list)
     order: list[Entry] = field(default_factory=list)
     timers: dict[str, Entry] = field(default_factory=dict)
+    clock: dict[str, dict[int, int]] = field(default_factory=dict)
+    began_at: int = 0
     unpatched: set[str] = field(default_factory=set)
     older: bool = False
     _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
@@ -150,14 +155,14 @@ class Journal(Struct):
     @classmethod
     def read(
         cls, run: str, commits: Iterable[Commit], origin: bytes = b"",
-        aliases: Container[str] = (),
+        aliases: Container[str] = (), began_at: int = 0,
     ) -> Journal:  # fmt: skip
         """From the branch's commits since the run, or its turn, began, oldest first.
 
         Args:
             aliases: ids of runs whose records there are this one's, too: it was forked from them.
         """
-        journal = cls(run, origin, commits=list(commits))
+        journal = cls(run, origin, commits=list(commits), began_at=began_at)
         for commit in journal.commits:
             for record in commit.records:
                 whose = record.get("run")
@@ -191,6 +196,8 @@ class Journal(Struct):
             entry = Entry(place, TIMER, seq, record, record, scope=scope_of(place))
             if self.timers.setdefault(place, entry) is entry:
                 self._fired.setdefault(str(record["after"]), []).append(entry)
+        if "clock" in record:
+            self.clock.setdefault(str(record["after"]), {}).update(record["clock"])
 
     def timers_in(self, scope: str) -> list[Entry]:
         """Those that went off and that this scope had set."""

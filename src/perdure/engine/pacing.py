@@ -79,8 +79,12 @@ class Pace:
         self._events.append(event)
         event.came = True
 
-    async def turn(self, event: Event) -> None:
-        """Wait until it is the turn of an event, and take it."""
+    async def turn(self, event: Event, turn: asyncio.Future[None] | None = None) -> None:
+        """Wait until it is the turn of an event, and take it.
+
+        Args:
+            turn: what to wait for, if that is to be something of its own kind.
+        """
         loop = asyncio.get_running_loop()
         event.call = None  # who waited for it before was cancelled
         if not event.came:  # an exception came in where its commit was told of
@@ -89,10 +93,10 @@ class Pace:
         if (first is event or self._first() is event) and self._is_quiet(event.scope):
             self._hand(event)
             return
-        turn: asyncio.Future[None] = loop.create_future()
-        event.call = lambda: _wake(turn)
+        comes = loop.create_future() if turn is None else turn
+        event.call = lambda: _wake(comes)
         self._go_round(loop)
-        await turn
+        await comes
 
     def offer(self, event: Event, *, here: bool = False) -> None:
         """From the loop: it comes, and its `call` takes it.

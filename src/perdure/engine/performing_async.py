@@ -40,7 +40,7 @@ from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest
 from perdure.engine.tasks import RunTasks, runner_here
 from perdure.engine.values import is_async
-from perdure.engine.waiting import only_runs
+from perdure.engine.waiting import Suspended, only_runs
 from perdure.engine.wakeups import POLL_S
 from perdure.state.waiting import Threads, Wait, bell
 
@@ -107,7 +107,7 @@ class AsyncPerformer(Handing):
 
     def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
         super().__init__(execution, tasks)
-        self.loop = asyncio.get_running_loop()
+        self.loop, self.home = asyncio.get_running_loop(), threading.get_ident()
         self._threads: Threads | None = None
         self.stopping = _Stopping(execution.leaving.passed_on)
 
@@ -188,6 +188,9 @@ class AsyncPerformer(Handing):
 
     async def close(self) -> None:
         """The run's function has ended."""
+        interrupted = self._execution.interrupted
+        if interrupted is not None and isinstance(interrupted.reason, Suspended):
+            self.timers.clock.note_asked()
         self.timers.ended = True
         threads, self._threads = self._threads, None
         if threads is not None:

@@ -38,9 +38,9 @@ class Rest:
 
     def __init__(
         self, scope: str, place: str = "", pace: Pace | None = None, shows: int = 0, *,
-        patient: bool,
+        patient: bool, turn: asyncio.Future[None] | None = None,
     ) -> None:  # fmt: skip
-        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.turn = turn or asyncio.get_running_loop().create_future()
         self.began = time.monotonic()
         self.patient = patient
         self.paced = self.stood = False

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from perdure.engine.current import current, current_in, enter_scope
 from perdure.engine.joins import joined, parts_of
+from perdure.engine.lasting import in_vain
 from perdure.engine.leaving import Drained
+from perdure.engine.loops import has_timer, note_timers
 from perdure.engine.pacing import ROUNDS
 from perdure.engine.scopes import Scope
-from perdure.engine.timers import has_timer, note_timers
 from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
@@ -198,7 +199,9 @@ class RunTasks:
                 task.done() or (task is not here and _goes_on(task)) for task in self._living
             )  # fmt: skip
         return any(
-            not handle.cancelled() and self._is_ours(getattr(handle, "_context", None))
+            not handle.cancelled()
+            and self._is_ours(getattr(handle, "_context", None))
+            and not in_vain(getattr(handle, "_callback", None))
             for handle in ready
         )
 
@@ -220,6 +223,7 @@ class RunTasks:
             if (
                 frame is not None and frame.run is self._execution
                 and frame.inside in ("function", "edit") and not handle.cancelled()
+                and not in_vain(getattr(handle, "_callback", None))
             ):  # fmt: skip
                 return True
         return False

@@ -1,8 +1,7 @@
 """The timers that a run's code set in its event loop: what they do is a part of what it does.
 
-They are taken in hand where they are set: the loop's `call_at` is wrapped, as is its task factory.
-While there are any, the run does not only wait. asyncio's own loops show theirs; those of others,
-as uvloop, do not, and there it is noted which there are.
+They are taken in hand where they are set; see `loops`. While there are any, the run does not only
+wait.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import contextvars
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from perdure.engine import turns
-from perdure.engine.current import Frame, current, current_in
+from perdure.engine.clock import RunClock
 from perdure.engine.items import Item
 from perdure.engine.journal import Entry
 from perdure.engine.pacing import Event, Pace
@@ -45,18 +44,20 @@ class Timed:
         due: its time has come.
         offered: it is on its way to the function.
         over: it has gone off, or was cancelled before that.
+        when: by the clock of its run.
     """
 
     __slots__ = (
         "_args", "_callback", "context", "due", "entry", "handle", "offered", "over", "place",
-        "scope", "timers",
+        "scope", "timers", "when",
     )  # fmt: skip
 
     def __init__(
         self, timers: Timers, scope: str, place: str, context: contextvars.Context,
-        callback: Callable[..., Any], args: tuple[Any, ...],
+        callback: Callable[..., Any], args: tuple[Any, ...], when: float,
     ) -> None:  # fmt: skip
         self.timers, self.scope, self.place, self.context = timers, scope, place, context
+        self.when = when
         self._callback, self._args = callback, args
         self.entry: Entry | None = None
         self.handle: asyncio.TimerHandle | None = None
@@ -82,6 +83,7 @@ class Timed:
         """In its context: do what it was set for."""
         callback, args = self._callback, self._args
         self.forget()
+        self.timers.clock.goes_to(self.when)
         callback(*args)
 
     def forget(self) -> None:
@@ -100,6 +102,7 @@ class Timers:
     did not go off then does not before all is replayed that comes without it.
 
     Args:
+        loop_time: the loop's own clock.
         works: whether something of the run is at work that is not replayed: threads, or the block
             of an edit.
         has_before: whether a task of a scope, or below it, waits for the turn of an outcome that
@@ -107,11 +110,12 @@ class Timers:
     """
 
     def __init__(
-        self, execution: Execution[Any], pace: Pace, works: Callable[[], bool],
-        has_before: Callable[[str], bool],
+        self, execution: Execution[Any], pace: Pace, loop_time: Callable[[], float],
+        works: Callable[[], bool], has_before: Callable[[str], bool],
     ) -> None:  # fmt: skip
         self._execution = execution
         self._pace = pace
+        self.clock = RunClock(execution, pace, loop_time, self._note_time)
         self._works = works
         self._has_before = has_before
         self._numbers: dict[str, int] = {}
@@ -131,7 +135,7 @@ class Timers:
 
     def make(
         self, scope: Scope, context: contextvars.Context | None, callback: Callable[..., Any],
-        args: tuple[Any, ...],
+        args: tuple[Any, ...], when: float,
     ) -> Timed:  # fmt: skip
         """Of a timer that the function is about to set."""
         what = callback.func if isinstance(callback, functools.partial) else callback
@@ -139,17 +143,21 @@ class Timers:
         name = scope.named(KIND + called.rsplit("<locals>.", 1)[-1].replace("/", "_"))
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         context = contextvars.copy_context() if context is None else context
-        timed = Timed(self, scope.path, f"{name}#{number}", context, callback, args)
+        timed = Timed(self, scope.path, f"{name}#{number}", context, callback, args, when)
         if not str(getattr(what, "__module__", None)).startswith("asyncio"):
             self.plain = [one for one in self.plain if one.is_left]
             self.plain.append(timed)
         return timed
 
-    def began(self, timed: Timed) -> None:
-        """The loop has it."""
-        entry = self._execution.journal.timers.get(timed.place)
-        if entry is None or not self._execution.turns.begins(entry):
-            return
+    def began(self, timed: Timed) -> asyncio.TimerHandle:
+        """The loop has it, by this."""
+        handle, entry = timed.handle, self._execution.journal.timers.get(timed.place)
+        assert handle is not None
+        if entry is not None and self._execution.turns.begins(entry):
+            self._is_recorded(timed, entry)
+        return handle
+
+    def _is_recorded(self, timed: Timed, entry: Entry) -> None:
         timed.entry = entry
         loop, home = asyncio.get_running_loop(), threading.get_ident()
 
@@ -211,7 +219,7 @@ class Timers:
         if timed.entry is not None:
             execution.turns.release(timed.entry)
         elif left and not self.ended and execution.interrupted is None:
-            self._note(timed.place)
+            self._note("fired", timed.place)
         if not left:
             timed.forget()
             return False
@@ -225,15 +233,20 @@ class Timers:
             asyncio.get_running_loop().call_exception_handler(told)
         return True
 
-    def _note(self, place: str) -> None:
+    def _note_time(self, told: tuple[int, int]) -> None:
+        if not self.ended:
+            self._note("clock", told)
+
+    def _note(self, key: str, one: object) -> None:
         """It joins the run's next commit: what follows from it is not in the log before that."""
         after, record = self._pace.handed, self._record
         writer = self._execution.writer
-        if record is None or record["after"] != after or not writer.adds(record, place):
-            record = {"t": "timers", "run": self._execution.id, "after": after, "fired": [place]}
+        if record is None or record["after"] != after or not writer.adds(record, key, one):
+            record = {"t": "timers", "run": self._execution.id, "after": after, "fired": []}
+            record[key] = [one]
             writer.later([record])
             self._record = record
-        if len(record["fired"]) >= WAITING_MAX or writer.waiting >= WAITING_MAX:
+        if len(record[key]) >= WAITING_MAX or writer.waiting >= WAITING_MAX:
             writer.post(Item(Cause("timers", run=self._execution.id)))  # nothing else may for long
 
     # -- those whose turn has not come ---------------------------------------------------------
@@ -295,143 +308,3 @@ class Timers:
 
 def _nothing(*args: Any) -> None:
     """Of a timer that is over."""
-
-
-class _Noted:
-    """Timers that were set by runs in one loop, and are not over."""
-
-    def __init__(self) -> None:
-        self._of: dict[asyncio.TimerHandle, Any] = {}
-        self._prune_at = 64
-
-    def add(self, timer: asyncio.TimerHandle, run: Any) -> None:
-        if len(self._of) >= self._prune_at:  # of those that were cancelled nobody says so
-            self._of = {one: whose for one, whose in self._of.items() if not one.cancelled()}
-            self._prune_at = 2 * len(self._of) + 64
-        self._of[timer] = run
-
-    def remove(self, timer: asyncio.TimerHandle) -> None:
-        self._of.pop(timer, None)
-
-    def has(self, run: Any) -> bool:
-        return any(whose is run and not timer.cancelled() for timer, whose in self._of.items())
-
-
-def has_timer(loop: asyncio.AbstractEventLoop, run: Any) -> bool:
-    """Whether something of the run is to happen at some time, as a timeout that it set. In doubt
-    it is True."""
-    scheduled = scheduled_in(loop)
-    if scheduled is None:
-        noted = getattr(loop.call_later, "noted", None)
-        return noted is None or bool(noted.has(run))
-    return any(
-        not timer.cancelled() and _run_in(getattr(timer, "_context", None)) is run
-        for timer in scheduled
-    )
-
-
-class _Deadline(float):
-    """A time for which `asyncio.Timeout` sets a timer, also if it has passed."""
-
-    def __le__(self, other: object) -> bool:
-        return False
-
-
-def _take_timeouts_in_hand() -> None:
-    """Let each `asyncio.Timeout` that a run's function enters set a timer. One whose time is over
-    by then would go off by `call_soon`, of which nobody hears: whether it is over depends on how
-    busy the machine is."""
-    plain = asyncio.Timeout.reschedule
-    if hasattr(plain, "__wrapped__"):
-        return
-
-    @functools.wraps(plain)
-    def reschedule(self: asyncio.Timeout, when: float | None) -> None:
-        frame = current() if isinstance(when, float | int) else None
-        if when is not None and frame is not None and _timers_of(frame) is not None:
-            when = _Deadline(when)
-        plain(self, when)
-
-    cast(Any, asyncio.Timeout).reschedule = reschedule
-
-
-def note_timers(loop: asyncio.AbstractEventLoop) -> None:
-    """See the module; as often as anybody likes."""
-    if hasattr(loop.call_at, "noted"):
-        return
-    _take_timeouts_in_hand()
-    noted = _Noted() if scheduled_in(loop) is None else None
-    with suppress(AttributeError):  # else nothing is known of its timers
-        cast(Any, loop).call_at = _noting(loop.call_at, noted)
-        if noted is not None:  # asyncio's own calls `call_at`
-            cast(Any, loop).call_later = _noting(loop.call_later, noted)
-
-
-def _noting(make: Callable[..., asyncio.TimerHandle], noted: _Noted | None) -> Any:
-    def noting(
-        when: float, callback: Callable[..., Any], *args: Any,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:  # fmt: skip
-        frame = current() if context is None else current_in(context)
-        if frame is None or frame.run is None or isinstance(callback, Timed | _Call):
-            return make(when, callback, *args, context=context)
-        timers = _timers_of(frame)
-        if timers is None:
-            return _noted_timer(make, noted, frame.run, when, callback, args, context)
-        timed = timers.make(frame.scope or frame.run.root, context, callback, args)
-        timed.handle = _noted_timer(make, noted, frame.run, when, timed, (), timed.context)
-        handle = timed.handle
-        timers.began(timed)
-        return handle
-
-    noting.noted = noted  # type: ignore[attr-defined]
-    return noting
-
-
-def _noted_timer(
-    make: Callable[..., asyncio.TimerHandle], noted: _Noted | None, run: Any, when: float,
-    callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context | None,
-) -> asyncio.TimerHandle:  # fmt: skip
-    if noted is None:
-        return make(when, callback, *args, context=context)
-    call = _Call(noted, callback, args)
-    call.timer = make(when, call, context=context)
-    noted.add(call.timer, run)
-    return call.timer
-
-
-class _Call:
-    """What a loop calls that does not show its timers."""
-
-    timer: asyncio.TimerHandle
-
-    def __init__(self, noted: _Noted, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._noted, self._callback, self._args = noted, callback, args
-
-    def __call__(self) -> None:
-        self._noted.remove(self.timer)
-        self._callback(*self._args)
-
-
-def _timers_of(frame: Frame) -> Timers | None:
-    """Of the run whose function sets one; None: it is set by something else."""
-    tasks = frame.run.tasks if frame.run is not None else None
-    # The block of an edit is gone through again in the place of its end: what comes in between
-    # would wait for that, and it for what comes in between.
-    if tasks is None or not tasks.numbered or frame.inside != "function":
-        return None
-    assert frame.run is not None
-    return frame.run.async_performer.timers
-
-
-def scheduled_in(loop: asyncio.AbstractEventLoop) -> Iterable[asyncio.TimerHandle] | None:
-    """The timers of a loop; None: it does not show them."""
-    return getattr(loop, "_scheduled", None)
-
-
-def _run_in(context: contextvars.Context | None) -> Any:
-    return _run_of(current_in(context)) if context is not None else None
-
-
-def _run_of(frame: Frame | None) -> Any:
-    return frame.run if frame is not None else None

@@ -91,13 +91,13 @@ class RunWriter:
             else:
                 self._go_on_without(None)
 
-    def adds(self, record: dict[str, Any], fired: str) -> bool:
-        """Add a timer to a record of `Timers`, if that is the last that waits for a commit."""
+    def adds(self, record: dict[str, Any], key: str, one: object) -> bool:
+        """Add to one of a record's lists, if that record is the last that waits for a commit."""
         with self._lock:
             waiting = self._waiting.records
             if not waiting or waiting[-1] is not record:
                 return False
-            record["fired"].append(fired)
+            record.setdefault(key, []).append(one)
             return True
 
     @property

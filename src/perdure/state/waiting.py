@@ -17,6 +17,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from perdure.core.pool import Job, Pool
 from perdure.core.threads import begin
 from perdure.errors import StoreUnavailable
+from perdure.state.deaf import Deaf
 from perdure.state.ticking import Ticker
 from perdure.storage.committer import Committer
 from perdure.storage.proposals import Committed, Proposal
@@ -72,7 +73,7 @@ class Wait:
         loop = asyncio.get_running_loop()
         while not self.settled:
             try:
-                self._future = loop.create_future()
+                self._future = loop.create_future() if left is None else Deaf(loop=loop)
                 self._bell.look_after(self, loop)
                 await self._future
             except GeneratorExit:  # the coroutine is thrown away, and cannot wait any more

@@ -217,6 +217,8 @@ def _wait_to_be_given_up(scope: Scope) -> None:
 class _ReplayExecution(Execution[Any]):
     """An execution that ends with the journal, and notes where it leaves it."""
 
+    tells_time = False  # what its function was told, it is told again
+
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.writer = _NoWriter(self.working, self.catch_up, self.leaving.failed, self._lock)
@@ -494,7 +496,5 @@ class _Replay:
 
 def _turn_begun(commit: Commit) -> Mapping[str, Any]:
     """The record that a run, or a turn of it, begins here; empty if none does."""
-    for record in commit.records:
-        if record["t"] in ("run-started", "run-turn"):
-            return record
-    return {}
+    begin = (record for record in commit.records if record["t"] in ("run-started", "run-turn"))
+    return next(begin, {})

@@ -1,0 +1,44 @@
+"""Cancellation that lasts: a scope of anyio's cancels its tasks anew in each round of the loop,
+until they have left it.
+
+A task of a run may have to wait until it hears of that in its place. While all that such a scope
+would cancel again waits so, what it does is nothing that the function has to do still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from perdure.state.deaf import Deaf
+
+NAME = "_deliver_cancellation"
+"""What it has its loop call."""
+
+
+def in_vain(callback: Any) -> bool:
+    """Whether a callback of a loop's is that of such a scope, and nobody hears it."""
+    scope = getattr(callback, "__self__", None)
+    if scope is None or getattr(callback, "__name__", "") != NAME:
+        return False
+    try:
+        return _nobody_hears(scope)
+    except AttributeError:  # it is made in another way now
+        return False
+
+
+def _nobody_hears(scope: Any) -> bool:
+    inner = [one for one in scope._child_scopes if not one.shield and not one.cancel_called]
+    return all(map(_hears_later, scope._tasks)) and all(map(_nobody_hears, inner))
+
+
+def _hears_later(future: Any) -> bool:
+    """Whether nobody is woken where this is cancelled: a task, or what one waits for."""
+    if isinstance(future, Deaf):
+        return future.is_deaf
+    if future is None or future.done():
+        return future is not None
+    if isinstance(future, asyncio.Task):
+        return _hears_later(getattr(future, "_fut_waiter", None))
+    parts = getattr(future, "_children", ())  # of `gather`, which cancels each
+    return bool(parts) and all(map(_hears_later, parts))
