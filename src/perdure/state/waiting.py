@@ -54,6 +54,11 @@ class Wait:
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
+    @property
+    def begun(self) -> bool:
+        """Whether anybody waits for it, or did: that sees to what it waits for."""
+        return self._future is not None
+
     def is_over(self, now_s: float) -> bool:
         """Every now and then: whether nobody waits for it any more, nor should."""
         if self._until_s is not None and now_s >= self._until_s:
@@ -178,8 +183,18 @@ def has_ended(call: weakref.ref[Coroutine[Any, Any, Any]], loop: asyncio.Abstrac
 async def commit(committer: Committer, proposal: Proposal) -> Committed:
     """As `Committer.submit`; `proposal.committed` says whether one that was cancelled landed."""
     wait = Wait(bell(), committer.look_after)
-    committer.submit_soon(proposal, wait.done)
-    await wait.wait(lambda: committer.withdraw(proposal))
+
+    def withdraw() -> bool:
+        return committer.withdraw(proposal)
+
+    try:
+        committer.submit_soon(proposal, wait.done)
+        await wait.wait(withdraw)
+    except BaseException:
+        # It came before that began to wait, and nothing must happen behind its caller's back.
+        if not (wait.begun or proposal.settled or withdraw()):
+            await wait.wait(withdraw)
+        raise
     return proposal.outcome()
 
 
