@@ -12,6 +12,7 @@ import pytest
 
 import perdure
 from perdure import StoreUnavailable
+from perdure.storage.sqlite.sites import refuse_lone_wal
 
 KILLED = """
 import os, sys, perdure
@@ -65,3 +66,27 @@ def test_what_is_left_of_an_emptied_wal_is_no_hindrance(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "a.db-executors", ignore_errors=True)
     with perdure.open(tmp_path / "a.db") as store:
         assert store.agent("t").state == {"n": 1}
+
+
+def test_what_another_process_makes_between_two_looks_is_not_lone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes opened a new store at once. One looked for the file, which was not there, and
+    then for its WAL, which was: it said to move that away, which the other one was writing to."""
+    path, wal, size_of = tmp_path / "a.db", tmp_path / "a.db-wal", os.path.getsize
+    others: list[perdure.Store] = []
+
+    def size(of: str) -> int:
+        if of == str(path) and not others:
+            monkeypatch.undo()
+            wal.unlink()
+            others.append(perdure.open(path))
+            others[0].agent("theirs").save({"n": 1})
+            raise FileNotFoundError(of)
+        return size_of(of)
+
+    monkeypatch.setattr(os.path, "getsize", size)
+    wal.write_bytes(b"what the other one begins")
+    refuse_lone_wal(str(path))
+    assert others[0].agent("theirs").state == {"n": 1}
+    others[0].close()

@@ -69,6 +69,8 @@ def refuse_lone_wal(path: str) -> None:
     except NOT_THERE:
         if not os.path.exists(wal) or not os.path.getsize(wal):
             return
+        if os.path.exists(path):  # between the two looks, another process has made both
+            return refuse_lone_wal(path)
     raise StoreUnavailable(
         "is not there, but its -wal is: commits that were acknowledged may be in nothing else",
         target=f"store {path}",
