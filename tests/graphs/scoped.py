@@ -4,7 +4,6 @@ of code that asks the loop what time it is, and goes by that."""
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import perdure
 from tests.graphs import called as calls
 from tests.graphs.generate import Grower, Node, step
 from tests.graphs.timed import LEAVES as TIMED_LEAVES
-from tests.graphs.timed import LIMITS_S, PlayingTimed
+from tests.graphs.timed import PlayingTimed, limit_s, timed_program
 
 LEAVES = (
     *TIMED_LEAVES, "waits until", "waits until", "polls", "polls", "takes its time",
@@ -35,13 +34,7 @@ class _Grower(Grower):
 
 def scoped_program(seed: int, depth: int = 3) -> Node:
     """By a seed."""
-    chance = random.Random(seed)
-    grower, depth = _Grower(chance, LEAVES, NESTS, 0.25), chance.randint(1, depth)
-    return "row", 0, [grower.node(depth), grower.node(depth), grower.step()]
-
-
-def _limit_s(node: Node, salt: int = 0) -> float:
-    return random.Random(node[1] * 31 + salt).choice(LIMITS_S)
+    return timed_program(seed, depth, grows=_Grower, leaves=LEAVES, nests=NESTS)
 
 
 def _now() -> float:
@@ -69,7 +62,7 @@ class PlayingScoped(PlayingTimed):
     # -- leaves --------------------------------------------------------------------------------
 
     async def _waits_until(self, node: Node, called: str) -> Any:
-        deadline, number = _now() + abs(_limit_s(node)), 0
+        deadline, number = _now() + abs(limit_s(node)), 0
         while _now() < deadline:
             number += 1
             await calls.again(f"{called} until {number}", self._seen())
@@ -77,7 +70,7 @@ class PlayingScoped(PlayingTimed):
 
     async def _polls(self, node: Node, called: str) -> Any:
         began, number = anyio.current_time(), 0
-        while anyio.current_time() - began < abs(_limit_s(node)):
+        while anyio.current_time() - began < abs(limit_s(node)):
             number += 1
             await asyncio.sleep(0.001)
         return number, await step(f"{called} polled {number}")
@@ -102,7 +95,7 @@ class PlayingScoped(PlayingTimed):
             self._hear(f"{called} read {loop.time() - began}")
 
     async def _sleeps_until(self, node: Node, called: str) -> Any:
-        when = anyio.current_time() + _limit_s(node)
+        when = anyio.current_time() + limit_s(node)
         await anyio.sleep_until(when)
         return anyio.current_time() >= when
 
@@ -112,35 +105,35 @@ class PlayingScoped(PlayingTimed):
     # -- of parts ------------------------------------------------------------------------------
 
     async def _move_on(self, node: Node, called: str) -> Any:
-        with anyio.move_on_after(_limit_s(node)) as scope:
+        with anyio.move_on_after(limit_s(node)) as scope:
             await self._play(node[2][0])
         return scope.cancelled_caught
 
     async def _fail_after(self, node: Node, called: str) -> Any:
         try:
-            with anyio.fail_after(_limit_s(node)):
+            with anyio.fail_after(limit_s(node)):
                 return await self._play(node[2][0])
         except TimeoutError:
             return "too late"
 
     async def _scope(self, node: Node, called: str) -> Any:
         shield = node[1] % 3 == 0
-        with anyio.CancelScope(deadline=_now() + _limit_s(node), shield=shield) as scope:
+        with anyio.CancelScope(deadline=_now() + limit_s(node), shield=shield) as scope:
             await self._play(node[2][0])
         return scope.cancelled_caught, scope.cancel_called
 
     async def _shielded(self, node: Node, called: str) -> Any:
-        with anyio.move_on_after(_limit_s(node)) as scope:
+        with anyio.move_on_after(limit_s(node)) as scope:
             with anyio.CancelScope(shield=True):
                 await self._play(node[2][0])
             await step(f"{called} behind the shield")
         return scope.cancelled_caught, scope.cancel_called
 
     async def _deadline_put_off(self, node: Node, called: str) -> Any:
-        with anyio.move_on_after(_limit_s(node)) as scope:
+        with anyio.move_on_after(limit_s(node)) as scope:
             await step(f"{called} in between")
             if not scope.cancel_called:
-                scope.deadline = _now() + _limit_s(node, 1)
+                scope.deadline = _now() + limit_s(node, 1)
             await self._play(node[2][0])
         return scope.cancelled_caught
 
@@ -158,7 +151,7 @@ class PlayingScoped(PlayingTimed):
 
     async def _scope_cancelled_later(self, node: Node, called: str) -> Any:
         with anyio.CancelScope() as scope:
-            timer = asyncio.get_running_loop().call_later(_limit_s(node), scope.cancel)
+            timer = asyncio.get_running_loop().call_later(limit_s(node), scope.cancel)
             try:
                 await self._play(node[2][0])
             finally:
@@ -173,7 +166,7 @@ class PlayingScoped(PlayingTimed):
 
     async def _group_cancelled(self, node: Node, called: str) -> Any:
         async with anyio.create_task_group() as group:
-            group.cancel_scope.deadline = _now() + _limit_s(node)
+            group.cancel_scope.deadline = _now() + limit_s(node)
             for part in node[2]:
                 group.start_soon(self._play, part)
             await step(f"{called} began")
@@ -205,7 +198,7 @@ class PlayingScoped(PlayingTimed):
 
         async with anyio.create_task_group() as group, receive:
             group.start_soon(sends)
-            with anyio.move_on_after(_limit_s(node) * 4):
+            with anyio.move_on_after(limit_s(node) * 4):
                 async for number in receive:
                     taken.append(await step(f"{called} took {number}", self._seen()))
             group.cancel_scope.cancel()
@@ -221,7 +214,7 @@ class PlayingScoped(PlayingTimed):
 
     async def _until_it_is_over(self, node: Node, called: str) -> Any:
         """Again and again, until some time has passed."""
-        deadline = _now() + abs(_limit_s(node))
+        deadline = _now() + abs(limit_s(node))
         for number in range(3):
             self._hear(f"{called} goes over it {number}")
             with anyio.CancelScope(deadline=deadline):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import perdure
@@ -25,14 +25,17 @@ NESTS = (
 LIMITS_S = (-1.0, 0.0, 0.0, 1e-9, 1e-7, 0.0001, 0.0005, 0.001, 0.002, 0.004, 0.004, 0.008)
 
 
-def timed_program(seed: int, depth: int = 3) -> Node:
+def timed_program(
+    seed: int, depth: int = 3, *, grows: type[Grower] = Grower, leaves: Sequence[str] = LEAVES,
+    nests: Sequence[str] = NESTS,
+) -> Node:  # fmt: skip
     """By a seed."""
     chance = random.Random(seed)
-    grower, depth = Grower(chance, LEAVES, NESTS, 0.25), chance.randint(1, depth)
+    grower, depth = grows(chance, leaves, nests, 0.25), chance.randint(1, depth)
     return "row", 0, [grower.node(depth), grower.node(depth), grower.step()]
 
 
-def _limit_s(node: Node, salt: int = 0) -> float:
+def limit_s(node: Node, salt: int = 0) -> float:
     return random.Random(node[1] * 31 + salt).choice(LIMITS_S)
 
 
@@ -76,22 +79,22 @@ class PlayingTimed(Playing):
         def tick(left: int) -> None:
             self._hear(f"{called} ticks {left}")
             if left:
-                loop.call_later(_limit_s(node, left), tick, left - 1)
+                loop.call_later(limit_s(node, left), tick, left - 1)
 
-        loop.call_later(_limit_s(node), tick, node[1] % 4)
+        loop.call_later(limit_s(node), tick, node[1] % 4)
 
     # -- of parts ------------------------------------------------------------------------------
 
     async def _timeout(self, node: Node, called: str) -> Any:
         try:
-            async with asyncio.timeout(_limit_s(node)):
+            async with asyncio.timeout(limit_s(node)):
                 return await self._play(node[2][0])
         except TimeoutError:
             return "too late"
 
     async def _timeout_at(self, node: Node, called: str) -> Any:
         try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + _limit_s(node)):
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + limit_s(node)):
                 return await self._play(node[2][0])
         except TimeoutError:
             return "too late"
@@ -99,10 +102,10 @@ class PlayingTimed(Playing):
     async def _put_off(self, node: Node, called: str) -> Any:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_limit_s(node)) as limit:
+            async with asyncio.timeout(limit_s(node)) as limit:
                 await step(f"{called} in between")
                 if not limit.expired():
-                    limit.reschedule(loop.time() + _limit_s(node, 1))
+                    limit.reschedule(loop.time() + limit_s(node, 1))
                 return await self._play(node[2][0])
         except TimeoutError:
             return "too late"
@@ -111,8 +114,8 @@ class PlayingTimed(Playing):
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as limit:
-                forward = lambda: limit.reschedule(loop.time() + _limit_s(node, 1))  # noqa: E731
-                timer = loop.call_later(_limit_s(node), forward)
+                forward = lambda: limit.reschedule(loop.time() + limit_s(node, 1))  # noqa: E731
+                timer = loop.call_later(limit_s(node), forward)
                 try:
                     return await self._play(node[2][0])
                 finally:
@@ -122,12 +125,12 @@ class PlayingTimed(Playing):
 
     async def _wait_for(self, node: Node, called: str) -> Any:
         try:
-            return await asyncio.wait_for(self._play(node[2][0]), _limit_s(node))
+            return await asyncio.wait_for(self._play(node[2][0]), limit_s(node))
         except TimeoutError:
             return "too late"
 
     async def _some(self, node: Node, called: str) -> Any:
-        return await self._until(node, timeout=_limit_s(node))
+        return await self._until(node, timeout=limit_s(node))
 
     async def _deep(self, node: Node, called: str) -> Any:
         async def deeper(left: int) -> Any:
@@ -136,7 +139,7 @@ class PlayingTimed(Playing):
             return await asyncio.create_task(deeper(left - 1))
 
         try:
-            async with asyncio.timeout(_limit_s(node)):
+            async with asyncio.timeout(limit_s(node)):
                 return await deeper(8)
         except TimeoutError:
             return "too late"
@@ -151,7 +154,7 @@ class PlayingTimed(Playing):
 
     async def _cancel_later(self, node: Node, called: str) -> Any:
         loop = asyncio.get_running_loop()
-        when = loop.time() + _limit_s(node)
+        when = loop.time() + limit_s(node)
         return await self._cancel_by(node, lambda cancel: loop.call_at(when, cancel))
 
     async def _cancel_soon(self, node: Node, called: str) -> Any:
@@ -161,15 +164,15 @@ class PlayingTimed(Playing):
         loop = asyncio.get_running_loop()
 
         def later(cancel: Callable[[], object]) -> object:
-            last = lambda: loop.call_later(_limit_s(node, 1), cancel)  # noqa: E731
-            return loop.call_later(_limit_s(node), loop.call_soon, last)
+            last = lambda: loop.call_later(limit_s(node, 1), cancel)  # noqa: E731
+            return loop.call_later(limit_s(node), loop.call_soon, last)
 
         return await self._cancel_by(node, later)
 
     async def _map_by_lambda(self, node: Node, called: str) -> Any:
         function = {"step": self._step, "slow": self._slow, "tool": self._tool}[node[2]]
         try:
-            async with asyncio.timeout(_limit_s(node)):
+            async with asyncio.timeout(limit_s(node)):
                 return await self._run.map(
                     lambda n: function(node, f"{called}.{n}"), range(3), limit=2
                 )
@@ -178,7 +181,7 @@ class PlayingTimed(Playing):
 
     async def _map(self, node: Node, called: str) -> Any:
         try:
-            async with asyncio.timeout(_limit_s(node)):
+            async with asyncio.timeout(limit_s(node)):
                 return await super()._map(node, called)
         except TimeoutError:
             return "too late"
@@ -186,7 +189,7 @@ class PlayingTimed(Playing):
     async def _shield(self, node: Node, called: str) -> Any:
         task = asyncio.create_task(self._play(node[2][0]))
         try:
-            async with asyncio.timeout(_limit_s(node)):
+            async with asyncio.timeout(limit_s(node)):
                 return await asyncio.shield(task)
         except TimeoutError:
             await step(f"{called} late")
@@ -195,7 +198,7 @@ class PlayingTimed(Playing):
 
     async def _late_shield(self, node: Node, called: str) -> Any:
         tasks = [asyncio.create_task(self._play(node[2][0]))]
-        done, _ = await asyncio.wait(tasks, timeout=_limit_s(node))
+        done, _ = await asyncio.wait(tasks, timeout=limit_s(node))
         self._hear(f"{called_first(tasks, done)} in time")
         if done:
             await step(f"{called} in time")
