@@ -39,10 +39,9 @@ DEFERRED_S = 0.02
 class Lookers:
     """Who may look at the state of an asynchronous function's run; its `len` says how many."""
 
-    def __init__(self, tasks: RunTasks, timers: Timers, ready: Sized | None) -> None:
+    def __init__(self, tasks: RunTasks, timers: Timers, ready: Sized | None, home: int) -> None:
         self._tasks, self._scopes = tasks, tasks.scopes
-        self._timers, self._ready = timers, ready
-        self._home = threading.get_ident()
+        self._timers, self._ready, self._home = timers, ready, home
 
     def __len__(self) -> int:
         if threading.get_ident() != self._home:
@@ -62,14 +61,15 @@ class Handing:
         self._tasks = tasks
         self._in_threads, self._to_be_cancelled = Counting(), Counting()
         self.edit_lock = asyncio.Lock()
-        self._loop_ready = ready_of(asyncio.get_running_loop())
+        self.loop, self.home = asyncio.get_running_loop(), threading.get_ident()
+        self._loop_ready = ready_of(self.loop)
         self.pace = Pace(self._function_due, self._show)
         self.timers = Timers(
-            execution, self.pace, clock_of(asyncio.get_running_loop()),
+            execution, self.pace, clock_of(self.loop),
             lambda: self._in_threads.number > 0 or self.edit_lock.locked(),
             lambda scope: self._standstill.has_before(scope),
         )  # fmt: skip
-        self.lookers = Lookers(tasks, self.timers, self._loop_ready)
+        self.lookers = Lookers(tasks, self.timers, self._loop_ready, self.home)
         self._standstill = Standstill(
             execution.turns, tasks, self._all_rest, lambda: self._to_be_cancelled.number > 0,
             self.timers.pass_over,

@@ -19,6 +19,7 @@ from perdure.engine.current import Frame, current, current_in
 from perdure.engine.timers import Timed
 
 if TYPE_CHECKING:
+    from perdure.engine.clock import RunClock
     from perdure.engine.timers import Timers
 
 
@@ -102,39 +103,46 @@ def _wrap(loop: Any) -> None:
         timers = None if frame is None else _timers_of(frame, loop)
         return float(tell() if timers is None else timers.clock.ask())
 
+    def begin(
+        make: Callable[..., asyncio.TimerHandle], at: float,
+        times: Callable[[RunClock, float], tuple[float, float]], callback: Callable[..., Any],
+        args: tuple[Any, ...], context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
+        """`times`: when it is by the clock of its run, and what the loop's own call is given."""
+        frame = _sets(callback, context)
+        if frame is None:
+            return make(at, callback, *args, context=context)
+        timers = _timers_of(frame, loop)
+        if timers is None:
+            return _noted_timer(make, noted, frame.run, at, callback, args, context)
+        when, for_loop = times(timers.clock, at)
+        timed = timers.make(frame.scope or frame.run.root, context, callback, args, when)
+        timed.handle = _noted_timer(make, noted, frame.run, for_loop, timed, (), timed.context)
+        return timers.began(timed)
+
     def call_at(
         when: float, callback: Callable[..., Any], *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:  # fmt: skip
-        frame = _sets(callback, context)
-        if frame is None:
-            return cast(asyncio.TimerHandle, make_at(when, callback, *args, context=context))
-        timers = _timers_of(frame, loop)
-        if timers is None:
-            return _noted_timer(make_at, noted, frame.run, when, callback, args, context)
-        timed = timers.make(frame.scope or frame.run.root, context, callback, args, when)
-        by_loop = timers.clock.by_loop(when)
-        timed.handle = _noted_timer(make_at, noted, frame.run, by_loop, timed, (), timed.context)
-        return timers.began(timed)
+        return begin(make_at, when, _at, callback, args, context)
 
     def call_later(
         delay: float, callback: Callable[..., Any], *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:  # fmt: skip
-        frame = _sets(callback, context)
-        if frame is None:
-            return cast(asyncio.TimerHandle, make_later(delay, callback, *args, context=context))
-        timers = _timers_of(frame, loop)
-        if timers is None:
-            return _noted_timer(make_later, noted, frame.run, delay, callback, args, context)
-        when = timers.clock.told + delay
-        timed = timers.make(frame.scope or frame.run.root, context, callback, args, when)
-        timed.handle = _noted_timer(make_later, noted, frame.run, delay, timed, (), timed.context)
-        return timers.began(timed)
+        return begin(make_later, delay, _later, callback, args, context)
 
     call_at.noted = call_later.noted = noted  # type: ignore[attr-defined]
     time.by_loop = tell  # type: ignore[attr-defined]
     loop.call_at, loop.call_later, loop.time = call_at, call_later, time
+
+
+def _at(clock: RunClock, when: float) -> tuple[float, float]:
+    return when, clock.by_loop(when)
+
+
+def _later(clock: RunClock, delay: float) -> tuple[float, float]:
+    return clock.told + delay, delay
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:

@@ -107,7 +107,6 @@ class AsyncPerformer(Handing):
 
     def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
         super().__init__(execution, tasks)
-        self.loop, self.home = asyncio.get_running_loop(), threading.get_ident()
         self._threads: Threads | None = None
         self.stopping = _Stopping(execution.leaving.passed_on)
 
