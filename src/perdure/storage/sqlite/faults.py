@@ -48,8 +48,9 @@ FAILED = (apsw.Error, OSError, ReplacedError, MisplacedError)
 _UNREAD = (errno.EIO, errno.ENXIO, errno.ERANGE)
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Of them SQLite knows the first one only, and only where it writes."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where nothing more can be written. Of these SQLite knows the first one only,
+and only where it writes."""
 
 
 def unmasked(error: BaseException, connection: apsw.Connection | None) -> BaseException:
@@ -66,7 +67,7 @@ def unmasked(error: BaseException, connection: apsw.Connection | None) -> BaseEx
     if type(error) is apsw.CorruptError and extended == apsw.SQLITE_CORRUPT:
         meant, doing = _UNREAD, "read"
     elif extended in _GROWING:
-        meant = _NO_ROOM
+        meant = NO_ROOM
     try:
         numbers = (_last_of_database(connection), _last_of_wal(connection)) if meant else ()
     except apsw.Error:

@@ -19,6 +19,8 @@ from typing import Any
 
 import apsw
 
+from perdure.storage.sqlite.faults import NO_ROOM
+
 NO_HOLES = 4096
 """Bytes of a block from which on SQLite's own way leaves none."""
 
@@ -29,7 +31,6 @@ counted in pointers."""
 _POINTERS = {2: 17, 3: 19}
 """Of all methods, by their version, which is the first; earlier ones cannot map."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Map = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p
@@ -99,7 +100,7 @@ def _has_room(path: str, at: int, size: int) -> bool:
     if ctypes.get_errno() == errno.EOPNOTSUPP:
         room = os.statvfs(path)
         return room.f_bavail * room.f_frsize > size
-    return ctypes.get_errno() not in _FULL
+    return ctypes.get_errno() not in NO_ROOM
 
 
 def _find_open(path: str) -> int | None:

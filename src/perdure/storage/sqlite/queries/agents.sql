@@ -59,3 +59,11 @@ WHERE agent_no = ? AND name = ?;
 -- name: list_refs
 SELECT name, kind, seq, deleted, epoch, held, holder, checkpoint, agent_no FROM refs
 WHERE agent_no = ? ORDER BY name;
+
+-- name: list_again
+INSERT INTO agents (no, name, incarnation, deleted) VALUES (?, ?, ?, ?);
+
+-- name: put_ref
+-- Nobody holds a lease then: of what was lost nobody knows who did.
+INSERT OR REPLACE INTO refs (agent_no, name, kind, seq, deleted, epoch, checkpoint)
+VALUES (?, ?, ?, ?, ?, ?, ?);
