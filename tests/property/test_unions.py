@@ -249,6 +249,88 @@ def test_a_field_of_two_types_is_what_a_fresh_look_says(kind: str) -> None:
     assert tried > 20 and taken > 1.5 * tried, (tried, taken)
 
 
+@dataclasses.dataclass
+class Ticket:
+    v: Short | Long
+    tags: list[int] | list[str] | None = None
+    by: dict[str, int] | dict[str, str] = dataclasses.field(default_factory=dict)
+    marks: set[int] | set[str] = dataclasses.field(default_factory=set)
+    notes: Long | dict[str, Any] = dataclasses.field(default_factory=lambda: {"a": 1})
+
+
+def test_an_edit_in_place_makes_no_object_one_of_another_class() -> None:
+    """Without the one field that tells it from a Short, a Long was read as a Short from then on."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Ticket, initial=Ticket(Long(1)))
+        agent.checkpoint("made")
+
+        def bare(draft: Any) -> None:
+            del draft.v.y
+
+        def shaped(draft: Any) -> None:
+            draft.notes["x"] = 1
+
+        for act, path in (
+            (bare, r"state\.v: a Long would"),
+            (shaped, r"state\.notes: a dict would"),
+        ):
+            with pytest.raises(perdure.Unstorable, match=path):
+                agent.update(act)
+            assert agent.state == store.agent("a", Ticket).state == Ticket(Long(1))
+        agent.update(lambda draft: setattr(draft.v, "x", 2))
+        assert agent.state == store.agent("a", Ticket).state == Ticket(Long(2))
+
+
+class Spots(pydantic.BaseModel):
+    v: Named | dict[str, Any]
+
+
+def test_a_dict_that_would_be_a_named_tuple_stays_as_it_was() -> None:
+    """The refused edit was taken back in the dict that validation had put another value for,
+    and the state kept what was refused."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Spots, initial=Spots(v={"x": [1]}))
+        agent.checkpoint("made")
+        with pytest.raises(perdure.Unstorable, match="a dict would come back as a Named"):
+            agent.update(lambda draft: draft.v.update(x=5))  # type: ignore[union-attr]
+        assert agent.state == store.agent("a", Spots).state == Spots(v={"x": [1]})
+
+
+def test_a_list_of_one_kind_or_another_is_edited_as_what_it_is() -> None:
+    """What an edit did to it was done to a copy, and lost without a word; of dicts, only the items
+    of the first kind were taken."""
+    with perdure.open("memory://") as store:
+        value = Ticket(Short(1), ["a"], {"a": "x"}, {"a"})
+        agent = store.agent("a", Ticket, initial=value)
+        agent.checkpoint("made")
+
+        def act(draft: Any) -> None:
+            draft.tags.append("b")
+            draft.tags[0] = "z"
+            draft.by["b"] = "y"
+            draft.marks.add("b")
+
+        agent.update(act)
+        after = Ticket(Short(1), ["z", "b"], {"a": "x", "b": "y"}, {"a", "b"})
+        assert agent.state == store.agent("a", Ticket).state == after
+        for change in (
+            lambda draft: draft.tags.append(1), lambda draft: draft.by.update(c=1),
+            lambda draft: draft.marks.add(1),
+        ):  # fmt: skip
+            with pytest.raises(perdure.SchemaError):
+                agent.update(change)
+        assert agent.state == store.agent("a", Ticket).state == after
+
+
+def test_a_change_outside_edit_is_found_where_a_member_is_built_anew() -> None:
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Ticket, initial=Ticket(Short(1), ["a"]))
+        agent.checkpoint("made")
+        agent.state.tags.append("mine")  # type: ignore[union-attr, arg-type]
+        with pytest.raises(perdure.Drifted, match=r"state\.tags"):
+            agent.update(lambda draft: draft.tags.append("b"))  # type: ignore[union-attr, arg-type]
+
+
 def _changes(watched: Watched, value: Any, rng: random.Random) -> int:
     """How many were taken of: a save, an edit that assigns, one in place."""
     agent, holder = watched.agent, watched.holder

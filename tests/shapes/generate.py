@@ -61,6 +61,7 @@ class ModelBox(pydantic.BaseModel, Generic[T]):
 
 # Types that are made here are none that a type checker could know.
 A_LIST: Any = list
+A_DICT: Any = dict
 A_SEQUENCE: Any = Sequence
 A_TUPLE: Any = tuple
 A_BOX: Any = Boxed
@@ -102,6 +103,7 @@ class Generator:
             self._list, self._dict, self._set, self._tuple, self._optional, self._dataclass,
             self._dataclass, self._model, self._model, self._struct, self._typed_dict,
             self._named_tuple, self._pydantic_dataclass, self._generic, self._union,
+            self._containers,
         )  # fmt: skip
         return self.rng.choice(makers)(depth + 1)
 
@@ -142,6 +144,16 @@ class Generator:
         maker = self.rng.choice((self._dataclass, self._model, self._struct))
         (one, make), (other, make_other) = maker(depth), maker(depth)
         return one | other, lambda rng: rng.choice((make, make_other))(rng)
+
+    def _containers(self, depth: int) -> tuple[Any, Make]:
+        """Two kinds of list, of dict or of set in one place."""
+        maker = self.rng.choice((self._list, self._by_name, self._set))
+        (one, make), (other, make_other) = maker(depth), maker(depth)
+        return one | other, lambda rng: rng.choice((make, make_other))(rng)
+
+    def _by_name(self, depth: int) -> tuple[Any, Make]:
+        kind, make = self.kind(depth)
+        return A_DICT[str, kind], lambda rng: {name: make(rng) for name in ("a", "b")}
 
     # Classes
 

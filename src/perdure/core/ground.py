@@ -114,7 +114,10 @@ class Ground:
         """One more op behind all others, in their coordinates, and the plain tree with it."""
         extra = Set(final, value)
         self.ops.append(extra)
-        self.inverses.append(ops_module.invert(self.plain, extra))
+        inverse = ops_module.invert(self.plain, extra)
+        if isinstance(inverse, Set):  # the very one: a draft that is taken back goes on in it
+            inverse.value = look_up(self.plain, final)
+        self.inverses.append(inverse)
         self._put_plain(final, value)
 
     # What several ops change. Each goes on from what the one before it left in the log, so only

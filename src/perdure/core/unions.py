@@ -90,12 +90,17 @@ class UnionNode(Node):
         if mine is None:
             return False
         takers = self.takers(type(plain))
-        if len(takers) == 1:
+        if len(takers) == 1 and not self._named:
             return takers[0] is mine
         told = self._told(plain) if type(plain) is dict else None
         if told is not None:
             return told is mine
         return self.member(self.build(plain, at, root)) is mine
+
+    @cached
+    def _named(self) -> bool:
+        """Whether a member is a NamedTuple, which pydantic makes of lists and dicts, too."""
+        return any(isinstance(one, TupleNode) and one.cls is not tuple for one in self.options)
 
     @cached
     def _words(self) -> Sequence[tuple[str, Mapping[str, Node]]]:
