@@ -174,6 +174,45 @@ def test_an_edit_that_a_thread_of_a_map_commits_along_with_its_own(
     assert live(tmp_path, act) == again(tmp_path, act) == [[0, 1, 2, 3], 3]
 
 
+def test_a_thread_of_a_map_shows_tasks_nothing_that_they_have_not_heard_of(tmp_path: Path) -> None:
+    """The outcome of a step on a thread showed all of the log at once, so that tasks saw edits of
+    which nobody had heard; and not on replay: an unchanged function passed on another value."""
+    lives: list[int] = []
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict[str, Any]]) -> Any:
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+        may, done = threading.Event(), threading.Event()
+
+        def sized(item: int) -> int:
+            loop.call_soon_threadsafe(begun.set)
+            may.wait(30)
+            found = size(item)
+            done.set()
+            return found
+
+        async def notes() -> None:
+            await begun.wait()
+            async with run.edit("notes") as draft:
+                draft["n"] = 1
+
+        async def looks() -> Any:
+            await begun.wait()
+            if not lives:
+                lives.append(1)
+                while not run._execution.writer.busy:
+                    await asyncio.sleep(0)
+                may.set()
+                assert done.wait(30)  # the loop is held up: the thread takes in the edit's commit
+            may.set()
+            return await look("looked", run.state.get("n"))
+
+        found = await asyncio.gather(run.map(sized, [5]), notes(), looks())
+        return [*found, run.state["n"]]
+
+    assert live(tmp_path, act) == again(tmp_path, act) == [[5], None, None, 1]
+
+
 def by_hand(folder: Path, kind: Any, times: int = 1) -> None:
     with perdure.open(folder / "a.db") as store:
         for number in range(times):

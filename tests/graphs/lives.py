@@ -323,13 +323,18 @@ class Lives:
 
     def _recorded(self) -> str:
         """The arguments of all steps and tools of which something is in the log, in this turn and
-        since the run was set back."""
+        since the run was set back. Not of what a person settled as not done: it is made again, and
+        nothing is recorded behind that yet."""
         if not self._outside.runs(AGENT):
             return ""
         since = self._turn_since()
         commits = [commit for commit in self._agent().log() if commit.seq > since]
         records = [one for commit in commits for one in commit.records]
-        ended = {record["place"] for record in records if record["t"] in ("step", "outcome")}
+        ended = {
+            record["place"]
+            for record in records
+            if record["t"] in ("step", "outcome") and not record.get("not_done")
+        }
         return "\n".join(
             str(record.get("preview", "")) for record in records if record.get("place") in ended
         )

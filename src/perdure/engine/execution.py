@@ -279,7 +279,7 @@ class Execution(Generic[T]):
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
         """Its turn has come: what is recorded is released, what is not begins."""
         if entry is not None and entry.outcome is not None:
-            if entry.hands:  # else it is made again, and no event before that
+            if entry.hands and self.seeing.is_home:  # else it is made again: no event before that
                 self.show(entry.seq - 1)  # an edit of the same commit is still to come
             self.turns.release(entry)
             if not entry.outcome.get("not_done"):

@@ -172,7 +172,7 @@ class Performer:
             execution.writer.write(item)
         elif told:
             self._passes(str(effect.records[-1]["place"]))
-        if told:
+        if told and execution.seeing.is_home:
             execution.show(execution.seeing.showing(edit=item is None))
 
     def _passes(self, place: str) -> None:

@@ -7,6 +7,7 @@ so. Of an asynchronous one, other tasks do; see `ViewedCopy`.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Sized
+from threading import get_ident
 from typing import Any
 
 from perdure.core.locks import ReentrantLock
@@ -38,12 +39,20 @@ class Seeing:
         self._lock = lock
         self.ahead: Collection[object] = () if self._viewed is None else self._viewed.ahead
         """What is in the log, and not seen yet."""
-        self._run, self._torn = run, False
+        self._run, self._torn, self._home = run, False, 0
 
     def tell_lookers(self, lookers: Sized) -> None:
-        """Those of the function, which may look at the state side by side: its tasks, and more."""
+        """Those of the function, which may look at the state side by side: its tasks, and more.
+        Their event loop runs on this thread."""
+        self._home = get_ident()
         if self._viewed is not None:
             self._viewed.lookers = lookers
+
+    @property
+    def is_home(self) -> bool:
+        """Whether this is no thread beside the event loop of the function: what such a one hears
+        of must not show the tasks what is on its way to them, and not with them yet."""
+        return self._home in (0, get_ident())
 
     def catch_up(self, seq: int = SEQ_END) -> None:
         """Bring what the run builds on to where it was when this was recorded, or to the head."""
