@@ -255,7 +255,7 @@ class SqliteBackend:
     def send(self, message: Message) -> Sent | Refused:
         put = inbox.Put(message, self.now())
         with self._alone():
-            return settled(self._writer, put)
+            return settled(self._writer, put, put.find)
 
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,

@@ -42,13 +42,14 @@ class Frames:
         bytes_in_all = wal.xFileSize()
         self.count = max(bytes_in_all - WAL_HEADER_SIZE, 0) // self._size
         self.salts, self._orders, self.is_headless = b"", "<", False
+        self._sums = 0, 0
         if bytes_in_all >= WAL_HEADER_SIZE:
             header = wal.xRead(WAL_HEADER_SIZE, 0)
             self.salts = header[16:24]
             self._orders = ">" if header[3] & 1 else "<"
-            sums = struct.unpack(">II", header[24:])
+            self._sums = struct.unpack(">II", header[24:])
             # A disk writes all of it, or nothing.
-            self.is_headless = any(header) and _sum(header[:24], (0, 0), self._orders) != sums
+            self.is_headless = any(header) and _sum(header[:24], (0, 0), self._orders) != self._sums
             if self.is_headless and self.count:
                 self.salts, self._orders = self.read(0).salts, "<>"
 
@@ -78,9 +79,23 @@ class Frames:
 
     def follows(self, frame: Frame, before: Frame) -> bool:
         """Whether a frame was written behind that one: its checksum goes on from there."""
-        return any(
-            _sum(frame.summed, before.checksum, order) == frame.checksum for order in self._orders
-        )
+        return self._goes_on(frame, before.checksum)
+
+    def has_commit_behind(self, count: int) -> bool:
+        """Whether a recovery, which goes from frame to frame while their checksums go on, would
+        come to a commit behind so many frames that are valid."""
+        sums = self.read(count - 1).checksum if count else self._sums
+        for number in range(count, self.count):
+            frame = self.read(number)
+            if frame.salts != self.salts or not self._goes_on(frame, sums):
+                return False
+            if frame.pages:
+                return True
+            sums = frame.checksum
+        return False
+
+    def _goes_on(self, frame: Frame, sums: tuple[int, int]) -> bool:
+        return any(_sum(frame.summed, sums, order) == frame.checksum for order in self._orders)
 
 
 def _sum(summed: bytes, behind: tuple[int, int], order: str) -> tuple[int, int]:

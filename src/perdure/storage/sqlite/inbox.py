@@ -47,6 +47,10 @@ class Put:
             self._tried = int(run(db, "add_message", fields)[0][0])
         return Sent(replace(message, value=codec.decode(self._value), no=self._tried), fresh=True)
 
+    def find(self, db: apsw.Connection) -> Message | None:
+        """What was put in, by this call or by another one."""
+        return find(db, self._message)
+
 
 def find(db: apsw.Connection, message: Message) -> Message | None:
     """The one of the same run, kind, name and key, taken out or not."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 import apsw
 
 from perdure.errors import StoreUnavailable
+from perdure.storage.sqlite.absent import Find
 from perdure.storage.sqlite.faults import FAILED
 from perdure.storage.sqlite.writer import Writer, roll_back
 
@@ -66,11 +67,12 @@ class Alone:
             self._lock.give_back(_getframe(1))
 
 
-def settled(writer: Writer, work: Callable[[apsw.Connection], T]) -> T:
+def settled(writer: Writer, work: Callable[[apsw.Connection], T], find: Find = lambda db: db) -> T:
     """Inside of `Alone`: a `Transaction` of which is known, in the end, whether it was done.
 
     A COMMIT that failed may have happened: `work` is then done once more, in a reopened file,
-    and finds by itself what it did before.
+    and finds by itself what it did before. Where that cannot be, `find` tells whether it is there;
+    by default nobody can.
 
     Raises:
         StoreUnavailable: it was not done; or "unknown", where even that cannot be found out.
@@ -88,5 +90,5 @@ def settled(writer: Writer, work: Callable[[apsw.Connection], T]) -> T:
             with Transaction(writer) as db:
                 result = work(db)
         except StoreUnavailable as again:
-            raise writer.unknown(problem) from again
+            raise writer.judge(problem, find)[0] from again
         return result

@@ -15,9 +15,9 @@ import apsw
 
 from perdure.storage.sqlite.shm import SHM_MAP, Map, Pointer
 
-CHANGES, FRAMES, MOVED = 2, 4, 24
+CHANGES, FRAMES, SALTS, MOVED = 2, 4, slice(8, 10), 24
 """Places of 32-bit words: of the number of transactions since the WAL was recovered, of the frames
-in it that are valid, and of those of them that are in the main file for sure."""
+in it that are valid, of its salts, and of those frames that are in the main file for sure."""
 
 STATE = slice(FRAMES, 12)
 """Those that are others once the WAL is."""

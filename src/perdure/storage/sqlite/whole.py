@@ -70,7 +70,7 @@ def _pending_pages(connection: apsw.Connection, path: str) -> set[int]:
     if valid <= copied:
         return set()
     try:
-        wal = _wal(path)
+        wal = open_wal(path)
     except apsw.Error:
         return set()
     try:
@@ -178,7 +178,7 @@ def _frames(connection: apsw.Connection) -> tuple[int, int]:
             time.sleep(PAUSE_S)
 
 
-def _wal(path: str) -> apsw.VFSFile:
+def open_wal(path: str) -> apsw.VFSFile:
     """Through SQLite's own file layer: closing a plain descriptor would drop our locks."""
     flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
     return apsw.VFSFile("unix", path + "-wal", flags)
@@ -194,7 +194,7 @@ def _damaged(path: str, valid: int, page_size: int, *, of_header: bool = False) 
     may be an older one's.
     """
     try:
-        wal = _wal(path)
+        wal = open_wal(path)
     except apsw.Error:
         return None
     try:

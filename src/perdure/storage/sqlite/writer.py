@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import apsw
@@ -18,6 +19,7 @@ from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Append, Appended, Outcome
+from perdure.storage.sqlite.absent import Find, is_refused_room, judged, unknown
 from perdure.storage.sqlite.alone import keep_copy, without_wal, write_anew
 from perdure.storage.sqlite.append import append, id_of, landed
 from perdure.storage.sqlite.connection import connect
@@ -67,14 +69,14 @@ class Writer:
         self._trees = Trees(path)
         self._unsynced = 0
         self._marked = durability == "sync"
-        self._suspect = is_in_doubt(path)
+        self._suspect, self._lacked_room = is_in_doubt(path), False
         self._final: PerdureError | None = None
         self._only_looks: bool | None = None
         self._lent: tuple[apsw.Connection, Readers] | None = None
         self.lock = Lock()
         every_s = GROUP_MS / 1000 if durability == "group" else None
         self._housekeeper = Housekeeper(
-            path, self._connect_to_checkpoint, every_s, self.sync_failed, lambda: self.lock
+            path, self._connect_again, every_s, self.sync_failed, lambda: self.lock
         )
         self._base = WalBase()
         has_wal = may_have_wal(path)
@@ -130,7 +132,7 @@ class Writer:
         lent, self._lent = self._lent, None
         return lent[0] if lent is not None and lent[1].take_back(lent[0]) else None
 
-    def _connect_to_checkpoint(self) -> apsw.Connection:
+    def _connect_again(self) -> apsw.Connection:
         self._files.check()
         return self.connect()
 
@@ -274,7 +276,7 @@ class Writer:
         try:
             self._reopen_durably()
         except Exception:
-            return [self.unknown(problem)] * len(batch)
+            return [*self.judge(problem, *(partial(landed, item=item) for item in batch))]
         return [self._settle_one(item, problem) for item in batch]
 
     def _settle_one(self, item: Append, problem: PerdureError) -> Outcome:
@@ -289,7 +291,7 @@ class Writer:
                 self._reopen_durably()
                 no = landed(self.ready(), item)
             except Exception:
-                return self.unknown(second)
+                return self.judge(second, partial(landed, item=item))[0]
             return Appended(no) if no is not None else second
         except PerdureError as refused:
             return refused
@@ -321,15 +323,10 @@ class Writer:
         self._suspect = False
         trust(self._path)
 
-    def unknown(self, problem: PerdureError) -> StoreUnavailable:
-        """The error where even a look could not tell what became of a transaction."""
-        return StoreUnavailable(
-            f"the commit may or may not have happened: {problem.problem}",
-            target=problem.target or f"store {self._path}",
-            hint="when the store answers again, look at the agent's log, or make the same call "
-            "with an idempotency key; " + problem.hint,
-            outcome="unknown",
-        )
+    def judge(self, problem: PerdureError, *finds: Find) -> list[PerdureError]:
+        """The errors of what failed where the file cannot be written anew: not done, or unknown."""
+        connect = self._connect_again if self._lacked_room else None
+        return judged(problem, self._path, finds, connect)
 
     # -- everything else -------------------------------------------------------------------
 
@@ -424,11 +421,12 @@ class Writer:
             sync_wal(self._path)
         except OSError as error:
             self.sync_failed()
-            raise self.unknown(translate(error, self._path)) from error
+            raise unknown(translate(error, self._path), self._path) from error
 
     def _distrust(self, error: Exception) -> None:
         """What the connection believes after an error; and the WAL, if a sync may have failed."""
         self._suspect = True
+        self._lacked_room = is_refused_room(error, self._connection)
         if isinstance(error, apsw.IOError | OSError):
             doubt(self._path)
 
