@@ -177,10 +177,10 @@ def test_an_error_whose_record_is_interrupted_is_told_as_what_it_is(
     whole = failures._whole_record
     calls = count(1)
 
-    def interrupted(error: BaseException) -> dict[str, Any]:
+    def interrupted(error: BaseException, holders: Any) -> dict[str, Any]:
         if next(calls) == 1:
             raise MemoryError("injected")
-        return whole(error)
+        return whole(error, holders)
 
     monkeypatch.setattr(failures, "_whole_record", interrupted)
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from perdure.core import codec
 from perdure.core.raised import check_own, of_code
 from perdure.core.values import Plain, take
@@ -21,6 +23,12 @@ PARTS_MAX = 10_000
 
 MEMBERS = ("errno", "strerror", "filename", "filename2", "name", "path")
 """What built-in exceptions carry outside of their arguments and `__dict__`."""
+
+HELD_MAX = 1000
+"""How many errors one record holds: of groups, and those that others carry."""
+
+LEVELS_MAX = 20
+"""How deep they are in each other, at most."""
 
 _WITH_MEMBERS = (OSError, ImportError, NameError, AttributeError)
 _OWN = ("problem", "target", "hint")
@@ -47,12 +55,40 @@ def error_record(error: BaseException) -> dict[str, Plain]:
     """An exception as plain data: its type's name, its words, and what it carries that is plain.
 
     It is tried at once whether it comes back as the same type with the same words. Where not, the
-    record says ``stand_in``: it is raised again as `CallFailed`. It never fails, whatever the
-    error's own code does: the call would have no outcome.
+    record says ``stand_in``: it is raised again as `CallFailed`. A group comes back with each of
+    its members as that would alone. It never fails, whatever the error's own code does: the call
+    would have no outcome.
     """
+    return _held_record(error, _Holders((), _Room()))
+
+
+class _Room(Struct):
+    """For how many more errors there is room in a record."""
+
+    left: int = HELD_MAX
+
+
+class _Holders(Struct, frozen=True):
+    """The errors that hold the one whose record is made, each in the one before."""
+
+    errors: tuple[BaseException, ...]
+    room: _Room
+
+    def refuse(self, error: BaseException) -> bool:
+        """Whether it holds itself, or is one too many."""
+        within = any(one is error for one in self.errors)
+        return within or len(self.errors) == LEVELS_MAX or not self.room.left
+
+
+def _held_record(error: BaseException, holders: _Holders) -> dict[str, Plain]:
+    left = holders.room.left
     for _ in range(2):  # what comes from outside once is not the error's own
         try:
-            return _whole_record(error)
+            holders.room.left = left
+            if holders.refuse(error):
+                break
+            holders.room.left -= 1
+            return _whole_record(error, _Holders((*holders.errors, error), holders.room))
         except BaseException:
             continue
     name = type.__getattribute__(type(error), "__qualname__")
@@ -60,13 +96,16 @@ def error_record(error: BaseException) -> dict[str, Plain]:
     return {"type": f"{module}:{name}", "text": words(error), "args": [], "stand_in": True}
 
 
-def _whole_record(error: BaseException) -> dict[str, Plain]:
+def _whole_record(error: BaseException, holders: _Holders) -> dict[str, Plain]:
     kind = type(error)
-    args, nested = _args(error)
+    args, nested = _args(error, holders)
     record: dict[str, Plain] = {
         "type": f"{kind.__module__}:{kind.__qualname__}", "text": words(error), "args": args,
     }  # fmt: skip
-    attributes = _attributes(error, nested)
+    if issubclass(kind, BaseExceptionGroup):
+        group: Any = error
+        record["exceptions"] = [_held_record(one, holders) for one in group.exceptions]
+    attributes = _attributes(error, nested, holders)
     for part, found in (
         ("attributes", attributes), ("members", _members(error)), ("nested", nested)
     ):  # fmt: skip
@@ -81,7 +120,12 @@ def _whole_record(error: BaseException) -> dict[str, Plain]:
 
 def as_replayed(error: Exception, record: Mapping[str, Any], target: str) -> Exception:
     """What the call that left with this error raises: the same the first time as on replay."""
-    return rebuild_error(record, target) if record.get("stand_in") else error
+    return rebuild_error(record, target) if _stands_in(record) else error
+
+
+def _stands_in(record: Mapping[str, Any]) -> bool:
+    """Whether it stands for an error that does not come back as it was, or a member of it does."""
+    return bool(record.get("stand_in")) or any(map(_stands_in, record.get("exceptions", ())))
 
 
 def rebuild_error(record: Mapping[str, Any], target: str) -> Exception:
@@ -127,6 +171,8 @@ def _rebuilt(kind: type[Exception], record: Mapping[str, Any], target: str) -> E
         return _validation_error(kind, record["validation"])
     nested = {name: rebuild_error(one, "") for name, one in record.get("nested", {}).items()}
     args = [nested.pop(str(place), arg) for place, arg in enumerate(record["args"])]
+    if "exceptions" in record:
+        args.append([rebuild_error(one, target) for one in record["exceptions"]])
     error = _made(kind, args)
     if isinstance(error, PerdureError):
         error.problem, error.target, error.hint = str(record["text"]), target, ""
@@ -158,39 +204,42 @@ def _comes_back(error: BaseException, record: Mapping[str, Any]) -> bool:
     return type(again) is type(error) and words(again) == record["text"]
 
 
-def _args(error: BaseException) -> tuple[Plain, dict[str, Plain]]:
-    """Its arguments, and those of them that are errors themselves; its words, where not plain."""
+def _args(error: BaseException, holders: _Holders) -> tuple[Plain, dict[str, Plain]]:
+    """Its arguments, and those of them that are errors themselves; its words, where not plain. Of a
+    group they are its message: its members stand apart."""
     try:
-        return _taken_args(error)
+        return _taken_args(error, holders)
     except Exception as raised:
-        check_own(raised, lambda: _taken_args(error))
+        check_own(raised, lambda: _taken_args(error, holders))
         return [words(error)], {}
 
 
-def _taken_args(error: BaseException) -> tuple[Plain, dict[str, Plain]]:
+def _taken_args(error: BaseException, holders: _Holders) -> tuple[Plain, dict[str, Plain]]:
     nested: dict[str, Plain] = {}
-    args = list(error.args)
+    args = [error.message] if isinstance(error, BaseExceptionGroup) else list(error.args)
     for place, arg in enumerate(args):
         if isinstance(arg, Exception):
             args[place] = None
-            _add_nested(nested, str(place), arg)
+            _add_nested(nested, str(place), arg, holders)
     return take(args), nested
 
 
-def _add_nested(nested: dict[str, Plain], name: str, error: Exception) -> None:
-    record = error_record(error)
-    if "stand_in" in record:
+def _add_nested(nested: dict[str, Plain], name: str, error: Exception, holders: _Holders) -> None:
+    record = _held_record(error, holders)
+    if _stands_in(record):
         raise Unstorable("it does not come back as it was")
     nested[name] = record
 
 
-def _attributes(error: BaseException, nested: dict[str, Plain]) -> dict[str, Plain]:
+def _attributes(
+    error: BaseException, nested: dict[str, Plain], holders: _Holders
+) -> dict[str, Plain]:
     """What the error carries beside its arguments, e.g. a `retry_after`: as far as it is plain."""
     found: dict[str, Plain] = {}
     for name, value in getattr(error, "__dict__", {}).items():
         try:
             if isinstance(value, Exception):
-                _add_nested(nested, name, value)
+                _add_nested(nested, name, value, holders)
                 continue
             plain, size = _sized(value)
         except Exception as raised:
