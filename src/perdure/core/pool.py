@@ -31,9 +31,10 @@ class Job(Generic[R]):
     Attributes:
         over: it was made. Known in any case where its thread lives; see `is_lost`.
         result, error: what it came to then.
+        is_torn: the error is none of the call's, of which nobody knows what it came to.
     """
 
-    __slots__ = ("_call", "_done", "_fate", "_thread", "error", "over", "result")
+    __slots__ = ("_call", "_done", "_fate", "_thread", "error", "is_torn", "over", "result")
 
     def __init__(self, call: Callable[[], R], done: Callable[[Job[R]], None]) -> None:
         self._call: Callable[[], R] | None = call
@@ -41,7 +42,7 @@ class Job(Generic[R]):
         self._fate: dict[None, str] = {}
         """Empty, or what became of it: `setdefault` decides that once, for whoever is first."""
         self._thread: threading.Thread | None = None
-        self.over = False
+        self.over = self.is_torn = False
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -85,7 +86,7 @@ class Job(Generic[R]):
             self.run(behind)
             return
         if not self.over:
-            self.error = error
+            self.error, self.is_torn = error, True
         self.over = True
         self._done(self)
 
@@ -119,6 +120,10 @@ class Pool:
         self._idle: deque[None] = deque()
         """One for each thread that waits for a job, or will in a moment, but for those that are on
         their way to it."""
+        self._lent: deque[None] = deque()
+        """One for each thread more than there may be else."""
+        self._surplus: deque[None] = deque()
+        """One for each thread that is to end with the job that it makes."""
         self._living: dict[threading.Thread, Flag] = {}
         """Each with the mark of its end."""
         self._made: dict[threading.Thread, float] = {}
@@ -159,16 +164,32 @@ class Pool:
             job.cancel()  # nobody waits for it
             raise
 
+    def lend(self, threads: int) -> None:
+        """So many more at once, until `take_back`, for jobs that wait.
+
+        Raises:
+            StoreUnavailable: the system gives no thread.
+        """
+        for _ in range(threads):
+            self._lent.append(None)
+            self._make_thread()
+
+    def take_back(self) -> None:
+        """Let a thread less serve from here on: the first that comes to the end of a job."""
+        with suppress(IndexError):  # that the lending was interrupted
+            self._lent.pop()
+            self._surplus.append(None)
+
     def _make_thread(self) -> None:
         now_s = time.monotonic()
         for one, at_s in list(self._made.items()):
             if one not in self._living and now_s - at_s > STARTS_MAX_S:
                 self._made.pop(one, None)
-        if self._closed or len(self._made) >= self._threads_max:
+        if self._closed or len(self._made) >= self._threads_max + len(self._lent):
             return
         thread = threading.Thread(
-            target=_serve, args=(self._jobs, self._idle, self._living), daemon=True,
-            name=f"{self._name}_{len(self._made)}",
+            target=_serve, args=(self._jobs, self._idle, self._living, self._made, self._surplus),
+            daemon=True, name=f"{self._name}_{len(self._made)}",
         )  # fmt: skip
         self._made[thread] = now_s
         try:
@@ -195,7 +216,10 @@ class Pool:
             await_end(thread, over, None)
 
 
-def _serve(jobs: _Jobs, idle: deque[None], living: dict[threading.Thread, Flag]) -> None:
+def _serve(
+    jobs: _Jobs, idle: deque[None], living: dict[threading.Thread, Flag],
+    made: dict[threading.Thread, float], surplus: deque[None],
+) -> None:  # fmt: skip
     """A thread's: it holds no pool while it waits."""
     thread = threading.current_thread()
     over = living[thread] = Flag()
@@ -231,6 +255,10 @@ def _serve(jobs: _Jobs, idle: deque[None], living: dict[threading.Thread, Flag])
                 if not isinstance(error, Exception):
                     raise
             del job
+            with suppress(IndexError):
+                surplus.pop()
+                made.pop(thread, None)  # another one may be lent
+                return
     finally:
         living.pop(thread, None)
         over.set()

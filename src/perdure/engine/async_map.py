@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from perdure.engine.current import Frame, inside
 from perdure.engine.execution import Execution
 from perdure.engine.functions import is_recorded
+from perdure.engine.lending import Lending
 from perdure.engine.scopes import Scope
 from perdure.engine.values import is_async, label
 
@@ -34,14 +36,14 @@ class AsyncMap:
 
     async def over(self, items: Sequence[Any], limit: int) -> list[Any]:
         """Call it for these, up to `limit` at a time."""
-        execution, performer, gate = self._execution, self._performer, asyncio.Semaphore(limit)
+        execution, performer, gate = self._execution, self._performer, Gate(limit)
         execution.check()
         scope = execution.scope().child("map")
         with inside(Frame(execution, execution.inside(), scope)):
             tasks = [asyncio.ensure_future(self._named(item, gate)) for item in items]
         try:
             if tasks:
-                with performer.resting():
+                with performer.resting(), execution.going.lending(gate.lending.lend):
                     await asyncio.wait(tasks)
             return [task.result() for task in tasks]
         except asyncio.CancelledError:
@@ -58,16 +60,16 @@ class AsyncMap:
                 if task.done() and not task.cancelled():
                     task.exception()  # it has been seen
 
-    def _named(self, item: Any, gate: asyncio.Semaphore) -> Coroutine[Any, Any, Any]:
+    def _named(self, item: Any, gate: Gate) -> Coroutine[Any, Any, Any]:
         """Its place is that of the item's call."""
         call: Any = self._one(item, gate)
         call.__qualname__ = label(self._function)
         return call  # type: ignore[no-any-return]
 
-    async def _one(self, item: Any, gate: asyncio.Semaphore) -> Any:
-        with self._performer.resting():  # only others of this map let it go on
-            await gate.acquire()
+    async def _one(self, item: Any, gate: Gate) -> Any:
         scope = self._execution.scope()
+        with self._performer.resting():  # only others of this map let it go on
+            await gate.enter(scope)
         try:
             if is_async(self._function):
                 return await self._function(item)
@@ -76,7 +78,7 @@ class AsyncMap:
             return await self._plainly(item, scope)
         finally:
             scope.is_cancelled = None  # it knows the task, which knows it
-            gate.release()
+            gate.leave()
 
     async def _plainly(self, item: Any, scope: Scope) -> Any:
         """Call a plain function on a thread, and await what it gives, if that is to be awaited,
@@ -128,3 +130,29 @@ class AsyncMap:
             except asyncio.CancelledError as error:
                 cancelled = error
         return cancelled
+
+
+class Gate:
+    """How many go on at once, and which of them wait for a place; for one event loop."""
+
+    def __init__(self, limit: int) -> None:
+        self.lending = Lending(self._lend)
+        self._places = asyncio.Semaphore(limit)
+        self._loop = asyncio.get_running_loop()
+
+    async def enter(self, scope: Scope) -> None:
+        """Wait for a place, for what is in this scope."""
+        self.lending.holds(scope)
+        try:
+            await self._places.acquire()
+        finally:
+            self.lending.begins(scope)
+
+    def leave(self) -> None:
+        """It is over."""
+        if not self.lending.is_over():
+            self._places.release()
+
+    def _lend(self, places: int) -> None:
+        for _ in range(places):  # from any thread; and nothing that the run does
+            self._loop.call_soon_threadsafe(self._places.release, context=contextvars.Context())

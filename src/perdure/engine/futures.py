@@ -79,7 +79,9 @@ class RunFuture(Future[R]):
         if not job.over:
             self._was_cancelled = job.cancel()
             if not self._was_cancelled:
-                job.error = RuntimeError("its thread ended in the middle of it")
+                job.error, job.is_torn = RuntimeError("its thread ended in the middle of it"), True
+        if job.is_torn and job.error is not None:
+            job.error = self._execution.leaving.failed(job.error)
         self._value, self._error = value, error = job.result, job.error
         with suppress(IndexError):
             self._ended.pop()(error, self._was_cancelled)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from perdure.core.locks import Lock
+from perdure.engine.journal import Entry
 from perdure.engine.scopes import Scope
 from perdure.engine.waiting import Suspended
 
@@ -58,6 +59,7 @@ class Going:
         self._threads = 1
         self._joined: list[Callable[[], bool]] = []
         self._crews: list[Crew] = []
+        self._lenders: list[Callable[[str], bool]] = []
         self._waits: dict[Hashable, _Waiting] = {}
         self.calling = Counting()
         """Around a call of a step or tool."""
@@ -127,6 +129,21 @@ class Going:
             if crew in self._crews:
                 self._crews.remove(crew)
 
+    @contextmanager
+    def lending(self, lend: Callable[[str], bool]) -> Iterator[None]:
+        """Around calls of which a limit keeps some from beginning; see `lend`."""
+        try:
+            self._lenders.append(lend)
+            yield
+        finally:
+            if lend in self._lenders:
+                self._lenders.remove(lend)
+
+    def lend(self, first: Entry | None) -> bool:
+        """Let what has recorded that begin, beside others that wait for it, whatever the limit is
+        now: it began when that was higher. Whether it has not begun."""
+        return first is not None and any(lend(first.scope) for lend in [*self._lenders])
+
     def submitted(self, crew: Crew) -> None:
         with self._lock:
             crew.submitted += 1
@@ -137,9 +154,16 @@ class Going:
             self._threads += 1
             crew.begun += 1
 
-    def thread_ended(self, crew: Crew, scope: Scope, *, begun: bool) -> None:
+    def lent(self, crew: Crew, threads: int) -> None:
+        with self._lock:
+            crew.limit += threads
+
+    def thread_ended(
+        self, crew: Crew, scope: Scope, *, begun: bool, lent: bool = False
+    ) -> None:  # fmt: skip
         """Ends the scope, too, at the same moment: who waits for it goes on from here."""
         with self._lock:
+            crew.limit -= lent
             self._threads -= begun
             crew.begun -= begun
             crew.submitted -= 1

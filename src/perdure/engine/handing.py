@@ -72,8 +72,13 @@ class Handing:
         self.lookers = Lookers(tasks, self.timers, self._loop_ready, self.home)
         self._standstill = Standstill(
             execution.turns, tasks, self._all_rest, lambda: self._to_be_cancelled.number > 0,
-            self.timers.pass_over,
+            self._lets_go_on,
         )  # fmt: skip
+
+    def _lets_go_on(self) -> bool:
+        """Whether something was in the way of all others that need not be."""
+        execution = self._execution
+        return self.timers.pass_over() or execution.going.lend(execution.turns.next_entry())
 
     def _function_due(self) -> bool | None:
         """As of its tasks; asked at each event, when the loop has mostly nothing to do."""

@@ -152,6 +152,8 @@ class Performer:
                     until, rested = time.monotonic() + turns.STALL_S, False
                     given = scope if given_up else None
                     while not _comes(event, given) and order.moves == moves:
+                        if going.lend(order.next_entry()):
+                            continue
                         rests = own and going.all_rest
                         if (rests and rested) or time.monotonic() >= until:
                             raise execution.interrupt(order.stalled(scope.named(name)))

@@ -16,12 +16,14 @@ from perdure.core.arguments import function as check_function
 from perdure.core.holders import End, Span, ends_block, first_frame, span_of
 from perdure.core.locks import LOOK_MAX_S
 from perdure.core.names import check_name, check_words
+from perdure.core.raised import of_code
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, enter_scope, inside
 from perdure.engine.edits import OpenEdit
 from perdure.engine.execution import Execution
 from perdure.engine.functions import recorded_as, with_self
 from perdure.engine.going import Crew
+from perdure.engine.lending import Lending
 from perdure.engine.scopes import Scope
 from perdure.engine.turning import Again, note
 from perdure.engine.values import is_async, label
@@ -130,6 +132,7 @@ class Run(Generic[T]):
                 futures = [threads.submit(function, item) for item in items]
                 with execution.going.joining(lambda: scope.alive > 0):
                     threads._wait()
+                execution.check()  # an item's `sys.exit()` counts, whatever one before it raised
                 return [future.result() for future in futures]
         finally:
             scope.ended()
@@ -149,12 +152,13 @@ class Run(Generic[T]):
         scope, going = _scope or self._execution.scope(), self._execution.going
         with going.crew(limit) as crew:
             threads = RunThreads(self._execution, Pool(limit, "perdure-run"), scope, crew)
-            try:
-                yield threads
-            finally:
-                own = get_ident() == self._execution.scope().home  # of no other is it known
-                with going.joining(lambda: crew.submitted > 0) if own else nullcontext():
-                    threads._close()
+            with going.lending(threads._lending.lend):
+                try:
+                    yield threads
+                finally:
+                    own = get_ident() == self._execution.scope().home  # of no other is it known
+                    with going.joining(lambda: crew.submitted > 0) if own else nullcontext():
+                        threads._close()
 
     # -- waiting ---------------------------------------------------------------------------
 
@@ -285,6 +289,7 @@ class RunThreads:
         self._scope = scope
         self._crew = crew
         self._closing = False
+        self._lending = Lending(self._lend)
         self._open: dict[RunFuture[Any], None] = {}
         """Those that have not ended, in their order. One operation each, which needs no lock."""
 
@@ -311,27 +316,48 @@ class RunThreads:
     def _submit(self, name: str, function: Callable[[], R]) -> Future[R]:
         from perdure.engine.futures import RunFuture  # 2 ms, for those only who have threads
 
-        execution, crew, begun = self._execution, self._crew, False
+        execution, crew, lending = self._execution, self._crew, self._lending
+        begun = lent = False
         scope = self._scope.child(name)
         context = contextvars.copy_context()
         context.run(enter_scope, scope, execution)
 
         def call() -> R:
-            nonlocal begun
+            nonlocal begun, lent
             begun = True
             execution.going.thread_began(crew, scope)
+            lending.begins(scope)
             future.begins()
-            return context.run(function)
+            if (interrupted := execution.interrupted) is not None:
+                raise interrupted
+            try:
+                return context.run(function)
+            except of_code():
+                raise
+            except BaseException as left:
+                # Before its thread begins another call: what that did would be behind an end.
+                execution.leaving.left(left, "a thread of its own")
+                raise
+            finally:
+                if lending.is_over():  # before its thread looks for another one
+                    lent = True
+                    self._pool.take_back()
 
         def ended(error: BaseException | None, cancelled: bool) -> None:
             self._open.pop(future, None)
-            execution.going.thread_ended(crew, scope, begun=begun)
+            lending.begins(scope)
+            execution.going.thread_ended(crew, scope, begun=begun, lent=lent)
             execution.scope_ended(scope, error, cancelled=cancelled)
 
         future: RunFuture[R] = RunFuture(execution, scope, ended)
         execution.going.submitted(crew)
+        lending.holds(scope)
         future.submit(self._pool, call, self._open)
         return future
+
+    def _lend(self, threads: int) -> None:
+        self._execution.going.lent(self._crew, threads)
+        self._pool.lend(threads)
 
     def _wait(self) -> None:
         """Until all that was submitted has ended; what has not begun never does where the run is

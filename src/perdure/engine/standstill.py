@@ -91,18 +91,18 @@ class Standstill:
         tasks: those of the run.
         all_rest: whether all of the run provably waits.
         expects: whether a task is to be cancelled, which takes the time that it takes.
-        pass_over: timers that are next and that nobody sets any more; whether there were any.
+        lets_go_on: what is in the way of all, and need not be; whether there was something.
     """
 
     def __init__(
         self, order: turns.Turns, tasks: RunTasks, all_rest: Callable[[], bool],
-        expects: Callable[[], bool], pass_over: Callable[[], bool],
+        expects: Callable[[], bool], lets_go_on: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._order = order
         self._tasks = tasks
         self._all_rest = all_rest
         self._expects = expects
-        self._pass_over = pass_over
+        self._lets_go_on = lets_go_on
         self._rests: dict[Rest, None] = {}
         self._ticker = Ticker(self._look, turns.PROVEN_S / 2)
         self._moves = -1
@@ -130,7 +130,7 @@ class Standstill:
         self._tasks.tell_lost()
         for rest in [*self._rests]:
             rest.hear()
-        if now - self._since >= turns.PROVEN_S and self._pass_over():
+        if now - self._since >= turns.PROVEN_S and self._lets_go_on():
             return True
         patience_s = turns.PROVEN_S if self._all_rest() else turns.STALL_S
         for rest in [*self._rests]:
