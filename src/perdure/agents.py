@@ -470,8 +470,8 @@ class Agent(Generic[T]):
         """Take back the latest commit (or group) that changed the state and is not taken back.
 
         Raises:
-            Conflict: later commits touched what it would restore (naming the paths), or the
-                branch has an unfinished run.
+            Conflict: later commits touched what it would restore (naming the paths), it is of an
+                older major version of the schema, or the branch has an unfinished run.
             NotFound: nothing is left to undo.
             SchemaError: an invariant forbids the way back, e.g. one of `transitions`; `rollback`
                 goes it, for it makes no new state.

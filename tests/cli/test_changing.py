@@ -53,6 +53,26 @@ def test_nothing_to_undo(operator: Operator) -> None:
     assert operator.refused("redo", "new")[0] == 3
 
 
+def test_undo_goes_not_behind_a_migration(operator: Operator) -> None:
+    """The command line knows no migration, and the log says of which version each commit is: it put
+    euros among cents."""
+    one = perdure.Schema(dict, id="cart", version=1)
+    two = perdure.Schema(
+        dict, id="cart", version=2, migrations={1: lambda old: {k: v * 100 for k, v in old.items()}}
+    )
+    with perdure.open(operator.path) as store:
+        store.agent("cart", one, initial={"a": 1, "b": 2}).update(lambda draft: draft.pop("a"))
+        store.agent("cart", two).update(lambda draft: draft.update(c=300))
+    operator.see("undo", "cart")
+    code, said = operator.refused("undo", "cart")
+    assert code == 4
+    assert "cannot undo commit 2: it is of version 1 of the schema 'cart'" in said
+    assert "rollback cart 1`" in said
+    assert operator.json("state", "cart")["state"] == {"b": 200}
+    operator.see("rollback", "cart", "1")
+    assert operator.json("state", "cart")["state"] == {"a": 1, "b": 2}
+
+
 def test_settle_done_and_the_run_goes_on(operator: Operator) -> None:
     shown = operator.see("runs", "--unfinished")
     assert "is in doubt" in shown

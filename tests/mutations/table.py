@@ -81,10 +81,17 @@ MUTATIONS = (
     ),
     Mutation(
         "undo does not ask whether later commits touched the same",
-        "src/perdure/core/history.py",
+        "src/perdure/core/inverse.py",
         "if not all(spares(touched, place.reach, place.left) for place in places):",
         "if False:",
         ("tests/state/test_undo.py",),
+    ),
+    Mutation(
+        "undo goes behind a migration",
+        "src/perdure/core/history.py",
+        "if oldest.schema_version[0] != major:",
+        "if False:",
+        ("tests/state/test_undo_across_versions.py",),
     ),
     Mutation(
         "an idempotency key is not compared with what it was used for",

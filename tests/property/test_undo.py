@@ -38,9 +38,10 @@ class All(_Path):
 def plans(agent: Agent[Any]) -> Iterator[history.Plan | None]:
     """What undo and redo would do, by all of the path and by what is left of it."""
     reader, seq = agent._working.reader, agent.seq
+    _, (major, _) = agent._working.schema_to_write()
     for plan in (history.plan_undo, history.plan_redo):
-        for path in (All(reader, seq, []), _Path(reader, seq, [])):
-            made = plan(path, lambda at: reader.fold(at).state if at else None)
+        for path in (All(reader, seq), _Path(reader, seq)):
+            made = plan(path, lambda at: reader.fold(at).state if at else None, major)
             yield None if made is None else replace(made, record=None)
 
 

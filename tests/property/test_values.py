@@ -349,9 +349,9 @@ def histories(draw: Any, earlier_max: int) -> Any:
 
 
 def where(op: Op) -> int:
-    from perdure.core import history
+    from perdure.core import inverse
 
-    return history._left(op)
+    return inverse._left(op)
 
 
 @given(histories(1))

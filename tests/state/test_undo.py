@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 import perdure
-from perdure import Schema
 from perdure.errors import Conflict, NotFound
 
 LONG = "The quick brown fox jumps over the lazy dog, and then does it once more. " * 3
@@ -264,27 +263,6 @@ def test_an_undo_is_refused_on_a_moved_head_never_misapplied(agent, store):
     put(other, b=5)
     agent.undo()  # undo looks again, and takes back what is the latest now
     assert agent.state["b"] == 1 and agent.state["a"] == 2
-
-
-def test_undo_under_a_migration_that_is_not_written_yet(store, steady):
-    """The log was of version 1, the state in memory migrated to 2. Undo planned on the log's
-    states and applied the inverse to the migrated one: the old field came back beside the new."""
-
-    def rename(state):
-        state["total"] = state.pop("sum")
-        return state
-
-    one = store.agent("a", Schema(dict, id="s", version=1), initial={"sum": 1, "n": 0})
-    one.save({"sum": 2, "n": 0})
-    two = store.agent("a", Schema(dict, id="s", version=2, migrations={1: rename}))
-    assert two.state == {"n": 0, "total": 2}
-    with steady.refuses(two, Conflict, "sum"):
-        two.undo()
-    one.save({"sum": 2, "n": 1})
-    two.refresh()
-    two.undo()
-    assert two.state == {"total": 2, "n": 0} == store.agent("a", two._working.schema).state
-    two.verify()
 
 
 EDITS = {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from perdure.core import ops
-from perdure.core.diff import diff
-from perdure.core.ops import Append, Delete, Move, Op, Reach, Splice, TextSplice, reach, spares
-from perdure.core.shift import shift
-from perdure.core.values import Plain, format_path, look_up
+from perdure.core.inverse import cancelled, invert
+from perdure.core.ops import Op
+from perdure.core.values import Plain
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Commit
 
@@ -32,6 +30,9 @@ class Plan(Struct, frozen=True):
         ops: the delta to commit now.
         seqs: the commits that it takes back or restores, oldest first.
         blocked_by: (seq, path) of later changes of the same places; then `ops` is empty.
+        elder: the oldest of them, where it is of another major version of the schema than the state
+            that it would be taken back from: what it holds is in a form that no migration went
+            over. None: all are of that version.
         record: for the commit that does it, so that who plans behind it passes over what changed
             nothing together; None: there is no room to say so.
     """
@@ -39,6 +40,7 @@ class Plan(Struct, frozen=True):
     ops: list[Op]
     seqs: list[int]
     blocked_by: list[tuple[int, str]]
+    elder: Commit | None = None
     record: dict[str, Any] | None = None
 
 
@@ -50,13 +52,6 @@ class Path(Protocol):
 
     def since(self, seq: int, count: int | None = None) -> Iterator[Commit]:
         """Those on the path to a commit of it, that one first; count: how many are wanted."""
-
-
-class _Place(Struct, frozen=True):
-    """What an inverse will restore, as it is now: a reach, and how many items are left there."""
-
-    reach: Reach
-    left: int
 
 
 class _Search(Struct):
@@ -113,25 +108,27 @@ class _Redoing(_Search):
         return bool(self.chosen)
 
 
-def plan_undo(path: Path, state_at: Callable[[int], Plain]) -> Plan | None:
+def plan_undo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan | None:
     """Take back the latest commit, or group of commits, with a delta that is not taken back yet.
 
     Args:
         path: read only as far as needed, for a group to its end.
         state_at: a fresh copy of the state at a seq of that path (0: None).
+        major: of the schema that the state is of from which they are to be taken back: the head's,
+            or the one that a migration which is due makes it.
 
     Returns:
         None where nothing is left to undo.
     """
-    return _plan(path, _Undoing(set(), []), state_at)
+    return _plan(path, _Undoing(set(), []), state_at, major)
 
 
-def plan_redo(path: Path, state_at: Callable[[int], Plain]) -> Plan | None:
+def plan_redo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan | None:
     """Take back the latest undo that was not redone yet; None where there is none."""
-    return _plan(path, _Redoing(set(), []), state_at)
+    return _plan(path, _Redoing(set(), []), state_at, major)
 
 
-def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain]) -> Plan | None:
+def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: int) -> Plan | None:
     read: list[Commit] = []
     commits = path.newest()
     while not search.done and (commit := next(commits, None)) is not None:
@@ -146,10 +143,18 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain]) -> Plan
             commits = path.since(to)
     if not search.chosen:
         return None
-    plan = _take_back(search.chosen, read, state_at)
-    if plan.record is not None:
-        plan.record["to"] = _behind(path, plan.record["to"], search)
-    return plan
+    seqs = [commit.seq for commit in reversed(search.chosen)]
+    oldest = search.chosen[-1]
+    if oldest.schema_version[0] != major:
+        return Plan([], seqs, [], elder=oldest)
+    read = read[: [commit.seq for commit in read].index(oldest.seq) + 1]
+    delta, blocked = invert(search.chosen, read, state_at)
+    if blocked:
+        return Plan([], seqs, blocked)
+    record = _passing(search.chosen, read)
+    if record is not None:
+        record["to"] = _behind(path, record["to"], search)
+    return Plan(delta, seqs, [], record=record)
 
 
 def _behind(path: Path, seq: int, search: _Search) -> int:
@@ -216,7 +221,7 @@ def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any]
     back. Where the path has passed over something it goes on with another than the parent.
     """
     seqs = {commit.seq for commit in chosen}
-    gone = _cancelled([commit for commit in path if commit.seq not in seqs], set()) | seqs
+    gone = cancelled([commit for commit in path if commit.seq not in seqs], set()) | seqs
     stretches: list[list[int]] = []
     follows = 0
     for commit in path:
@@ -232,132 +237,3 @@ def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any]
     if len(stretches) > STRETCHES_MAX:
         return None
     return {"t": PASSED, "to": chosen[-1].parent, "rest": stretches}
-
-
-def _take_back(
-    chosen: Sequence[Commit], path: Sequence[Commit], state_at: Callable[[int], Plain]
-) -> Plan:
-    """The inverse of `chosen`, if nothing that came after one of them stands in its way.
-
-    A dict's keys come back in their order, unless changes that stay stand between them: then those
-    that come back are the last.
-
-    Args:
-        chosen, path: newest first; the path goes at least as far back as `chosen`.
-    """
-    seqs = {commit.seq for commit in chosen}
-    path = path[: [commit.seq for commit in path].index(chosen[-1].seq) + 1]
-    cancelled = _cancelled(path, seqs)
-    base = state_at(chosen[-1].parent)
-    alone = all(
-        commit.seq in seqs or commit.seq in cancelled or not commit.delta for commit in path
-    )  # fmt: skip
-    places: list[_Place] = []
-    delta: list[Op] = []
-    blocked: list[tuple[int, str]] = []
-    out_of_order = False
-    for commit in reversed(path):
-        for op in commit.delta:
-            if commit.seq in seqs:
-                places = _moved(places, op)
-                places.append(_place(base, op))
-                delta.append(ops.invert(base, op))
-                out_of_order = out_of_order or _loses_its_turn(base, op)
-            elif commit.seq not in cancelled:
-                touched = _later(op)
-                if not all(spares(touched, place.reach, place.left) for place in places):
-                    blocked.append((commit.seq, format_path(op.path)))
-            if commit.seq <= chosen[0].seq:
-                base = ops.apply(base, ops.own(op))
-    delta.reverse()
-    if blocked:
-        return Plan([], sorted(seqs), blocked)
-    if out_of_order and alone:
-        delta += diff(ops.fold(base, map(ops.own, delta)), state_at(chosen[-1].parent))
-    return Plan(delta, sorted(seqs), [], _passing(chosen, path))
-
-
-def _loses_its_turn(state: Plain, op: Op) -> bool:
-    """Whether the inverse of an op puts a key of a dict behind others that it was in front of."""
-    if type(op) is not Delete or not op.path:
-        return False
-    parent = look_up(state, op.path[:-1])
-    return type(parent) is dict and next(reversed(parent), None) != op.path[-1]
-
-
-def _cancelled(path: Sequence[Commit], chosen: set[int]) -> set[int]:
-    """The commits that changed nothing together: each undo or redo with what it took back.
-
-    Only where nothing that is to be undone now stands between them: for that, both were changes.
-    """
-    others = {commit.seq for commit in path} - chosen
-    cancelled: set[int] = set()
-    for commit in path:
-        refers = set(commit.cause.refers)
-        if commit.cause.kind not in ("undo", "redo") or not {commit.seq, *refers} <= others:
-            continue
-        between = any(min(refers) < seq < commit.seq for seq in chosen)
-        if commit.seq not in cancelled and not between:
-            cancelled |= {commit.seq, *refers}
-    return cancelled
-
-
-def _place(state: Plain, op: Op) -> _Place:
-    """What an op touches, in the coordinates of the state after it."""
-    length = len(look_up(state, op.path)) if type(op) is Append else None
-    return _Place(reach(op, length), _left(op))
-
-
-def _left(op: Op) -> int:
-    """How many items an op left at its place, for `spares`."""
-    match op:
-        case Append() | Splice():
-            return len(op.values)
-        case TextSplice():
-            return len(op.text)
-        case Move():
-            return abs(op.source - op.target) + 1
-    return 1
-
-
-def _moved(places: Iterable[_Place], op: Op) -> list[_Place]:
-    """The places after one more op that will be taken back along with them."""
-    found = []
-    for place in places:
-        at, left = place.reach, place.left
-        if (
-            op.path == at.path
-            and at.start is not None
-            and isinstance(op, Splice | TextSplice | Move)
-        ):
-            found.append(_stretched(at, left, op))
-            continue
-        path = shift(at.path, op)
-        if path is not None:  # else it went with what this op replaced, whose place covers it
-            found.append(_Place(Reach(path, at.start), left))
-    return found
-
-
-def _stretched(at: Reach, left: int, op: Splice | TextSplice | Move) -> _Place:
-    """A stretch of a list or text after another change of the same one: both, where they meet."""
-    assert at.start is not None
-    start, end = at.start, at.start + left
-    if isinstance(op, Move):
-        low, high = min(op.source, op.target), max(op.source, op.target) + 1
-        grown = 0
-    else:
-        low, high = op.index, op.index + op.removed
-        grown = (len(op.text) if isinstance(op, TextSplice) else len(op.values)) - op.removed
-    if low >= end:
-        return _Place(at, left)
-    if high <= start:
-        start, end = start + grown, end + grown
-    else:
-        start, end = min(start, low), max(end, high) + grown
-    return _Place(Reach(at.path, start), end - start)
-
-
-def _later(op: Op) -> Reach:
-    """What a later op touches. Where an Append went is not in the op: it is a suffix of all
-    that was there before it, so it is taken to start beyond every index."""
-    return reach(op, length=1 << 62)

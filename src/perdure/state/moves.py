@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from perdure.core import chain, history
 from perdure.core.arguments import flag
-from perdure.core.ops import Op, OpError
+from perdure.core.ops import OpError
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit, RunInfo
 from perdure.state.family import to_parents
 from perdure.state.flow import Flow
 from perdure.state.heading import committing_move, find_head
+from perdure.state.hindrances import hindrance
 from perdure.state.projections import MOVED
 from perdure.state.remaining import Unused
 from perdure.state.threads import refuse_inner, refuse_redo, refuse_undo
@@ -91,24 +92,20 @@ def _going_back(
         working.refresh()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
-        path = _Path(reader, working.seq, working.migration())
+        path = _Path(reader, working.seq)
         if kind == "redo":
             refuse_redo(working, path.since(working.seq))
-        plan = make_plan(path, lambda seq: reader.fold(seq).state if seq else None)
+        _, (major, _) = working.schema_to_write()
+        plan = make_plan(path, lambda seq: reader.fold(seq).state if seq else None, major)
         if plan is None:
             raise NotFound(f"there is nothing to {kind}", target=_target(working))
-        if plan.blocked_by:
-            where = ", ".join(f"{path} (commit {seq})" for seq, path in plan.blocked_by[:5])
-            raise Conflict(
-                f"cannot {kind} commit {plan.seqs[0]}: later commits touched {where}",
-                target=_target(working),
-                hint="roll back to before them, or make the change by hand in an edit",
-            )
+        if (problem := hindrance(working, kind, plan)) is not None:
+            raise problem
         if kind == "undo":
             refuse_undo(working, plan.seqs[0], islice(path.since(plan.seqs[0]), 1, None))
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
         extras = _extras(working, cancelled)
-        if plan.record is not None and not path.migration:  # whose seq is not known yet
+        if plan.record is not None:
             extras = replace(extras, records=[*extras.records, plan.record])
         return plan, extras, _tool_calls(undone)
 
@@ -133,18 +130,12 @@ class _Path:
     """The commits behind a state. Each walk raises NotFound where it comes to what retention
     removed."""
 
-    def __init__(self, reader: LogReader, head: int, migration: Sequence[Op]) -> None:
+    def __init__(self, reader: LogReader, head: int) -> None:
         self._reader = reader
         self._head = head
-        self.migration = migration
 
     def newest(self) -> Iterator[Commit]:
-        """In front is the migration that is due."""
-        if self.migration:
-            head = self._reader.commit(self._head)
-            cause = Cause("migrate")
-            yield replace(head, seq=head.seq + 1, cause=cause, delta=tuple(self.migration))
-        yield from self.since(self._head)
+        return self.since(self._head)
 
     def since(self, seq: int, count: int | None = None) -> Iterator[Commit]:
         for commit in self._reader.ancestors(seq, chunk=count):

@@ -247,11 +247,6 @@ class WorkingCopy(Generic[T]):
         stored = self._stored
         return stored is not None and stored[1][0] < self._own[1][0]
 
-    def migration(self) -> list[Op]:
-        """What the next commit has to write first: from the log's state to the migrated one."""
-        folded = self.reader.fold(self._seq) if self.migration_due else None
-        return diff(folded.state, self._plain) if folded is not None else []
-
     def rewind(self, folded: Folded) -> None:
         """Go back, in memory only, to an earlier state, now this copy's: where a replay begins."""
         self._adopt(folded)

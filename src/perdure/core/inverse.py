@@ -1,0 +1,149 @@
+"""The inverse of commits behind which there are others, and what of those stands in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from perdure.core import ops
+from perdure.core.diff import diff
+from perdure.core.ops import Append, Delete, Move, Op, Reach, Splice, TextSplice, reach, spares
+from perdure.core.shift import shift
+from perdure.core.values import Plain, format_path, look_up
+from perdure.model import Commit
+
+
+class _Place(Struct, frozen=True):
+    """What an inverse will restore, as it is now: a reach, and how many items are left there."""
+
+    reach: Reach
+    left: int
+
+
+def invert(
+    chosen: Sequence[Commit], path: Sequence[Commit], state_at: Callable[[int], Plain]
+) -> tuple[list[Op], list[tuple[int, str]]]:
+    """The ops that take `chosen` back; or none, and (seq, path) of the later changes that stand in
+    the way.
+
+    A dict's keys come back in their order, unless changes that stay stand between them: then those
+    that come back are the last.
+
+    Args:
+        chosen, path: newest first; the path goes back to the last of `chosen`.
+        state_at: a fresh copy of the state at a seq of that path (0: None).
+    """
+    seqs = {commit.seq for commit in chosen}
+    nothing = cancelled(path, seqs)
+    base = state_at(chosen[-1].parent)
+    alone = all(commit.seq in seqs or commit.seq in nothing or not commit.delta for commit in path)
+    places: list[_Place] = []
+    delta: list[Op] = []
+    blocked: list[tuple[int, str]] = []
+    out_of_order = False
+    for commit in reversed(path):
+        for op in commit.delta:
+            if commit.seq in seqs:
+                places = _moved(places, op)
+                places.append(_place(base, op))
+                delta.append(ops.invert(base, op))
+                out_of_order = out_of_order or _loses_its_turn(base, op)
+            elif commit.seq not in nothing:
+                touched = _later(op)
+                if not all(spares(touched, place.reach, place.left) for place in places):
+                    blocked.append((commit.seq, format_path(op.path)))
+            if commit.seq <= chosen[0].seq:
+                base = ops.apply(base, ops.own(op))
+    delta.reverse()
+    if blocked:
+        return [], blocked
+    if out_of_order and alone:
+        delta += diff(ops.fold(base, map(ops.own, delta)), state_at(chosen[-1].parent))
+    return delta, []
+
+
+def _loses_its_turn(state: Plain, op: Op) -> bool:
+    """Whether the inverse of an op puts a key of a dict behind others that it was in front of."""
+    if type(op) is not Delete or not op.path:
+        return False
+    parent = look_up(state, op.path[:-1])
+    return type(parent) is dict and next(reversed(parent), None) != op.path[-1]
+
+
+def cancelled(path: Sequence[Commit], chosen: set[int]) -> set[int]:
+    """The commits that changed nothing together: each undo or redo with what it took back.
+
+    Only where nothing that is to be undone now stands between them: for that, both were changes.
+    """
+    others = {commit.seq for commit in path} - chosen
+    found: set[int] = set()
+    for commit in path:
+        refers = set(commit.cause.refers)
+        if commit.cause.kind not in ("undo", "redo") or not {commit.seq, *refers} <= others:
+            continue
+        between = any(min(refers) < seq < commit.seq for seq in chosen)
+        if commit.seq not in found and not between:
+            found |= {commit.seq, *refers}
+    return found
+
+
+def _place(state: Plain, op: Op) -> _Place:
+    """What an op touches, in the coordinates of the state after it."""
+    length = len(look_up(state, op.path)) if type(op) is Append else None
+    return _Place(reach(op, length), _left(op))
+
+
+def _left(op: Op) -> int:
+    """How many items an op left at its place, for `spares`."""
+    match op:
+        case Append() | Splice():
+            return len(op.values)
+        case TextSplice():
+            return len(op.text)
+        case Move():
+            return abs(op.source - op.target) + 1
+    return 1
+
+
+def _moved(places: Iterable[_Place], op: Op) -> list[_Place]:
+    """The places after one more op that will be taken back along with them."""
+    found = []
+    for place in places:
+        at, left = place.reach, place.left
+        if (
+            op.path == at.path
+            and at.start is not None
+            and isinstance(op, Splice | TextSplice | Move)
+        ):
+            found.append(_stretched(at, left, op))
+            continue
+        path = shift(at.path, op)
+        if path is not None:  # else it went with what this op replaced, whose place covers it
+            found.append(_Place(Reach(path, at.start), left))
+    return found
+
+
+def _stretched(at: Reach, left: int, op: Splice | TextSplice | Move) -> _Place:
+    """A stretch of a list or text after another change of the same one: both, where they meet."""
+    assert at.start is not None
+    start, end = at.start, at.start + left
+    if isinstance(op, Move):
+        low, high = min(op.source, op.target), max(op.source, op.target) + 1
+        grown = 0
+    else:
+        low, high = op.index, op.index + op.removed
+        grown = (len(op.text) if isinstance(op, TextSplice) else len(op.values)) - op.removed
+    if low >= end:
+        return _Place(at, left)
+    if high <= start:
+        start, end = start + grown, end + grown
+    else:
+        start, end = min(start, low), max(end, high) + grown
+    return _Place(Reach(at.path, start), end - start)
+
+
+def _later(op: Op) -> Reach:
+    """What a later op touches. Where an Append went is not in the op: it is a suffix of all
+    that was there before it, so it is taken to start beyond every index."""
+    return reach(op, length=1 << 62)
