@@ -472,7 +472,7 @@ class Agent(Generic[T]):
         Raises:
             Conflict: later commits touched what it would restore (naming the paths), it is of an
                 older major version of the schema, or the branch has an unfinished run.
-            NotFound: nothing is left to undo.
+            NotFound: nothing is left to undo, or retention removed it.
             SchemaError: an invariant forbids the way back, e.g. one of `transitions`; `rollback`
                 goes it, for it makes no new state.
         """

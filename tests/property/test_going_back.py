@@ -22,7 +22,7 @@ VERSIONS = 3
 KEYS = "abcd"
 ACTS = (
     "edit", "edit", "edit", "edit", "undo", "undo", "undo", "redo", "redo", "rollback", "newer",
-    "as written", "checkpoint", "fork",
+    "as written", "checkpoint", "fork", "trim",
 )  # fmt: skip
 GROUPS = (None, None, None, "g", "h")
 

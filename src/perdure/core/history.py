@@ -33,6 +33,7 @@ class Plan(Struct, frozen=True):
         elder: the oldest of them, where it is of another major version of the schema than the state
             that it would be taken back from: what it holds is in a form that no migration went
             over. None: all are of that version.
+        lacks: a commit that would have to be known for that, and that retention removed; 0: none.
         record: for the commit that does it, so that who plans behind it passes over what changed
             nothing together; None: there is no room to say so.
     """
@@ -41,6 +42,7 @@ class Plan(Struct, frozen=True):
     seqs: list[int]
     blocked_by: list[tuple[int, str]]
     elder: Commit | None = None
+    lacks: int = 0
     record: dict[str, Any] | None = None
 
 
@@ -80,7 +82,9 @@ class _Undoing(_Search):
         kind = commit.cause.kind
         if (kind == "undo" and commit.seq not in self.gone) or kind == "redo":
             self.gone.update(commit.cause.refers)
-        if not commit.delta or kind in NOT_UNDOABLE or commit.seq in self.gone:
+        if kind in NOT_UNDOABLE or commit.seq in self.gone:
+            return False
+        if not commit.delta and not commit.trimmed:  # of what retention removed, nobody knows
             return False
         if self.chosen and commit.cause.group != self.chosen[0].cause.group:
             return False
@@ -147,7 +151,11 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
     oldest = search.chosen[-1]
     if oldest.schema_version[0] != major:
         return Plan([], seqs, [], elder=oldest)
+    # A member of a group, as its header tells, or what stands in front of one.
     read = read[: [commit.seq for commit in read].index(oldest.seq) + 1]
+    gone = [commit for commit in (*search.chosen, *read) if commit.trimmed]
+    if gone:
+        return Plan([], seqs, [], lacks=gone[0].seq)
     delta, blocked = invert(search.chosen, read, state_at)
     if blocked:
         return Plan([], seqs, blocked)

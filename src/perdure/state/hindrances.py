@@ -6,12 +6,12 @@ from typing import Any
 
 from perdure.core import shell
 from perdure.core.history import Plan
-from perdure.errors import Conflict
+from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MAIN, Commit
 from perdure.state.working import WorkingCopy
 
 
-def hindrance(working: WorkingCopy[Any], kind: str, plan: Plan) -> Conflict | None:
+def hindrance(working: WorkingCopy[Any], kind: str, plan: Plan) -> PerdureError | None:
     """The error for a plan that cannot be carried out; None: it can be."""
     target = f"agent {working.name!r}, branch {working.branch!r}"
     latest = plan.seqs[-1]
@@ -20,6 +20,11 @@ def hindrance(working: WorkingCopy[Any], kind: str, plan: Plan) -> Conflict | No
         return Conflict(
             f"cannot {kind} commit {latest}: {which} {_of_another_version(working, plan.elder)}",
             target=target, hint=_way_back(working, plan.elder),
+        )  # fmt: skip
+    if plan.lacks:
+        return NotFound(
+            f"cannot {kind} commit {latest}: {_lacking(plan)}", target=target,
+            hint=working.reader.trimmed(plan.lacks).hint,
         )  # fmt: skip
     if plan.blocked_by:
         where = ", ".join(f"{path} (commit {seq})" for seq, path in plan.blocked_by[:5])
@@ -52,3 +57,11 @@ def _way_back(working: WorkingCopy[Any], elder: Commit) -> str:
         f"{by_hand}; or go back to the state before it, which is migrated as a whole: `{back}`, or "
         f"`{fork}` beside what came since"
     )
+
+
+def _lacking(plan: Plan) -> str:
+    if plan.lacks == plan.seqs[-1]:
+        return "what it changed was removed by retention"
+    if plan.lacks in plan.seqs:
+        return f"commit {plan.lacks}, of the same group, was removed by retention"
+    return f"commit {plan.lacks}, which came later, was removed by retention"

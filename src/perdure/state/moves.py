@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from perdure.core import chain, history
 from perdure.core.arguments import flag
 from perdure.core.ops import OpError
+from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit, RunInfo
 from perdure.state.family import to_parents
@@ -96,7 +98,7 @@ def _going_back(
         if kind == "redo":
             refuse_redo(working, path.since(working.seq))
         _, (major, _) = working.schema_to_write()
-        plan = make_plan(path, lambda seq: reader.fold(seq).state if seq else None, major)
+        plan = make_plan(path, partial(_state_before, working, kind), major)
         if plan is None:
             raise NotFound(f"there is nothing to {kind}", target=_target(working))
         if (problem := hindrance(working, kind, plan)) is not None:
@@ -126,9 +128,17 @@ def _going_back(
         return Moved(made.read(), calls)
 
 
+def _state_before(working: WorkingCopy[Any], kind: str, seq: int) -> Plain:
+    """A fresh copy of the state at the commit before what is to be taken back."""
+    try:
+        return working.reader.fold(seq).state if seq else None
+    except NotFound as error:
+        problem = f"cannot {kind} what came behind commit {seq}: {error.problem}"
+        raise NotFound(problem, target=_target(working), hint=error.hint) from error
+
+
 class _Path:
-    """The commits behind a state. Each walk raises NotFound where it comes to what retention
-    removed."""
+    """The commits behind a state, those of which retention left the headers among them."""
 
     def __init__(self, reader: LogReader, head: int) -> None:
         self._reader = reader
@@ -138,10 +148,7 @@ class _Path:
         return self.since(self._head)
 
     def since(self, seq: int, count: int | None = None) -> Iterator[Commit]:
-        for commit in self._reader.ancestors(seq, chunk=count):
-            if commit.trimmed:
-                raise self._reader.trimmed(commit.seq)
-            yield commit
+        return self._reader.ancestors(seq, chunk=count)
 
 
 def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:

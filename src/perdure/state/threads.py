@@ -38,7 +38,9 @@ def refuse_undo(working: WorkingCopy[Any], seq: int, path: Iterable[Commit]) -> 
     """
     if not _is_of_thread(working):
         return
-    before = next((one.seq for one in path if one.delta or one.cause.kind in MOVES), seq - 1)
+    before = next(
+        (one.seq for one in path if one.delta or one.trimmed or one.cause.kind in MOVES), seq - 1
+    )
     back = shell.perdure("rollback", working.name, str(before))
     raise Conflict(
         f"cannot undo commit {seq}: a LangGraph thread goes back as a whole, with what its tasks "
@@ -55,7 +57,7 @@ def refuse_redo(working: WorkingCopy[Any], path: Iterable[Commit]) -> None:
     for commit in path:
         if commit.cause.kind in MOVES:
             move = commit.seq
-        if commit.delta or move:
+        if commit.delta or commit.trimmed or move:
             break
     back = shell.perdure("rollback", working.name, str(move - 1) if move else "SEQ")
     log = shell.perdure("log", working.name, all=True)
