@@ -329,6 +329,61 @@ def test_a_dicts_order_comes_back_over_what_changes_nothing(store, what):
     assert agent.diff("start", "main") == []
 
 
+DELETIONS = {
+    "two keys": lambda draft: (draft["by"].pop("z"), draft["by"].pop("y")),
+    "the first": lambda draft: draft["by"].pop("z"),
+    "all": lambda draft: draft["by"].clear(),
+    "one is put last": lambda draft: draft["by"].__setitem__("z", draft["by"].pop("z")),
+    "in an item behind a new one": lambda draft: (
+        draft["list"].insert(0, 0), draft["list"][1].pop("z"), draft["list"][1]["m"].pop("a"),
+    ),
+    "in an item that goes": lambda draft: (draft["list"][0].pop("z"), draft["list"].pop(0)),
+    "what holds it is deleted, too": lambda draft: (
+        draft["outer"]["in"].pop("b"), draft["outer"].pop("in"),
+    ),
+}  # fmt: skip
+SHAPE = {
+    "by": {"z": 1, "y": 2, "x": 3}, "f": 0, "list": [{"z": 1, "m": {"a": 1, "b": 2}, "x": 3}],
+    "outer": {"in": {"b": 1, "a": 2}, "w": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DELETIONS)
+def test_a_dicts_order_comes_back_behind_a_redo_elsewhere(store, what):
+    """An edit elsewhere had been undone before the deletion, and was redone behind it: as that
+    stood between, what came back was the last, though nobody had touched its dict."""
+    agent = store.agent("keys", initial=SHAPE)
+    agent.update(lambda draft: draft.__setitem__("f", 1))
+    with_f = repr(agent.state)
+    agent.undo()
+    agent.update(DELETIONS[what])
+    agent.redo()
+    gone = repr(agent.state)
+    for _ in range(2):
+        agent.undo()
+        assert repr(agent.state) == repr(store.agent("keys").state) == with_f
+        agent.redo()
+        assert agent.state["f"] == 1 and repr(agent.state) == gone
+    agent.undo()
+    agent.undo()
+    assert repr(agent.state) == repr(SHAPE)
+    agent.verify()
+
+
+def test_where_others_were_in_the_dict_since_what_comes_back_is_last(store):
+    """To put the keys in their order, those of others would have to be set anew: then the undo of
+    theirs would be refused, for it had been touched."""
+    agent = store.agent("keys", initial=SHAPE)
+    agent.update(lambda draft: draft["by"].__setitem__("x", 4))
+    agent.undo()
+    agent.update(DELETIONS["the first"])
+    agent.redo()
+    agent.undo()
+    assert list(agent.state["by"].items()) == [("y", 2), ("x", 4), ("z", 1)]
+    agent.undo()
+    assert agent.state == SHAPE
+
+
 def test_a_difference_in_nothing_but_the_order(store):
     agent = store.agent("keys", initial={"a": 1, "b": 2, "c": 3})
     agent.save({"a": 1, "b": 2, "c": 3})

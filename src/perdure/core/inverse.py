@@ -10,7 +10,7 @@ from perdure.core import ops
 from perdure.core.diff import diff
 from perdure.core.ops import Append, Delete, Move, Op, Reach, Splice, TextSplice, reach, spares
 from perdure.core.shift import shift
-from perdure.core.values import Plain, format_path, look_up
+from perdure.core.values import Path, Plain, format_path, look_up
 from perdure.model import Commit
 
 
@@ -27,8 +27,8 @@ def invert(
     """The ops that take `chosen` back; or none, and (seq, path) of the later changes that stand in
     the way.
 
-    A dict's keys come back in their order, unless changes that stay stand between them: then those
-    that come back are the last.
+    A dict's keys come back in their order. Those that come back are the last where changes that
+    stay stand between `chosen`, or have been made in that dict since.
 
     Args:
         chosen, path: newest first; the path goes back to the last of `chosen`.
@@ -37,11 +37,11 @@ def invert(
     seqs = {commit.seq for commit in chosen}
     nothing = cancelled(path, seqs)
     base = state_at(chosen[-1].parent)
-    alone = all(commit.seq in seqs or commit.seq in nothing or not commit.delta for commit in path)
     places: list[_Place] = []
     delta: list[Op] = []
     blocked: list[tuple[int, str]] = []
-    out_of_order = False
+    stay: list[Op] = []
+    out_of_order, together = False, True
     for commit in reversed(path):
         for op in commit.delta:
             if commit.seq in seqs:
@@ -49,7 +49,9 @@ def invert(
                 places.append(_place(base, op))
                 delta.append(ops.invert(base, op))
                 out_of_order = out_of_order or _loses_its_turn(base, op)
+                together = together and not stay
             elif commit.seq not in nothing:
+                stay.append(op)
                 touched = _later(op)
                 if not all(spares(touched, place.reach, place.left) for place in places):
                     blocked.append((commit.seq, format_path(op.path)))
@@ -58,9 +60,23 @@ def invert(
     delta.reverse()
     if blocked:
         return [], blocked
-    if out_of_order and alone:
-        delta += diff(ops.fold(base, map(ops.own, delta)), state_at(chosen[-1].parent))
+    if out_of_order and together:
+        order = diff(ops.fold(base, map(ops.own, delta)), state_at(chosen[-1].parent))
+        done = [op for commit in reversed(chosen) for op in commit.delta]
+        delta += [op for op in order if _undisturbed(op.path[:-1], done, stay)]
     return delta, []
+
+
+def _undisturbed(path: Path, done: Iterable[Op], later: Iterable[Op]) -> bool:
+    """Whether the dict that was at a path before what is undone was done is as that left it: its
+    keys can be put in their order without a touch of what came later."""
+    for op in done:
+        moved = shift(path, op)
+        if moved is None:  # it comes back whole, and so nothing may have been in its place
+            return True
+        path = moved
+    place = Reach(path)
+    return all(spares(_later(op), place, 1) for op in later)
 
 
 def _loses_its_turn(state: Plain, op: Op) -> bool:
