@@ -235,7 +235,7 @@ class View:
                     yield replace(self.tip_at(namespace, branch, end), open=False)
                 continue
             yield self.tip_at(namespace, branch, head)
-            move = self._move_at(head) if past.moved else None
+            move = self._move_at(head) if head and past.moved else None
             if move is not None:
                 # It may have come from another line; where this one ended before stays an end.
                 end = self._last_on(branch, moment_of(move, self.commit))
@@ -347,9 +347,10 @@ class View:
         """The checkpoint that follows one on its line, and may have taken its writes along."""
         if any(tip.at == seq and tip.pure for tip in self._tips.get(namespace, ())):
             return None
+        if seq == self.until:  # what came behind is not the copy's
+            return None
         branch = self.log.commit(seq).branch
-        next_one = self._seen(seq + 1)
-        for first, last in ((seq + 1, next_one), (seq + 2, self.until)):  # mostly it is the next
+        for first, last in ((seq + 1, seq + 1), (seq + 2, self.until)):  # mostly it is the next
             for commit in self.log.commits(first, last, damaged_too=True):
                 if commit.branch == branch and names.read_checkpoint_key(commit.cause.key):
                     if self.past().gone(commit.seq):

@@ -7,6 +7,7 @@ its keys would be eight look-ups; in the log they are neighbours, and one read h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 
 from perdure.adapters import ForeignLog, Held
 from perdure.core.chain import check_link
@@ -247,7 +248,7 @@ class Window:
             return
         first = self.log.keys(list(asked))
         for key, place in asked.items():
-            if key in first:
+            if first.get(key, inf) <= self.end:
                 self._torn = True
                 self._alone.setdefault(place, {})[1] = first[key]
                 self._find_early(place, 2)
@@ -259,7 +260,7 @@ class Window:
         alone = self._alone.get(place, {})
         while self.low > 1 and number not in alone:
             seq = self.log.key(names.key_of("w", place, number))
-            if seq is None:
+            if seq is None or seq > self.end:  # it is none of what is looked at
                 break
             alone = self._alone.setdefault(place, {})
             alone[number] = seq

@@ -1,0 +1,129 @@
+"""A copy holds what its source held at that moment, whichever way one looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import START, StateGraph
+from typing_extensions import TypedDict
+
+from perdure.integrations.langgraph import PerdureSaver
+from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put
+from tests.integrations.langgraph.conftest import Place
+from tests.integrations.langgraph.copying import Copies
+from tests.integrations.langgraph.test_together import put_with_writes
+
+COPY: RunnableConfig = {"configurable": {"thread_id": "copy"}}
+THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
+
+
+def _extend(old: list[str] | None, batches: list[list[str]]) -> list[str]:
+    return [*(old or []), *(item for batch in batches for item in batch)]
+
+
+class Plain(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+class Delta(TypedDict, total=False):
+    log: Annotated[list[str], DeltaChannel(_extend)]
+
+
+@pytest.mark.parametrize("before", [0, 4])
+@pytest.mark.parametrize("schema", [Plain, Delta])
+def test_the_history_of_a_copy_shows_nothing_of_what_its_source_did_next(
+    place: Place, schema: Any, before: int
+) -> None:
+    """A thread was copied in front of two tasks and went on: one was done, one failed. `get_state`
+    of the copy said that both were to come; its `list` with a limit, and that of a longer thread
+    without one, showed what one had written for the source's user, and how the other had failed."""
+    fails = [False]
+
+    def second(state: Any) -> dict[str, Any]:
+        if fails[0]:
+            raise ValueError("of the source")
+        return {"log": ["second"]}
+
+    saver = place.open()
+    graph = StateGraph(schema)
+    graph.add_node("first", lambda state: {"log": ["first"]})
+    graph.add_node("second", second)
+    graph.add_edge(START, "first")
+    graph.add_edge(START, "second")
+    app = graph.compile(checkpointer=saver)
+    for _ in range(before):
+        app.invoke({"log": ["in"]}, THREAD)
+    stops = graph.compile(checkpointer=saver, interrupt_before=["first", "second"])
+    stops.invoke({"log": ["in"]}, THREAD)
+    saver.copy_thread("t", "copy")
+    whole = list(saver.list(COPY))
+    fails[0] = True
+    with pytest.raises(ValueError, match="of the source"):
+        app.invoke(None, THREAD)
+    for reader in (saver, place.open()):
+        assert get(reader, config("copy")).pending_writes == []
+        for limit in (1, 2, None):
+            assert list(reader.list(COPY, limit=limit)) == whole[:limit]
+            assert asyncio.run(_listed(reader, limit)) == whole[:limit]
+        app = graph.compile(checkpointer=reader)
+        told = next(iter(app.get_state_history(COPY)))
+        assert [(one.name, one.result, one.error) for one in told.tasks] == [
+            ("first", None, None), ("second", None, None)
+        ]  # fmt: skip
+
+
+async def _listed(saver: PerdureSaver, limit: int | None) -> list[Any]:
+    return [one async for one in saver.alist(COPY, limit=limit)]
+
+
+def test_what_a_checkpoint_of_the_source_took_along_is_not_the_copys(place: Place) -> None:
+    """The copy's first own step followed the last checkpoint that it had been given. What that had
+    been written for by the source, in one commit with the source's next checkpoint, was a part of
+    the value of the copy's channel."""
+    saver = place.open()
+    last = line(saver, 3)[-1]
+    saver.copy_thread("t", "copy")
+    put_with_writes(saver, {"n": "source"}, last, 4)
+    at = put(saver, {"n": "copy"}, config("copy", id_of(last)), 5)
+    for reader in (saver, place.open()):
+        told = reader.get_delta_channel_history(config=at, channels=["out"])
+        assert told == {"out": {"writes": []}}
+        assert get(reader, config("copy", id_of(last))).pending_writes == []
+
+
+def test_a_copy_of_a_thread_that_was_moved_back_stays_when_its_source_branches(
+    place: Place,
+) -> None:
+    """A thread was moved back, and copied. When a subgraph began in the source, the copy could not
+    be read any more: there was no commit 0."""
+    saver = place.open()
+    first, _ = line(saver, 2)
+    info = saver.store.find("t")
+    assert info is not None
+    saver.store.agent_of(info).rollback(1)
+    saver.copy_thread("t", "copy")
+    whole = list(saver.list(COPY))
+    put(saver, {"n": "inner"}, config(ns="sub:1"))
+    put(saver, {"n": "other"}, put(saver, {"n": "later"}, first, 7), 8)
+    put(saver, {"n": "sibling"}, first, 9, source="fork")
+    for reader in (saver, place.open()):
+        assert list(reader.list(COPY)) == whole
+        assert reader.get_tuple(COPY) == whole[0]
+        assert reader.get_tuple(config("copy", ns="sub:1")) is None
+
+
+@pytest.mark.parametrize("seed", [1, 4, 13])
+def test_each_thread_is_what_it_was_whatever_is_done_to_others(place: Place, seed: int) -> None:
+    """Beside LangGraph's own saver, where a copy is a copy of all rows."""
+    walk = Copies(place, seed)
+    try:
+        for _ in range(40):
+            walk.act()
+        walk.compare_all()
+    finally:
+        walk.close()
