@@ -312,3 +312,28 @@ def test_of_who_never_went_back_nothing_is_noted(place: Place) -> None:
     assert all(
         record["t"] != "lg-after" for commit in agent_of(saver).log() for record in commit.records
     )
+
+
+@pytest.mark.parametrize("ns", ["", "sub:1"])
+def test_what_is_put_once_more_behind_a_rollback_is_what_one_gets(place: Place, ns: str) -> None:
+    """Writes for the end of a line were gone back from, and its checkpoint was put once more, with
+    other values. `list` showed these; `get_tuple` the values that it had been put with first: by
+    its id, where others came behind it, and of a subgraph also as the latest one."""
+    saver = place.open()
+    root = put(saver, {"n": 0})
+    put(saver, {"n": 1}, root, 2)
+    parent = config(ns=ns) if ns else root
+    side = put(saver, {"n": "first"}, parent, 3, source="update")
+    before = end_of(saver)
+    saver.put_writes(side, [("out", 1)], "task")
+    agent_of(saver).rollback(before)
+    other = place.open()
+    again = put(other, {"n": "again"}, parent, 4, id=id_of(side))
+    for last in ("again", "more"):
+        if last == "more":
+            put(other, {"n": "more"}, again, 5)
+        for reader in (saver, place.open()):
+            listed = {id_of(one.config): one for one in reader.list(config(ns=ns))}
+            assert get(reader, side) == listed[id_of(side)]
+            assert values_of(reader, side) == {"n": "again"}
+            assert values_of(reader, config(ns=ns)) == {"n": last}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.view import Tip, View, is_removed
 
@@ -19,12 +20,27 @@ def find_any(views: Iterable[View], namespace: str, checkpoint_id: str) -> Found
 
 
 def find_at_end(view: View, namespace: str, checkpoint_id: str) -> Found | None:
-    """A checkpoint as it was put last, if that ends a line."""
+    """A checkpoint as it was put last, if it ends a line."""
     tips = [tip for tip in view.tips(namespace) if tip.at and tip.id == checkpoint_id]
     if not tips:
         return None
     tip = max(tips, key=lambda one: one.at)
-    return Found(view, tip.at, checkpoint_id, tip)
+    return _put_last(Found(view, tip.at, checkpoint_id, tip), namespace)
+
+
+def _put_last(found: Found, namespace: str) -> Found:
+    """What ends a line as it was put last. Behind what somebody went back from it may have been put
+    once more, on another line; and so may one that ends its line only because others are removed.
+    """
+    view = found.view
+    if found.tip is not None and not view.past().moved:
+        return found
+    place = names.place_of(namespace, found.id)
+    seq = (view.telling().put_of(place) if view.end else None) or view.find(namespace, found.id)
+    if seq is None or seq == found.seq:
+        return found
+    tip = next((one for one in view.tips(namespace) if one.at == seq), None)
+    return Found(view, seq, found.id, tip)
 
 
 def open_at(tips: Iterable[Tip], checkpoint_id: str | None) -> Tip | None:
@@ -38,7 +54,10 @@ def latest(views: Iterable[View], removals: dict[str, Any], namespace: str) -> F
     for view in views:
         for tip in view.tips(namespace):
             found = standing(view, removals, namespace, tip)
-            if found is not None and (best is None or found.id > best.id):
+            if found is None or (best is not None and found.id <= best.id):
+                continue
+            found = _put_last(found, namespace)
+            if not is_removed(removals, view.log, namespace, found.seq):
                 best = found
     return best
 
