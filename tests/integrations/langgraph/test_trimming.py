@@ -245,6 +245,59 @@ def test_a_snapshot_of_a_channel_of_deltas_lets_no_history_go(saver: PerdureSave
     assert [found.values for found in app.get_state_history(THREAD)] == before
 
 
+class Later(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    notes: Annotated[list[str], DeltaChannel(lambda old, new: [*(old or []), *chain(*new)])]
+
+
+def later_graph(saver: PerdureSaver) -> Any:
+    graph = StateGraph(Later)
+    graph.add_node("step", lambda state: {"log": ["step"], "notes": ["step"]})
+    graph.add_edge(START, "step")
+    return graph.compile(checkpointer=saver)
+
+
+def test_a_channel_of_deltas_may_begin_behind_what_went(place: Place) -> None:
+    """A thread was trimmed before a channel of deltas was written to for the first time, as by a
+    new version of its graph. From then on nothing could read it: the writes that the channel was
+    made of were said to be removed, and there had never been any."""
+    saver = place.open()
+    app = later_graph(saver)
+    for number in range(6):
+        app.update_state(THREAD, {"log": [f"{number}"]}, as_node="step")
+    (done,) = saver.trim(NOW)
+    assert done.removed > 0
+    for number in range(1, 4):
+        app.invoke({"log": ["in"]}, THREAD)
+        for reader in (app, later_graph(place.open())):
+            assert reader.get_state(THREAD).values["notes"] == ["step"] * number
+            notes = [one.values.get("notes") for one in reader.get_state_history(THREAD)]
+            assert notes[0] == ["step"] * number
+            assert not notes[-1]
+    with pytest.raises(Conflict, match="'notes' has no value"):
+        saver.trim(NOW)
+
+
+def test_channels_of_deltas_of_a_copy_hold_what_it_was_copied_with(place: Place) -> None:
+    """A copied thread was trimmed where the thread that it was copied from was refused: the writes
+    to the channel were looked for in the copy's own log. Its value was lost."""
+    saver = place.open()
+    app = later_graph(saver)
+    app.invoke({"log": ["in"]}, THREAD)
+    saver.copy_thread("t", "copy")
+    saver.copy_thread("copy", "again")
+    for name in ("again", "copy"):
+        for number in range(6):
+            app.update_state(config(name), {"log": [f"{number}"]}, as_node="step")
+        before = app.get_state(config(name)).values
+        assert before["notes"] == ["step"]
+        with pytest.raises(Conflict, match="'notes' has no value"):
+            saver.trim(NOW, [name])
+        assert verified(saver, name) == 0
+        assert later_graph(place.open()).get_state(config(name)).values == before
+        saver.delete_thread("again")
+
+
 def test_the_agent_itself_knows_that_it_is_a_thread(saver: PerdureSaver) -> None:
     line(saver, 20)
     info = saver.store.find("t")

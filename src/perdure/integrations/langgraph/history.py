@@ -12,7 +12,7 @@ from perdure.core.ops import Delete, Op, Set
 from perdure.core.values import Plain
 from perdure.errors import NotFound, SchemaError
 from perdure.integrations.langgraph import names
-from perdure.integrations.langgraph.changes import VALUES
+from perdure.integrations.langgraph.changes import VALUES, VERSIONS
 from perdure.integrations.langgraph.finding import find_any
 from perdure.integrations.langgraph.reading import settled
 from perdure.integrations.langgraph.record import parent_in
@@ -107,11 +107,8 @@ class _Walk:
         presence = _Presence(self._thread, self._target, left, self._commits)
         for ancestor in self._ancestors():
             if self._commits.of(ancestor.view)(ancestor.seq).trimmed:
-                raise NotFound(
-                    "the writes that its value is made of were removed by retention",
-                    target=f"thread {self._thread.name!r}, channels {', '.join(left)}",
-                    hint="take the thread from a copy of the store from before that",
-                )  # fmt: skip
+                self._end_at(steps[-1][0] if steps else self._target)
+                break
             steps.append((ancestor, list(left)))
             for channel, value in presence.values_of(ancestor).items():
                 del left[channel]
@@ -119,6 +116,22 @@ class _Walk:
             if not left or (known is not None and self._joins(known, steps)):
                 break
         return steps
+
+    def _end_at(self, child: Found) -> None:
+        """Retention removed what is above one. A channel of which that one has no version was not
+        written to before: nothing of it is gone.
+
+        Raises:
+            NotFound: it may be, of another one.
+        """
+        versions = child.view.at(child.seq).state[VERSIONS]
+        gone = [channel for channel in self._left if channel in versions]
+        if gone:
+            raise NotFound(
+                "the writes that its value is made of were removed by retention",
+                target=f"thread {self._thread.name!r}, channels {', '.join(gone)}",
+                hint="take the thread from a copy of the store from before that",
+            )
 
     def _joins(self, known: Trail, steps: Sequence[tuple[Found, list[str]]]) -> bool:
         """Whether the last of these is where it leads to. It leads over none of them: one that was

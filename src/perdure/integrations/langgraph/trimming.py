@@ -6,7 +6,7 @@ long ago has its last one far behind. Those stay, with the writes for them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import timedelta
 
 from perdure.adapters import Stays, Trimmed, Where
@@ -19,6 +19,7 @@ from perdure.integrations.langgraph.requests import Found
 from perdure.integrations.langgraph.thread import Thread
 from perdure.integrations.langgraph.view import View, removals_of
 from perdure.integrations.langgraph.written import read_writes
+from perdure.model import Commit
 
 PASSING = ("branch:to:", "start:", "__")
 """How the channels begin in which LangGraph itself leaves no value between steps."""
@@ -95,6 +96,14 @@ def _line_behind(view: View, found: Found) -> set[int]:
     return behind
 
 
+def _going(thread: Thread, view: View, horizon: int) -> Iterator[Commit]:
+    """What may hold the writes before a horizon. Those that a copy was copied with stay, in another
+    log; and nobody comes there any more from what is left of the copy."""
+    yield from view.log.commits(1, horizon - 1)
+    for origin in thread.seen[1:]:
+        yield from origin.log.commits(1, origin.until)
+
+
 def _refuse_deltas(
     thread: Thread, view: View, found: Found, horizon: int, passing: Collection[str]
 ) -> None:
@@ -111,7 +120,7 @@ def _refuse_deltas(
     }  # fmt: skip
     if not suspects:
         return
-    for commit in view.log.commits(1, horizon - 1):
+    for commit in _going(thread, view, horizon):
         for write in read_writes(commit):
             for _, channel, _ in write.writes:
                 if channel in suspects:
