@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from perdure.core.exact import is_a
 from perdure.core.names import shown
 from perdure.engine.drives import Command
-from perdure.engine.ends import End
+from perdure.engine.ends import End, FinishedMeanwhileError
 from perdure.engine.functions import spec_of
 from perdure.engine.handle import RunHandle
 from perdure.engine.runner import Runner
@@ -49,10 +50,16 @@ def run_until_waiting(
     drive = runner.drive(command)
     handle: RunHandle[Any] = RunHandle(runner.context, runner.wakeups, drive.id).typed(function)
     info = drive.find()
+    backend = runner.context.backend
+    if info is not None and info.status == "waiting" and not has_news(backend, info):
+        return handle
+    if info is None or info.status not in FINISHED:
+        with suppress(FinishedMeanwhileError):  # as one that was cancelled before it began
+            execute(runner, command)
+            return handle
+        info = runner.drive(command).find()
     if info is not None and info.status in FINISHED:
         drive.recorded(info)
-    elif info is None or info.status != "waiting" or has_news(runner.context.backend, info):
-        execute(runner, command)
     return handle
 
 
