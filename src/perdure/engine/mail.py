@@ -109,21 +109,28 @@ class Mail:
         if found is None:
             return None
         message, branch = found
+        told = message.value if branch.kind != "child" else self._end(branch.name) or message.value
         self._taken.add(message.no)
         del self._unread[message.no]
-        return Came(
-            branch.label, message.value, message.no, message.key, message.who, message.at,
-        )  # fmt: skip
+        return Came(branch.label, told, message.no, message.key, message.who, message.at)
 
     def _next(self, kind: str, name: str) -> Message | None:
         """The first of that name which nobody took."""
         named = self._named.get((kind, name))
-        while named and named[0].no not in self._unread:
+        while named and (named[0].no not in self._unread or self._is_past(named[0])):
             named.popleft()
         return named[0] if named else None
 
+    def _is_past(self, message: Message) -> bool:
+        """Whether it tells of the end of a child that was set back since, and will end again."""
+        if not message.name.startswith(CHILD):
+            return False
+        rows = self._backend.runs(run_id=message.name.removeprefix(CHILD))
+        return bool(rows) and rows[0].status not in FINISHED
+
     def _end(self, name: str) -> dict[str, Plain] | None:
-        """How a child ended, by its row: its message may have been taken by an earlier wait."""
+        """How a child ended, by its row: its message may have been taken by an earlier wait, or
+        tell of an end before that."""
         found = self._backend.runs(run_id=name.removeprefix(CHILD))
         if not found or found[0].status not in FINISHED:
             return None

@@ -3,6 +3,7 @@ commits that end them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +21,8 @@ def agent_of(run: str) -> str:
 
 
 def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
-    """What tells the runs that started one, if any did, how it ended.
+    """What tells the runs that started one, if any did, how it ended. It may end again, once it was
+    set back and gone on with, and then that is news.
 
     Args:
         run: its row as it is then.
@@ -30,8 +32,9 @@ def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
     if run.status == "cancelled":
         end["problem"] = run.problem
     parents = [run.parent, *(str(message.value.get("parent", "")) for message in asked)]
+    key = os.urandom(12).hex() if run.started else index_key(run.id)
     return [
-        Message(parent, agent_of(parent), "signal", CHILD + run.id, index_key(run.id), dict(end))
+        Message(parent, agent_of(parent), "signal", CHILD + run.id, key, dict(end))
         for parent in dict.fromkeys(parents) if parent
     ]  # fmt: skip
 
