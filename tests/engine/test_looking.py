@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.testing import run_until_waiting
 from tests.engine.conftest import Place
 
 
@@ -47,3 +48,34 @@ def test_a_run_that_begins_between_two_looks_is_listed(
     listed = [run.agent for run in store.runs()]
     assert sorted(looks) == ["inbox", "runs"]
     assert listed == ["a"]
+
+
+@perdure.agent(dict)
+def waits(run: perdure.Run[dict[str, Any]]) -> Any:
+    run.progress("on its way", 0.5)
+    return run.wait_for("go")
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("gone", ["agent", "branch"])
+def test_a_run_can_be_looked_at_when_its_agent_is_gone(
+    place: Place, gone: str, again: bool
+) -> None:
+    """An agent's log stays for an audit when it is deleted. What its runs did could not be shown:
+    "was deleted". And `why` sent people there."""
+    store = place.open()
+    run = run_until_waiting(store, waits, "a")
+    if gone == "agent":
+        store.delete("a")
+    else:
+        run = run.fork("wait_for:go#1", branch="side", key="other")
+        run_until_waiting(store.options(key="other"), waits, "a")
+        run.cancel("over")
+        store.agent("a").delete_branch("side")
+    if again:
+        store.agent("a").update(lambda draft: draft.update(n=2))
+    report = run.report()
+    assert [note.text for note in report.notes] == ["on its way"]
+    assert report.info.status == "cancelled"
+    assert list(report.places) == [""]
+    assert "wait_for:go#1" in [event.place for event in report.events]

@@ -140,7 +140,7 @@ def what_is_recorded(
 
 def recorded_turn(reader: LogReader, info: RunInfo) -> Recorded:
     """Of the run's current turn, as it stands: what was set back is not in it."""
-    path = path_of(reader, reader.ref(info.branch).seq, info.turn_at)
+    path = path_of(reader, reader.last_of(info.branch), info.turn_at)
     origins = Origins.of(info, path)
     path.append(reader.commit(info.turn_at))
     return _read(reversed(path), origins.runs, info.turn_at)

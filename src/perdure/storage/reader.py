@@ -169,6 +169,15 @@ class LogReader(CommitReader):
             )  # fmt: skip
         return ref
 
+    def last_of(self, branch: str) -> int:
+        """Seq of a branch's head; of one that was deleted, which it was.
+
+        Raises:
+            NotFound: there never was one.
+        """
+        ref = self._backend.ref(self.no, branch)
+        return ref.seq if ref is not None else self.ref(branch).seq
+
     def at_time(self, branch: str, moment: datetime) -> int:
         """Seq of the branch's head at a moment; before it was forked, of what it was forked from:
         the last commit up to the moment that `history` tells of.
