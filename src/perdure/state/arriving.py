@@ -13,8 +13,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core.bounds import message_key
-from perdure.model import MISSING, Commit, Message
+from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
 from perdure.storage.port import Backend
+from perdure.storage.reader import LogReader
 
 PAGE = 1000
 
@@ -27,7 +28,8 @@ class Arriving:
         commits: those of the shipment, in their order.
         ended: runs that they end, and so take all out of whose inboxes was there then.
         deleted: agents that they delete, and so all that was in inboxes of theirs.
-        until: messages later than this are left out, in microseconds since 1970; 0: none.
+        until: messages later than this are left out, in microseconds since 1970, and those that
+            were taken out, of which nobody knows here when that was; 0: none.
 
     Attributes:
         messages: what the target has to take in.
@@ -50,7 +52,7 @@ class Arriving:
         by_number |= fresh
         self.messages = [
             _storable(by_number[no]) for no in sorted(by_number)
-            if not until or by_number[no].at <= until
+            if not until or (by_number[no].at <= until and by_number[no].value is not MISSING)
         ]  # fmt: skip
         self._arriving: dict[str, list[Message]] = {}
         for message in self.messages:
@@ -110,6 +112,41 @@ def _still_there(source: Backend, ended: set[str], deleted: set[str]) -> dict[in
 def _lives(source: Backend, name: str) -> bool:
     info = source.agent(name)
     return info is not None and not info.deleted
+
+
+def taken_by_then(source: Backend, target: Backend, until: int) -> Iterator[Message]:
+    """Messages that runs had taken out by a moment to which a target was restored, without their
+    values: whoever sends one of them again is to hear that it is known. What was taken out later
+    is not among them; it is to be sent again."""
+    by_run: dict[str, list[Message]] = {}
+    for message in all_mail(source):
+        if message.value is MISSING and message.at <= until:
+            by_run.setdefault(message.run, []).append(message)
+    for run, messages in by_run.items():
+        rows = target.runs(run_id=run)
+        if not rows:
+            continue  # it had not begun
+        took = None if rows[0].status in FINISHED else _took(target, rows[0])
+        for message in messages:
+            said = message_key(message.key), message.at, message.who
+            if took is None or message.kind == "start" or said in took:
+                yield _storable(message)
+
+
+def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
+    """What the log says that a run took out, by key, time and sender."""
+    info = target.agent(run.agent)
+    if info is None or info.no != run.agent_no:
+        return set()
+    records = [
+        one for commit in LogReader(target, info).commits(run.started, damaged_too=True)
+        for record in commit.records if record.get("run") == run.id
+        for one in (record, *record.get("left", ()))
+    ]  # fmt: skip
+    return {
+        (message_key(str(one["key"])), int(one["at"]), str(one["who"]))
+        for one in records if "key" in one and "at" in one and "who" in one
+    }  # fmt: skip
 
 
 def all_mail(source: Backend) -> Iterable[Message]:

@@ -8,10 +8,12 @@ says of the commits that it has. Nobody reads the log before that is there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from perdure.core import chain
 from perdure.errors import Conflict, Corrupt
 from perdure.model import UNFINISHED, AgentInfo, Cause, from_micros
+from perdure.state.arriving import PAGE, taken_by_then
 from perdure.state.fits import check_able, misfits
 from perdure.state.projections import RunRows
 from perdure.state.replication import Follower, unfit
@@ -65,6 +67,9 @@ def restore(
         follower.check_complete("the target does not open yet")
     for info in living(target):
         _say_what_is_gone(source, target, info, until)
+    taken = taken_by_then(source, target, until)
+    while part := [*islice(taken, PAGE)]:
+        target.ship(Shipment(messages=part))
     raise_tokens(target, None)
     target.stand(None)
     return *found, (*left_out, *follower.aside)

@@ -1,0 +1,93 @@
+"""Messages that came before the moment to which a store is restored, and were taken later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import replication
+from perdure.store import Store
+from perdure.testing import run_until_waiting
+from tests.postgres.server import kinds, shared
+
+
+@perdure.agent(dict)
+def waits(run: perdure.Run[dict]) -> list[Any]:
+    return [run.wait_for("paid"), run.ask("Send it?"), run.wait_for("paid")]
+
+
+@perdure.agent(dict)
+def other(run: perdure.Run[dict]) -> str:
+    return "done"
+
+
+@pytest.fixture(params=kinds(["sqlite"], listed=True))
+def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    if request.param == "postgres":
+        yield shared().new_url(), shared().new_url()
+    else:
+        yield f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'b.db'}"
+
+
+def restored(urls: tuple[str, str], moment: datetime) -> Store:
+    replication.restore(*urls, moment)
+    return perdure.open(urls[1])
+
+
+def now(store: Store) -> datetime:
+    """By the store's clock, between what was done and what will be."""
+    clock = store.runner.context.backend.now
+    micros = clock()
+    while clock() <= micros + 1:
+        pass
+    return datetime.fromtimestamp((micros + 1) / 1e6, UTC)
+
+
+def test_what_was_taken_later_can_be_sent_again(urls: tuple[str, str]) -> None:
+    """A payment's signal had come by the moment, and was taken out later: it was not in the
+    restored store, and when it was sent again under its key, as the docs say, it was "known". The
+    run waited for ever. Neither could a question be answered again, nor a run asked for."""
+    with perdure.open(urls[0]) as store:
+        run = run_until_waiting(store, waits, "a")
+        assert run.signal("paid", 1, key="payment-1")
+        run_until_waiting(store, waits, "a")
+        run.answer(True)
+        assert run.signal("paid", 2, key="payment-2")
+        store.start(other, "b")
+        moment = now(store)
+        assert store.run(waits, "a") == [1, True, 2]
+        assert store.run(other, "b") == "done"
+    with restored(urls, moment) as store:
+        run = store.handle("a/waits/main")
+        assert not run.signal("paid", 1, key="payment-1")  # that one it had
+        assert run.signal("paid", 2, key="payment-2")
+        run.answer(True)
+        assert run_until_waiting(store, waits, "a").info.result == [1, True, 2]
+        store.start(other, "b")
+        assert [one.id for one in store.runs("b", unfinished=True)] == ["b/other/main"]
+        assert store.run(other, "b") == "done"
+        for name in ("a", "b"):
+            store.agent(name).verify()
+
+
+def test_what_had_been_taken_stays_known(urls: tuple[str, str]) -> None:
+    """Also where the run had ended by then, and was set back."""
+    with perdure.open(urls[0]) as store:
+        run = run_until_waiting(store, waits, "a")
+        for number in (1, 2, 3):
+            assert run.signal("paid", number, key=f"payment-{number}")
+        run_until_waiting(store, waits, "a").answer(True)
+        assert run_until_waiting(store, waits, "a").result() == [1, True, 2]
+        run.retry("ask#1")
+        moment = now(store)
+        run_until_waiting(store, waits, "a").answer(False)
+        run_until_waiting(store, waits, "a")
+    with restored(urls, moment) as store:
+        run = store.handle("a/waits/main")
+        for number in (1, 2, 3):
+            assert not run.signal("paid", number, key=f"payment-{number}")
