@@ -43,6 +43,48 @@ def attributes(**named: Any) -> Callable[[Chat], None]:
     return change
 
 
+SORT: Callable[[Any], None] = lambda items: items.sort(key=lambda item: item["n"])  # noqa: E731
+SORT_BACK: Callable[[Any], None] = lambda items: items.sort(  # noqa: E731
+    key=lambda item: item["n"], reverse=True
+)
+REVERSE: Callable[[Any], None] = lambda items: items.reverse()  # noqa: E731
+SWAP: Callable[[Any], None] = lambda items: perdure.move(items, 0, 1)  # noqa: E731
+SLICE: Callable[[Any], None] = lambda items: items.__setitem__(  # noqa: E731
+    slice(None), [items[1], items[0]]
+)
+
+
+@pytest.mark.parametrize("there", [REVERSE, SORT, SWAP, SLICE])
+@pytest.mark.parametrize("back", [REVERSE, SORT_BACK, SWAP, SLICE])
+@pytest.mark.parametrize("inner", [False, True])
+def test_what_was_changed_in_another_order_is_not_taken_back_with_it(
+    there: Callable[[Any], None], back: Callable[[Any], None], inner: bool
+) -> None:
+    """Items were sorted by something, the first was changed, and they were sorted as before: the
+    list had the same items in the same order, and the edit was taken for one that had changed
+    nothing. The change was lost without a word."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", initial={"l": [{"n": "f", "v": [1]}, {"n": "c", "v": [1]}]})
+        agent.checkpoint("before")
+        with agent.edit("sorted, changed, sorted back") as draft:
+            there(draft["l"])
+            if inner:
+                draft["l"][0]["v"].append(2)
+            else:
+                draft["l"][0]["s"] = 9
+            back(draft["l"])
+        changed = {"n": "c", "v": [1, 2]} if inner else {"n": "c", "v": [1], "s": 9}
+        assert agent.state == {"l": [{"n": "f", "v": [1]}, changed]}
+        assert store.agent("a").state == agent.state
+        agent.undo()
+        assert agent.state == {"l": [{"n": "f", "v": [1]}, {"n": "c", "v": [1]}]}
+        seq = agent.seq
+        with agent.edit("nothing") as draft:
+            there(draft["l"])
+            back(draft["l"])
+        assert agent.seq == seq
+
+
 @pytest.mark.parametrize(
     ("change", "pairs", "said"),
     [

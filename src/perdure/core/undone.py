@@ -23,7 +23,8 @@ def came_to_nothing(
     changes: Sequence[Done], fresh: Mapping[int, Any], appended: Mapping[int, Any]
 ) -> bool:
     """Whether changes leave a tree as it was, to the order of its keys. False where that is not
-    certain: containers that are known as fresh are not looked at, those inside of them are.
+    certain: containers that came in are not looked at, unless they had been there before, as items
+    of a list that are put into another order; those inside of them are.
 
     Costs next to nothing where the first change still stands, as in nearly all edits that change
     something; else O(the containers that were changed).
@@ -38,12 +39,15 @@ def came_to_nothing(
     before: dict[int, tuple[Any, Any]] = {}
     for done in reversed(changes):
         kind, target = done[:2]
-        if id(target) in fresh:
-            continue
         if id(target) not in before:
             before[id(target)] = target, target.copy()
         _UNDO[kind](before[id(target)][1], *done[2:])
-    return all(_holds(now, was) for now, was in before.values())
+    came = {at for at in before if at in fresh}
+    if came:
+        for _, was in before.values():
+            if type(was) is not set:
+                came.difference_update(map(id, was.values() if type(was) is dict else was))
+    return all(_holds(now, was) for at, (now, was) in before.items() if at not in came)
 
 
 def _may_be_undone(first: Done, changes: Sequence[Done], appended: Mapping[int, Any]) -> bool:
