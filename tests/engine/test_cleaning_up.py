@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, closing, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, ExitStack, aclosing, closing, suppress
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import perdure
 from perdure.aio import AsyncStore
 from perdure.store import Store
 from perdure.testing import replay
+from tests.engine.conftest import Async
 
 Kind = type[KeyboardInterrupt] | type[SystemExit]
 KINDS: list[Kind] = [KeyboardInterrupt, SystemExit]
@@ -295,6 +296,61 @@ def test_what_is_on_its_way_out_is_seen_wherever_the_cleaning_up_is(
     given, commits = run_twice(store, act, kind, plainly)
     assert given == "long" and commits == 2
     assert script.called.count("tidy") == (1 if body is not in_handler_of_a_handler else 0)
+
+
+async def apages() -> AsyncGenerator[int, None]:
+    try:
+        yield 1
+    finally:
+        await awork("tidy")
+
+
+async def in_aclosing() -> None:
+    async with aclosing(apages()) as numbers:
+        async for _ in numbers:
+            script.end()
+
+
+async def in_a_stack() -> None:
+    async with AsyncExitStack() as stack:
+        numbers = await stack.enter_async_context(aclosing(apages()))
+        async for _ in numbers:
+            script.end()
+
+
+class Closing:
+    async def __aenter__(self) -> AsyncGenerator[int, None]:
+        self.numbers = apages()
+        return self.numbers
+
+    async def __aexit__(self, _: Any, error: Any, trace: Any) -> None:
+        await self.numbers.aclose()
+
+
+async def in_a_manager_of_ones_own() -> None:
+    async with Closing() as numbers:
+        async for _ in numbers:
+            script.end()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, StopError])
+@pytest.mark.parametrize("body", [in_aclosing, in_a_stack, in_a_manager_of_ones_own])
+def test_what_is_on_its_way_out_is_seen_where_an_asynchronous_generator_is_closed(
+    runs: Async, body: Any, kind: Any
+) -> None:
+    """The same with `async def`, where what closes a generator knows of no other exception."""
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> str:
+        await body()
+        return await awork("long")
+
+    script.ends = [kind("injected")]
+    with pytest.raises(kind, match="injected"):
+        runs.run(act)
+    assert script.called == []
+    assert runs.run(act) == "long"
+    assert script.called == ["tidy", "long"]
 
 
 def test_what_is_made_an_error_of_on_purpose_is_dealt_with(store: Store) -> None:

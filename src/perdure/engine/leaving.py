@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from inspect import CO_VARARGS
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 from perdure.core.raised import of_code
@@ -53,6 +55,25 @@ def _ending(error: BaseException, handled: BaseException | None) -> BaseExceptio
         if isinstance(one, KeyboardInterrupt) or not (dealt_with or _may_go_on(one)):
             return one
         dealt_with = dealt_with or one.__suppress_context__
+    if type(one) is GeneratorExit and (closed_for := _closed_for()) is not None:
+        return _ending(closed_for, handled)
+    return None
+
+
+def _closed_for() -> BaseException | None:
+    """What a block ended with that closes an asynchronous generator now, as `contextlib.aclosing`
+    does: Python gives the exception in there no context, as it does in a plain one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("asyncio."):
+        code = frame.f_code
+        if code.co_name in ("__aexit__", "__exit__"):
+            named = code.co_varnames[: code.co_argcount + bool(code.co_flags & CO_VARARGS)]
+            given = [frame.f_locals.get(name) for name in named]
+            given += [one for many in given if isinstance(many, tuple) for one in many]
+            left = next((one for one in given if isinstance(one, BaseException)), None)
+            if left is not None:
+                return left
+        frame = frame.f_back
     return None
 
 
