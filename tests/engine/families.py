@@ -1,0 +1,201 @@
+"""Families of runs as chance makes them: parents, children and theirs, which fail, are cancelled,
+set back, forked and gone on with in any order. In the end all bugs are mended and all signals sent:
+then each run must come to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import perdure
+from perdure.errors import PerdureError, RunFailed
+from perdure.model import FINISHED, UNFINISHED
+from perdure.store import Store
+from tests.simulation.house import Once
+
+bugs: set[str] = set()
+"""Agents whose functions fail at the moment."""
+
+ROUNDS_MAX = 60
+MENDED_ROUNDS = 10
+DEEDS = 40
+
+
+class BugError(Exception):
+    pass
+
+
+@perdure.step
+def look(what: str) -> str:
+    return what
+
+
+def check(run: perdure.Run[Any]) -> None:
+    if run.agent in bugs:
+        raise BugError(run.agent)
+
+
+@perdure.agent(dict)
+def kid(run: perdure.Run[dict[str, Any]], waits: int) -> str:
+    look("kid")
+    check(run)
+    for _ in range(waits):
+        run.wait_for("go")
+        check(run)
+    return look("grown up")
+
+
+@perdure.agent(dict)
+def parent(run: perdure.Run[dict[str, Any]], plan: list[list[Any]], level: int = 0) -> str:
+    """Does what a plan says, one thing after the other."""
+    children: list[Any] = []
+    for what, number, waits in plan:
+        match what:
+            case "look":
+                look("parent")
+            case "wait":
+                run.wait_for("go")
+            case "start":
+                key = None if waits else f"{run.agent}-{number}"
+                children.append(run.options(key=key).start(kid, f"kid-{number}", waits))
+            case "parent":
+                below = [["start", number, waits], ["await", 0, 0]]
+                children.append(run.start(parent, f"middle-{number}", below, 1))
+            case "await" if children:
+                children[number % len(children)].result()
+            case "try" if children:
+                with suppress(BugError, RunFailed):
+                    children[number % len(children)].result()
+            case "patient" if children:
+                patient(run, children[number % len(children)])
+            case "select" if children:
+                child = children[number % len(children)]
+                run.select(child=child, go=perdure.Signal("go"))
+        check(run)
+    return look("done")
+
+
+def patient(run: perdure.Run[dict[str, Any]], child: Any) -> None:
+    """Waits until somebody has mended it; of one that was cancelled before it began, nobody can."""
+    for _ in range(5):
+        try:
+            child.result()
+            return
+        except (BugError, RunFailed):
+            run.wait_for("go")
+
+
+def plan_of(random: Random) -> list[list[Any]]:
+    plan: list[list[Any]] = [["start", random.randrange(3), random.randrange(3)]]
+    for _ in range(random.randrange(1, 6)):
+        what = random.choice(
+            ["look", "wait", "start", "parent", "await", "try", "patient", "select"]
+        )
+        if what == "parent" and any(one[0] == "parent" for one in plan):
+            continue
+        number = random.randrange(3)
+        if what == "start" and any(one[:2] == ["start", number] for one in plan):
+            continue
+        plan.append([what, number, random.randrange(3)])
+    return plan
+
+
+class Family:
+    """One such history."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self.store = store
+        self.random = Random(seed)
+        self.said: list[str] = []
+        self.worker = Once(store, [kid, parent])
+        self.count = 0
+
+    def live(self) -> None:
+        bugs.clear()
+        deeds: list[Callable[[], None]] = [
+            self.begin, self.go_on, self.go_on, self.go_on, self.signal, self.signal, self.cancel,
+            self.retry, self.retry, self.fork, self.bug,
+        ]  # fmt: skip
+        self.begin()
+        for _ in range(DEEDS):
+            deed = self.random.choice(deeds)
+            with suppress(PerdureError, BugError):
+                deed()
+        bugs.clear()
+        self.end()
+
+    def end(self) -> None:
+        """Each run comes to its end.
+
+        Raises:
+            AssertionError: with what keeps it.
+        """
+        for number in range(ROUNDS_MAX):
+            self.go_on()
+            left = self.store.runs(unfinished=True)
+            if not left:
+                return
+            for run in left:
+                if run.status == "needs_attention":  # for a bug that is mended now
+                    self.store.handle(run.id).resume()
+                else:
+                    self.store.handle(run.id).signal("go", 1)
+            for run in self.store.runs() if number < MENDED_ROUNDS else ():
+                if run.parent in {one.id for one in left} and run.status in ("failed", "cancelled"):
+                    with suppress(PerdureError):  # which has ended, or does not wait for it
+                        self.again(self.store.handle(run.id), "reuse", first=True)
+        words = [f"{run.id}: {self.store.handle(run.id).why().why}" for run in left]
+        raise AssertionError("\n".join(["they do not end:", *words, "behind", *self.said]))
+
+    # -- deeds -----------------------------------------------------------------------------------
+
+    def say(self, *words: object) -> None:
+        self.said.append(" ".join(map(str, words)))
+
+    def some(self, *statuses: str) -> Any:
+        runs = [run for run in self.store.runs() if run.status in statuses]
+        return self.store.handle(self.random.choice(runs).id) if runs else None
+
+    def begin(self) -> None:
+        self.count += 1
+        plan, name = plan_of(self.random), f"parent-{self.random.randrange(2)}"
+        self.say("start", name, self.count, plan)
+        self.store.options(key=f"r{self.count}").start(parent, name, plan)
+
+    def go_on(self) -> None:
+        self.worker.look_once()
+
+    def bug(self) -> None:
+        name = self.random.choice([*(f"kid-{n}" for n in range(3)), "middle-0", "parent-0"])
+        bugs.symmetric_difference_update({name})
+        self.say("bugs", sorted(bugs))
+
+    def signal(self) -> None:
+        if run := self.some("waiting"):
+            self.say("signal", run.id)
+            run.signal("go", 1)
+
+    def cancel(self) -> None:
+        if run := self.some(*UNFINISHED):
+            self.say("cancel", run.id)
+            run.cancel("by chance")
+
+    def retry(self) -> None:
+        if run := self.some(*FINISHED, "needs_attention"):
+            self.again(run, self.random.choice(["reuse", "live"]))
+
+    def again(self, run: Any, effects: Any, *, first: bool = False) -> None:
+        if places := [event.place for event in run.report().events if event.place]:
+            place = places[0] if first else self.random.choice(places)
+            self.say("retry", run.id, "from", place, effects)
+            run.retry(place, effects=effects)
+
+    def fork(self) -> None:
+        if self.random.random() < 0.3 and (run := self.some(*FINISHED, "waiting")):
+            if places := [event.place for event in run.report().events if event.place]:
+                self.count += 1
+                place = self.random.choice(places)
+                self.say("fork", run.id, "from", place)
+                run.fork(place, branch=f"b{self.count}", effects="reuse", key=f"f{self.count}")
