@@ -132,6 +132,7 @@ class Family:
         Raises:
             AssertionError: with what keeps it.
         """
+        left = self.store.runs(unfinished=True)
         for number in range(ROUNDS_MAX):
             self.go_on()
             left = self.store.runs(unfinished=True)
@@ -193,9 +194,10 @@ class Family:
             run.retry(place, effects=effects)
 
     def fork(self) -> None:
-        if self.random.random() < 0.3 and (run := self.some(*FINISHED, "waiting")):
-            if places := [event.place for event in run.report().events if event.place]:
-                self.count += 1
-                place = self.random.choice(places)
-                self.say("fork", run.id, "from", place)
-                run.fork(place, branch=f"b{self.count}", effects="reuse", key=f"f{self.count}")
+        run = self.some(*FINISHED, "waiting")
+        places = [event.place for event in run.report().events if event.place] if run else []
+        if places and self.random.random() < 0.3:
+            self.count += 1
+            place = self.random.choice(places)
+            self.say("fork", run.id, "from", place)
+            run.fork(place, branch=f"b{self.count}", effects="reuse", key=f"f{self.count}")

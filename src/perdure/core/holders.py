@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper
 from sys import _getframe
 from types import FrameType
@@ -57,20 +57,44 @@ os.register_at_fork(
 )
 
 
-End = weakref.ref[object]
+Going = list[weakref.ref[Coroutine[Any, Any, Any]]]
+
+
+def _end_async(
+    function: Callable[..., Any], manager: object, going: Going, *error: object
+) -> Coroutine[Any, Any, Any]:
+    """An `__aexit__`. From its call on the interpreter keeps the coroutine alone, and not what it
+    called: so that one is noted."""
+    ending: Coroutine[Any, Any, Any] = function(manager, *error)
+    going.append(weakref.ref(ending))
+    return ending
+
+
+End = weakref.ref[Any]
 """To the `__exit__` that the interpreter keeps while a block is open."""
 
 
 class Span(Struct, eq=False):
-    """A `with` block as a holder. `frame`: that of the code which has it, or of its thread."""
+    """A `with` block as a holder.
+
+    Attributes:
+        going: the coroutine that ends it, once there is one.
+        frame: that of the code which has it, or of its thread.
+    """
 
     end: End
+    going: Going
     frame: FrameType
 
     @property
     def is_over(self) -> bool:
         """True once the interpreter has left the block, however it did."""
-        return self.end() is None or self.frame in _before_fork
+        if self.frame in _before_fork:
+            return True
+        if self.end() is not None:
+            return False
+        ending: Any = self.going[0]() if self.going else None
+        return ending is None or not (ending.cr_running or ending.cr_suspended)
 
 
 class ends_block:  # noqa: N801 - a decorator, as `property` is
@@ -81,6 +105,7 @@ class ends_block:  # noqa: N801 - a decorator, as `property` is
     def __init__(self, function: Callable[..., Any]) -> None:
         update_wrapper(self, function)
         self._function = function
+        self._is_async = inspect.iscoroutinefunction(function)
 
     def __call__(self, manager: object, *error: object) -> Any:
         """As the function, which it is to those who find it on the class."""
@@ -89,7 +114,10 @@ class ends_block:  # noqa: N801 - a decorator, as `property` is
     def __get__(self, manager: Any, owner: type) -> Callable[..., Any]:
         if manager is None:
             return self._function
-        end = partial(self._function, manager)
+        if self._is_async:
+            end = partial(_end_async, self._function, manager, [])
+        else:
+            end = partial(self._function, manager)
         manager._end = weakref.ref(end)
         return end
 
@@ -133,7 +161,10 @@ def span_of(manager: Any, frame: FrameType) -> Span | None:
     has it; None where it was called by hand."""
     end: End | None = manager._end
     manager._end = None
-    return Span(end, frame) if end is not None and end() is not None else None
+    kept = end() if end is not None else None
+    if end is None or kept is None:
+        return None
+    return Span(end, kept.args[2] if kept.func is _end_async else [], frame)
 
 
 def holder_of_block(caller: FrameType) -> FrameType:
