@@ -158,6 +158,7 @@ class Copies:
         copied = Known(name, whole=thread.whole)
         self._known.append(copied)
         self._set_rows(name, self._rows(thread.name))
+        self._note(thread)
         self._note(copied)
         self._compare(copied)
 
@@ -184,6 +185,7 @@ class Copies:
         for table in rows:
             rows[table] = [row for row in rows[table] if (row[1], row[2]) in kept]
         self._set_rows(thread.name, rows)
+        self._note(thread)
         thread.whole = False
 
     def _reopen(self, thread: Known) -> None:

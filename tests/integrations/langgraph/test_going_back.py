@@ -337,3 +337,54 @@ def test_what_is_put_once_more_behind_a_rollback_is_what_one_gets(place: Place, 
             assert get(reader, side) == listed[id_of(side)]
             assert values_of(reader, side) == {"n": "again"}
             assert values_of(reader, config(ns=ns)) == {"n": last}
+
+
+@pytest.mark.parametrize("noted", ["pruned", "copied"])
+def test_an_approval_that_was_gone_back_from_does_not_come_back_with_what_was_noted(
+    place: Place, noted: str
+) -> None:
+    """An approval was gone back from; then the thread was pruned, or copied, which is noted on a
+    branch of its own. A rollback to that very commit brought the approval back: nobody was asked.
+    And no checkpoint could be put behind it: there was a KeyError."""
+    saver = place.open()
+    app = payment(saver)
+    app.invoke({"log": ["1"]}, THREAD)
+    waiting = end_of(saver)
+    app.invoke(Command(resume="yes"), THREAD)
+    agent_of(saver).rollback(waiting)
+    if noted == "pruned":
+        saver.prune(["t"])
+    else:
+        saver.copy_thread("t", "copy")
+    before = list(saver.list(config()))
+    moment = end_of(saver)
+    saver.put_writes(before[0].config, [("log", ["later"])], "task")
+    agent_of(saver).rollback(moment)
+    for reader in (saver, place.open()):
+        assert list(reader.list(config())) == before
+        state = payment(reader).get_state(THREAD)
+        assert (state.next, [one.value for one in state.interrupts]) == (("b",), ["pay?"])
+    app = payment(place.open())
+    assert app.invoke(Command(resume="NO"), THREAD) == {"log": ["1", "a", "approved: NO"]}
+    assert app.invoke({"log": ["2"]}, THREAD)["log"][-2:] == ["2", "a"]
+    agent_of(saver).verify()
+
+
+def test_a_subgraph_that_has_not_heard_of_a_rollback_is_a_moment_behind_it(place: Place) -> None:
+    """A thread was moved back while a process went on with a subgraph. Back at the moment of what
+    that had put, the checkpoint that had been gone back from was there again."""
+    saver = place.open()
+    first = put(saver, {"n": 0})
+    inner = put(saver, {"n": "inner"}, config(ns="sub:1"))
+    before = end_of(saver)
+    gone = put(saver, {"n": 1}, first, 2)
+    other = place.open()
+    agent_of(other).rollback(before)
+    put(saver, {"n": "more"}, inner, 3)
+    moment = end_of(saver)
+    put(other, {"n": 2}, first, 4)
+    agent_of(other).rollback(moment)
+    for reader in (saver, other, place.open()):
+        assert reader.get_tuple(gone) is None
+        assert [one.config for one in reader.list(config())] == [first]
+        assert values_of(reader, config(ns="sub:1")) == {"n": "more"}

@@ -402,3 +402,9 @@ def begin(coder: Coder, checkpoint: Mapping[str, Any]) -> tuple[list[Op], Plain,
 def nothing() -> Plain:
     """The state of a thread without a checkpoint."""
     return {VALUES: {}, VERSIONS: {}, SEEN: {}}
+
+
+def is_state(state: Plain) -> bool:
+    """Whether a state is a checkpoint's. Who goes back to the moment of a removal, or of a copy,
+    makes what says so a line's state, until the next checkpoint is put there."""
+    return type(state) is dict and state.keys() == {VALUES, VERSIONS, SEEN}

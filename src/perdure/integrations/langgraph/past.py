@@ -59,7 +59,7 @@ class Past:
                 raise malformed(commit)
             to = moment_of(commit, read)
             moves.append((at, to))
-            at = _last_move(to, read)
+            at = max(_last_move(to, read), _last_move(_outer(to, read), read))
         return cls(moves, read)
 
     def skips(self, seq: int) -> bool:
@@ -114,6 +114,15 @@ def moment_of(move: Commit, read: Read) -> int:
         if is_line(commit.branch) or commit.branch.startswith(OURS):
             break
         seq = commit.parent
+    return seq
+
+
+def _outer(seq: int, read: Read) -> int:
+    """The last commit up to a moment on a line of the graph itself; 0: there is none. That of a
+    removal or of a copy does not say which move was before it; nor may that of a subgraph, where
+    its process had not heard of it."""
+    while seq > 0 and not names.is_line_of("", read(seq).branch):
+        seq -= 1
     return seq
 
 

@@ -34,7 +34,7 @@ def of_checkpoint(
         Unstorable: a value cannot be stored; names its path.
     """
     base = place.base
-    if base is None:
+    if base is None or not changes.is_state(base.held.state):
         delta, state, sources = changes.begin(coder, put.checkpoint)
     else:
         delta, state, sources = changes.advance(
