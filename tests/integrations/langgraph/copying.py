@@ -169,6 +169,8 @@ class Copies:
         if to == 1 and thread.name != "t":  # the commit that only says whose copy it is
             return
         self._agent(thread).rollback(to)
+        for saver in self._ours:  # what comes behind a line that was gone back from does not count
+            saver.get_tuple(config(thread.name))
         self._set_rows(thread.name, thread.moments[to])
         self._note(thread)
 

@@ -12,7 +12,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from typing_extensions import TypedDict
 
-from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph import PerdureSaver, copying
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put
 from tests.integrations.langgraph.conftest import Place
 from tests.integrations.langgraph.copying import Copies
@@ -115,6 +115,29 @@ def test_a_copy_of_a_thread_that_was_moved_back_stays_when_its_source_branches(
         assert list(reader.list(COPY)) == whole
         assert reader.get_tuple(COPY) == whole[0]
         assert reader.get_tuple(config("copy", ns="sub:1")) is None
+
+
+def test_what_is_removed_while_a_thread_is_copied_stays_in_the_copy(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody went on with a thread, and pruned it, between the look at its end and the word that
+    it is copied. The copy had nothing: all was removed but a checkpoint that came too late for
+    it."""
+    saver, other = place.open(), place.open()
+    last = line(saver, 3)[-1]
+    whole = [id_of(one.config) for one in saver.list(config())]
+    say = copying._say
+
+    def late(*args: Any) -> None:
+        put(other, {"n": "more"}, last, 4)
+        other.prune(["t"])
+        say(*args)
+
+    monkeypatch.setattr(copying, "_say", late)
+    saver.copy_thread("t", "copy")
+    for reader in (saver, place.open()):
+        assert [id_of(one.config) for one in reader.list(COPY)] == whole
+        assert get(reader, COPY).checkpoint["id"] == whole[0]
 
 
 @pytest.mark.parametrize("seed", [1, 4, 13])

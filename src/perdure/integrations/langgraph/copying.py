@@ -52,7 +52,7 @@ def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo
             continue
         finally:
             view.forget()
-        return info, view.removed_at()
+        return info, view.removed_at(info.seq)
     raise source.too_busy()
 
 

@@ -379,14 +379,15 @@ class View:
             self._removed = self.log.at(seq).state if seq else {}
         return self._removed or {}
 
-    def removed_at(self) -> int:
-        """The commit that said last what is removed; 0: nothing ever was, or that is gone."""
+    def removed_at(self, until: int | None = None) -> int:
+        """The commit that said last what is removed, up to a moment; 0: nothing ever was, or that
+        is gone."""
         if self._removed_at is not None:
             return self._removed_at
         if self._is_straight:
             return 0
         seq, past = self.log.head(names.REMOVED) or 0, self.past()
-        while seq and past.skips(seq):
+        while seq and (past.skips(seq) or (until is not None and seq > until)):
             commit = self.log.commit(seq)
             seq = commit.parent if commit.cause.kind != "fork" else 0
         return seq
