@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perdure
 from perdure import StoreUnavailable
+from perdure.storage.sqlite import connection
 from perdure.storage.sqlite.sites import refuse_lone_wal
 
 KILLED = """
@@ -90,3 +92,25 @@ def test_what_another_process_makes_between_two_looks_is_not_lone(
     refuse_lone_wal(str(path))
     assert others[0].agent("theirs").state == {"n": 1}
     others[0].close()
+
+
+@pytest.mark.parametrize("moment", ["_is_bare", "refuse_lost_schema", "_create"])
+def test_a_store_that_another_process_makes_at_this_moment_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Several workers started on a store that was not there yet. One of some hundred found a file
+    without our mark, and then tables in it, which another one had made in between: "not a Perdure
+    store". Or it found a WAL that was none for its own connection, and the process died of a
+    segmentation fault: SQLite reads before the begin of a file where it is told to."""
+    path = tmp_path / "agents.db"
+    original = getattr(connection, moment)
+
+    def behind_another(*args: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        made = "import perdure, sys; perdure.open(sys.argv[1]).agent('a').checkpoint('made')"
+        subprocess.run([sys.executable, "-c", made, str(path)], check=True)
+        return original(*args, **more)
+
+    monkeypatch.setattr(connection, moment, behind_another)
+    with perdure.open(path) as store:
+        assert [agent.name for agent in store.agents()] == ["a"]

@@ -237,11 +237,12 @@ def _was_a_store(path: str) -> bool:
 def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: bool) -> None:
     """Make sure that the file is a store of a known format; create the schema in an empty one."""
     application, version = _marks(connection)
-    if (application, version) == (0, 0) and _is_bare(connection):
-        refuse_lost_schema(connection, path)
-        if create:
-            _create(connection, path)
-            application, version = _marks(connection)
+    if (application, version) == (0, 0):
+        if _is_bare(connection):
+            refuse_lost_schema(connection, path)
+            if create:
+                _create(connection, path)
+        application, version = _marks(connection)  # it may have been made meanwhile
     if application != APPLICATION_ID:
         hint = "check the path; nothing was changed"
         if (application, version) == (0, 0):

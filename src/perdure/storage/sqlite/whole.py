@@ -152,6 +152,8 @@ def _damage_behind(connection: apsw.Connection, path: str) -> str | None:
     """What is damaged behind all that SQLite takes for valid, if commits are behind that."""
     while True:
         valid = _frames(connection)[0]
+        if valid < 0:  # it has no WAL for this connection: another process is just giving it one
+            return None
         damaged = _damaged(path, valid, connection.pragma("page_size"))
         if damaged is None or _frames(connection)[0] == valid:
             return damaged  # else another process appended meanwhile
