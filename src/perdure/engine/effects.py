@@ -59,6 +59,8 @@ class Record(Struct, frozen=True):
         consumed: messages that the commit takes out of the inbox; `sends`: those that it puts into
             others.
         wait: False: they may wait for the run's next commit.
+        took: the signal that it takes for the function, which is given back where that does not
+            see it.
     """
 
     records: tuple[Mapping[str, Any], ...]
@@ -66,6 +68,7 @@ class Record(Struct, frozen=True):
     consumed: tuple[int, ...] = ()
     sends: tuple[Message, ...] = ()
     wait: bool = True
+    took: Message | None = None
 
 
 class Invoke(Struct, frozen=True):

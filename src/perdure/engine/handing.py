@@ -10,7 +10,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sized
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from perdure.engine import turns
 from perdure.engine.effects import Arrive
@@ -25,8 +28,9 @@ from perdure.engine.standstill import Rest, Standstill
 from perdure.engine.tasks import RunTasks, ready_of
 from perdure.engine.timers import Timers
 from perdure.errors import PerdureError
-from perdure.model import Cause
+from perdure.model import Cause, Message
 from perdure.state.deaf import Deaf
+from perdure.state.remaining import renewed, signal_of
 from perdure.state.waiting import Wait, bell
 
 if TYPE_CHECKING:
@@ -264,7 +268,8 @@ class Handing:
         if entry.kept_on:
             return
         if not entry.cancelled:
-            self.note_cancelled(entry.place, entry.kind, time.monotonic())
+            took = signal_of(entry.call, entry.outcome or {}) if entry.kind == "wait" else None
+            self.note_cancelled(entry.place, entry.kind, time.monotonic(), took=took)
         raise cancelled
 
     # -- what is new ---------------------------------------------------------------------------
@@ -285,18 +290,25 @@ class Handing:
         await self.hand_over(self.cancelled_item(place, kind, since, arrive), place)
 
     def note_cancelled(
-        self, place: str, kind: str, since: float, arrive: Arrive | None = None
+        self, place: str, kind: str, since: float, arrive: Arrive | None = None,
+        took: Message | None = None,
     ) -> None:  # fmt: skip
         """Record that the function does not see the outcome that is recorded already."""
-        item = self.cancelled_item(place, kind, since, arrive)
+        item = self.cancelled_item(place, kind, since, arrive, took)
         if item is not None:
             self._execution.writer.post(item)
 
     def cancelled_item(
-        self, place: str, kind: str, since: float, arrive: Arrive | None = None
-    ) -> Item | None:
+        self, place: str, kind: str, since: float, arrive: Arrive | None = None,
+        took: Message | None = None,
+    ) -> Item | None:  # fmt: skip
         """What is to be committed of this: the function does not see what came of it, and must not
-        on replay, either."""
+        on replay, either.
+
+        Args:
+            took: the signal that it took: nobody has it, and whoever sent it was told that it is
+                there. It is for who waits for it next.
+        """
         execution = self._execution
         gone = CallCancelled("its task was cancelled", target=place)
         record = {
@@ -310,7 +322,14 @@ class Handing:
             # nothing follows from it, and it is not to be in the log.
             execution.writer.later((record,))
             return None
-        return execution.soon(Cause("cancelled", run=execution.id, step=place), (record,))
+        cause = Cause("cancelled", run=execution.id, step=place)
+        if took is not None and not execution.mail.has(took.name, took.key):
+            key = renewed(took.key, execution.working.seq)
+            back = replace(took, run=execution.id, agent=execution.agent, key=key)
+            record["gave_back"] = [took.name, took.key]
+            landing = partial(execution.wakeups.ring, execution.id)
+            return Item(cause, (record,), sends=(back,), landing=landing)
+        return execution.soon(cause, (record,))
 
     async def hand_over(self, item: Item | None, place: str, shows: int = 0) -> None:
         """Commit what settles a call, if it is to be, and go on when the function may hear of it.

@@ -11,7 +11,7 @@ from perdure.core.values import Plain
 from perdure.engine.effects import Await, Branch, Came, first_timer
 from perdure.model import FINISHED, Message
 from perdure.state.family import CHILD
-from perdure.state.remaining import Unused
+from perdure.state.remaining import Unused, base_key
 from perdure.storage.port import Backend
 
 LOOK_AGAIN_S = 30.0
@@ -57,6 +57,15 @@ class Mail:
             if anew:
                 self._look()
             return Unused.among(self._run, self._unread.values(), self.seen)
+
+    def has(self, name: str, key: str) -> bool:
+        """Whether a signal that was sent under that key is there, and nobody took it."""
+        with self._lock:
+            self._look()
+            return any(
+                one.kind == "signal" and (one.name, base_key(one.key)) == (name, base_key(key))
+                for one in self._unread.values()
+            )
 
     def take(self, numbers: Iterable[int]) -> None:
         """These are consumed, or will be by the run's next commit."""

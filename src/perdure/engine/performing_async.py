@@ -42,6 +42,7 @@ from perdure.engine.tasks import RunTasks, runner_here
 from perdure.engine.values import is_async
 from perdure.engine.waiting import Suspended, only_runs
 from perdure.engine.wakeups import POLL_S
+from perdure.model import Message
 from perdure.state.waiting import Threads, Wait, bell
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class _Calling(Struct):
             has not had its turn.
         since: by the monotonic clock, when it got there.
         noted: that its task was cancelled is in its outcome.
-        settled: its outcome is recorded.
+        settled: its outcome is recorded; `took`: and with it, that it took this signal.
         cancelled: its task was, while a thread made the call; what that came to is recorded first.
         kept_on: its task was, and what was called caught that: the function hears the outcome.
         heard: how often its task was cancelled before, and has heard of it.
@@ -78,6 +79,7 @@ class _Calling(Struct):
     since: float = 0.0
     noted: bool = False
     settled: bool = False
+    took: Message | None = None
     cancelled: asyncio.CancelledError | None = None
     kept_on: bool = False
     heard: int = 0
@@ -176,7 +178,7 @@ class AsyncPerformer(Handing):
         if not calling.settled:
             await self.cancelled_first(calling.place, arrive.kind, calling.since, arrive)
             return
-        self.note_cancelled(calling.place, arrive.kind, calling.since, arrive)
+        self.note_cancelled(calling.place, arrive.kind, calling.since, arrive, calling.took)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call a synchronous function on a thread, in this context."""
@@ -274,7 +276,7 @@ class AsyncPerformer(Handing):
             effect = _kept_on(effect)
         item = execution.to_write(effect)
         if effect.records[-1]["t"] in SETTLING:
-            calling.settled = True
+            calling.settled, calling.took = True, effect.took
             await self.hand_over(item, str(effect.records[-1]["place"]))
         elif item is not None:
             await execution.writer.write_async(item)

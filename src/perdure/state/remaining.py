@@ -82,6 +82,14 @@ def renewed(key: str, until: int) -> str:
     return f"{index_key(base_key(key))}↺{until}"
 
 
+def signal_of(began: Mapping[str, Any], ended: Mapping[str, Any]) -> Message | None:
+    """What a wait took, by the records of its begin and its end; None: it was no signal."""
+    name = _signals(began).get(str(ended["label"]))
+    if name is None or not ended["key"]:
+        return None
+    return Message("", "", "signal", name, str(ended["key"]), ended["value"], str(ended["who"]))
+
+
 def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:
     """What a record holds of them; empty if there is nothing. Ends of the run's children are not
     among it: their rows say those.
@@ -132,6 +140,9 @@ def signals_left(
                 name = names.get(place, {}).get(str(record["label"]))
                 if name is not None:
                     _note(found, used, record, name, on_path=commit.seq in path)
+            elif record["t"] == "cancelled" and "gave_back" in record and commit.seq in path:
+                name, key = record["gave_back"]
+                used.discard((str(name), base_key(str(key))))
             for one in record.get("left", ()):
                 _note(found, used, one, str(one["name"]), on_path=False)
     return {which: message for which, message in found.items() if which not in used}
