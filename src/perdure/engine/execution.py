@@ -347,7 +347,7 @@ class Execution(Generic[T]):
             self.mail.take(effect.consumed)
             self.writer.later(effect.records, effect.consumed)
             return None
-        if kind == "outcome":  # what is known to have taken effect must not be left in doubt
+        if self.leaving.lets_record(kind, self._interrupted):
             self.check_process()
         else:
             self.check()

@@ -9,7 +9,7 @@ from perdure.core.values import take
 from perdure.engine.current import current
 from perdure.engine.execution import Execution
 from perdure.engine.items import Item
-from perdure.engine.leaving import Drained
+from perdure.engine.leaving import Drained, is_drained
 from perdure.errors import Fenced, OutsideRun, TimedOut
 from perdure.model import MISSING, Cause
 
@@ -77,7 +77,8 @@ def _check_attempt(run: Execution[Any], kind: str) -> None:
     """Leave a call that is under way, if there is a reason that outweighs what it has done."""
     run.check_process()
     if kind == "step":
-        run.check()
+        if not is_drained(run.interrupted):
+            run.check()
         if not isinstance(run.asked_to_stop, Drained):
             run.check_stop()
     elif run.interrupted is not None and isinstance(run.interrupted.reason, Fenced):

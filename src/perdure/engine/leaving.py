@@ -134,6 +134,11 @@ class TornError(PerdureError):
         )  # fmt: skip
 
 
+def is_drained(interrupted: RunInterrupted | None) -> bool:
+    """Whether a run is left for its executor's end, which calls that are under way come before."""
+    return interrupted is not None and isinstance(interrupted.reason, Drained)
+
+
 def turned_back(reason: BaseException | None) -> BaseException | None:
     """What came from outside and interrupted a run, where the run's caller is to have that itself:
     nobody went on from it."""
@@ -216,6 +221,13 @@ class Leaving:
             self._interrupt(error.reason)
             return
         self._interrupt(LeftError(error, what, f"run {self._run}"))
+
+    def lets_record(self, kind: str, interrupted: RunInterrupted | None) -> bool:
+        """Whether a record is made even where the run is interrupted: what is known to have taken
+        effect must not be left in doubt, nor be done again what an ending worker let come to its
+        end."""
+        ends = kind in ("step", "attempt-failed")
+        return kind == "outcome" or (ends and is_drained(interrupted))
 
     def passed_on(self, raised: BaseException) -> BaseException:
         """What the function hears of something that was raised in the work for it.

@@ -71,6 +71,7 @@ class _Calling(Struct):
         cancelled: its task was, while a thread made the call; what that came to is recorded first.
         kept_on: its task was, and what was called caught that: the function hears the outcome.
         heard: how often its task was cancelled before, and has heard of it.
+        intends: that it is made is recorded, or is just being: it counts as one that is under way.
     """
 
     task: asyncio.Task[Any] | None
@@ -83,6 +84,7 @@ class _Calling(Struct):
     cancelled: asyncio.CancelledError | None = None
     kept_on: bool = False
     heard: int = 0
+    intends: bool = False
 
     @property
     def is_cancelled(self) -> bool:
@@ -171,7 +173,14 @@ class AsyncPerformer(Handing):
             raise
         except BaseException as raised:
             error = execution.leaving.passed_on(raised)
+        finally:
+            self._intends_no_more(calling)
         raise error
+
+    def _intends_no_more(self, calling: _Calling) -> None:
+        if calling.intends:
+            calling.intends = False
+            self._execution.going.calling.marks.pop()
 
     async def _note_cancelled(self, calling: _Calling, arrive: Arrive) -> None:
         """The function does not see what comes of this."""
@@ -275,6 +284,9 @@ class AsyncPerformer(Handing):
         if calling.kept_on and not calling.noted and effect.records[-1]["t"] in SETTLING:
             effect = _kept_on(effect)
         item = execution.to_write(effect)
+        if effect.records[-1]["t"] == "intent":
+            execution.going.calling.marks.append(None)
+            calling.intends = True
         if effect.records[-1]["t"] in SETTLING:
             calling.settled, calling.took = True, effect.took
             await self.hand_over(item, str(effect.records[-1]["place"]))
@@ -288,6 +300,7 @@ class AsyncPerformer(Handing):
     async def _invoke(self, effect: Invoke, calling: _Calling) -> Any:
         try:
             with self._execution.going.calling, inside(frame_of(self._execution, effect)):
+                self._intends_no_more(calling)
                 return await self.invoke(effect, calling)
         except asyncio.CancelledError as cancelled:
             await tick()  # whoever cancelled the whole run gets to say so
