@@ -53,9 +53,10 @@ def other(number: int) -> int:
 
 def job_of(call: Call, kind: str, is_async: bool) -> Any:
     def named(function: Any) -> Any:
+        more: Any = {"name": "call", "retry": RETRY}
         if kind == "step":
-            return perdure.step(function, name="call", retry=RETRY)
-        return perdure.tool(function, name="call", on_crash=kind, retry=RETRY)  # type: ignore[call-overload]
+            return perdure.step(function, **more)
+        return perdure.tool(function, on_crash=kind, **more)
 
     async def awaited() -> str:
         return await call.awaited()
