@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -53,10 +54,8 @@ def other(number: int) -> int:
 
 def job_of(call: Call, kind: str, is_async: bool) -> Any:
     def named(function: Any) -> Any:
-        more: Any = {"name": "call", "retry": RETRY}
-        if kind == "step":
-            return perdure.step(function, **more)
-        return perdure.tool(function, on_crash=kind, **more)
+        made: Any = perdure.step if kind == "step" else partial(perdure.tool, on_crash=kind)
+        return made(function, name="call", retry=RETRY)
 
     async def awaited() -> str:
         return await call.awaited()
