@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.core.exact import is_a
 from perdure.core.names import shown
@@ -18,6 +18,8 @@ from perdure.errors import PerdureError
 from perdure.model import FINISHED, RunInfo
 from perdure.storage.port import Backend
 from perdure.store import Options, Store
+
+R = TypeVar("R")
 
 
 def run_until_waiting(
@@ -90,8 +92,27 @@ def execute(runner: Runner, command: Command) -> End:
     drive: Any = runner.drive(command)
     runner.liveness.start()
     if command.spec.is_async:
-        return asyncio.run(runner.execute_async(drive))
+        return in_a_loop(runner.execute_async(drive))
     return runner.execute(drive)
+
+
+def in_a_loop(work: Coroutine[Any, Any, R]) -> R:
+    """As `asyncio.run`. That shows the error that its task ends with, where it looks whether Ctrl-C
+    is its own: of one that cannot be shown it would leave the handler of a loop that is closed."""
+
+    async def ended() -> tuple[list[R], Exception | None]:
+        try:
+            return [await work], None
+        except Exception as error:
+            return [], error
+
+    results, error = asyncio.run(ended())
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # or it would hold itself
+    return results[0]
 
 
 def has_news(backend: Backend, info: RunInfo) -> bool:

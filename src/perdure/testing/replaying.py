@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ from perdure.state.portable import Portable, read_file
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.reader import Folded, LogReader
 from perdure.store import Store
-from perdure.testing.driving import refuse_in_a_loop
+from perdure.testing.driving import in_a_loop, refuse_in_a_loop
 
 
 class Difference(Struct, frozen=True):
@@ -473,7 +472,7 @@ class _Replay:
         self._states.begin(begin.seq)
         drive.set_out(replace(info, turn_at=begin.seq), end, self._states)
         if isinstance(drive, _AsyncReplayDrive):
-            asyncio.run(drive.run_async())
+            in_a_loop(drive.run_async())
         else:
             drive.run()
         assert drive.execution is not None
