@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import Durability
+from perdure.storage.doubts import unknown
 from perdure.storage.port import Append, Appended, Outcome, Refused
 from perdure.storage.postgres import plain
 from perdure.storage.postgres.address import Address
@@ -246,14 +247,7 @@ class Writer:
         return None if found is None else found[0]
 
     def _unknown(self, error: BaseException) -> StoreUnavailable:
-        problem = translate(error, self._address)
-        return StoreUnavailable(
-            f"the commit may or may not have happened: {problem.problem}",
-            target=problem.target or f"store {self._address.shown}",
-            hint="when the store answers again, look at the agent's log, or make the same call "
-            "with an idempotency key; " + problem.hint,
-            outcome="unknown",
-        )
+        return unknown(translate(error, self._address), f"store {self._address.shown}")
 
     # -- everything else -------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ from contextlib import suppress
 
 import apsw
 
-from perdure.errors import PerdureError, StoreUnavailable
+from perdure.errors import PerdureError
+from perdure.storage.doubts import unknown
 from perdure.storage.sqlite.btree import PAGE_SIZE
 from perdure.storage.sqlite.faults import NO_ROOM, unmasked
 from perdure.storage.sqlite.frames import Frames
@@ -55,7 +56,7 @@ def judged(
     with suppress(Exception):  # then nobody can tell, either
         if connect is not None:
             absent = _are_absent(connect(), path, finds)
-    return [problem if surely else unknown(problem, path) for surely in absent]
+    return [problem if surely else unknown(problem, f"store {path}") for surely in absent]
 
 
 def _are_absent(connection: apsw.Connection, path: str, finds: Sequence[Find]) -> list[bool]:
@@ -83,14 +84,3 @@ def _may_come_to_light(connection: apsw.Connection, path: str) -> bool:
         return frames.has_commit_behind(valid)
     finally:
         wal.xClose()
-
-
-def unknown(problem: PerdureError, path: str) -> StoreUnavailable:
-    """The error where even a look could not tell what became of a transaction."""
-    return StoreUnavailable(
-        f"the commit may or may not have happened: {problem.problem}",
-        target=problem.target or f"store {path}",
-        hint="when the store answers again, look at the agent's log, or make the same call "
-        "with an idempotency key; " + problem.hint,
-        outcome="unknown",
-    )

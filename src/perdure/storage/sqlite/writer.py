@@ -18,8 +18,9 @@ from perdure.core.locks import Lock, WithinItselfError
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.doubts import unknown
 from perdure.storage.port import Append, Appended, Outcome
-from perdure.storage.sqlite.absent import Find, is_refused_room, judged, unknown
+from perdure.storage.sqlite.absent import Find, is_refused_room, judged
 from perdure.storage.sqlite.alone import keep_copy, without_wal, write_anew
 from perdure.storage.sqlite.append import append, id_of, landed
 from perdure.storage.sqlite.connection import connect
@@ -421,7 +422,7 @@ class Writer:
             sync_wal(self._path)
         except OSError as error:
             self.sync_failed()
-            raise unknown(translate(error, self._path), self._path) from error
+            raise unknown(translate(error, self._path), f"store {self._path}") from error
 
     def _distrust(self, error: Exception) -> None:
         """What the connection believes after an error; and the WAL, if a sync may have failed."""
