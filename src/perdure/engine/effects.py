@@ -59,8 +59,8 @@ class Record(Struct, frozen=True):
         consumed: messages that the commit takes out of the inbox; `sends`: those that it puts into
             others.
         wait: False: they may wait for the run's next commit.
-        took: the signal that it takes for the function, which is given back where that does not
-            see it.
+        began: of the end of a wait, the record of its begin: the signal that it takes is given back
+            where the function does not see that.
     """
 
     records: tuple[Mapping[str, Any], ...]
@@ -68,7 +68,7 @@ class Record(Struct, frozen=True):
     consumed: tuple[int, ...] = ()
     sends: tuple[Message, ...] = ()
     wait: bool = True
-    took: Message | None = None
+    began: Mapping[str, Any] | None = None
 
 
 class Invoke(Struct, frozen=True):

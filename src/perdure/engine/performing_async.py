@@ -42,7 +42,7 @@ from perdure.engine.tasks import RunTasks, runner_here
 from perdure.engine.values import is_async
 from perdure.engine.waiting import Suspended, only_runs
 from perdure.engine.wakeups import POLL_S
-from perdure.model import Message
+from perdure.state.remaining import signal_of
 from perdure.state.waiting import Threads, Wait, bell
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Calling(Struct):
             has not had its turn.
         since: by the monotonic clock, when it got there.
         noted: that its task was cancelled is in its outcome.
-        settled: its outcome is recorded; `took`: and with it, that it took this signal.
+        settled: what its outcome is recorded by; None: it is not yet.
         cancelled: its task was, while a thread made the call; what that came to is recorded first.
         kept_on: its task was, and what was called caught that: the function hears the outcome.
         heard: how often its task was cancelled before, and has heard of it.
@@ -79,8 +79,7 @@ class _Calling(Struct):
     place: str = ""
     since: float = 0.0
     noted: bool = False
-    settled: bool = False
-    took: Message | None = None
+    settled: Record | None = None
     cancelled: asyncio.CancelledError | None = None
     kept_on: bool = False
     heard: int = 0
@@ -184,10 +183,12 @@ class AsyncPerformer(Handing):
 
     async def _note_cancelled(self, calling: _Calling, arrive: Arrive) -> None:
         """The function does not see what comes of this."""
-        if not calling.settled:
+        settled = calling.settled
+        if settled is None:
             await self.cancelled_first(calling.place, arrive.kind, calling.since, arrive)
             return
-        self.note_cancelled(calling.place, arrive.kind, calling.since, arrive, calling.took)
+        took = signal_of(settled.began, settled.records[-1]) if settled.began is not None else None
+        self.note_cancelled(calling.place, arrive.kind, calling.since, arrive, took)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call a synchronous function on a thread, in this context."""
@@ -288,7 +289,7 @@ class AsyncPerformer(Handing):
             execution.going.calling.marks.append(None)
             calling.intends = True
         if effect.records[-1]["t"] in SETTLING:
-            calling.settled, calling.took = True, effect.took
+            calling.settled = effect
             await self.hand_over(item, str(effect.records[-1]["place"]))
         elif item is not None:
             await execution.writer.write_async(item)

@@ -25,7 +25,6 @@ from perdure.engine.identity import QUESTION, SCHEMA
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.model import MISSING, UNTIL, from_micros
 from perdure.state.family import CHILD
-from perdure.state.remaining import signal_of
 from perdure.visible import visible
 
 
@@ -183,8 +182,7 @@ class Wait:
                 continue
             ended = {**record, "t": "wait-ended", "value": value}
             # It joins the run's next commit: until that is in, the message stays in the inbox.
-            took = signal_of(began, ended)
-            yield Record((ended,), consumed=consumed, wait=False, took=took)
+            yield Record((ended,), consumed=consumed, wait=False, began=began)
             return self._result(ended)
 
     def _args(self) -> dict[str, str]:
