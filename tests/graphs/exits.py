@@ -260,7 +260,10 @@ def _in_process(work: Callable[[], None], said: Path) -> int:
     if child == 0:
         try:
             os.dup2(os.open(said, os.O_CREAT | os.O_APPEND | os.O_WRONLY), 2)
-            faulthandler.dump_traceback_later(HANGS_S, exit=True)
+            # Not `dump_traceback_later`: forked beside the parent's, it waits for a thread that is
+            # not here.
+            faulthandler.register(signal.SIGALRM, chain=True)
+            signal.setitimer(signal.ITIMER_REAL, HANGS_S)
             work()
             os._exit(0)
         finally:
