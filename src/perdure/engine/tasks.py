@@ -11,8 +11,10 @@ import signal
 import sys
 import threading
 import weakref
+import zlib
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from itertools import count
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,7 +36,26 @@ LEAVE_S = 20.0
 ROUNDS_MAX = 1000
 """Of the loop, for what is due: something may be for ever, and who waits must look for messages."""
 
+NUMBERS = 1 << 20
+"""Above it, what is added to the numbers of one run's tasks, so that those of many runs in one set,
+as asyncio has it of all, do not stand in each other's way."""
+
 _numbered: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
+
+
+class Task(asyncio.Task[Any]):
+    """One of a run. Sets hold it by its number: a `TaskGroup` cancels its tasks, and `asyncio.wait`
+    gives those that are done, in the order of a set. By their addresses, as it is with others, that
+    would be another one each time."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, body: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
+        self._number = number  # first: it is in a set before it is begun
+        super().__init__(body, **options)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class RunTasks:
@@ -65,6 +86,8 @@ class RunTasks:
         """The coroutine that sees them all end, until they have."""
         self.making: dict[Coroutine[Any, Any, Any], Scope] = {}
         """By what they run: tasks that may have been made, and are not noted yet."""
+        self.numbers = count(zlib.crc32(execution.id.encode("utf-8", "replace")) * NUMBERS)
+        """Of the tasks, as they are made."""
         self._nowhere = contextvars.copy_context()
         self._settler: asyncio.Task[Any] | None = None
 
@@ -342,7 +365,8 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
     note_timers(loop)
     if loop.get_task_factory() is not None and _numbered.get(loop) is loop.get_task_factory():
         return
-    make = loop.get_task_factory() or _plain
+    own = loop.get_task_factory()
+    make = own or _plain
 
     def factory(
         loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
@@ -366,7 +390,10 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
         through.__qualname__ = name  # as people, and their tools, see it
         tasks.making[through] = scope
         try:
-            task = make(loop, through, **options)
+            if own is not None:  # a framework's: it knows what it wants
+                task = make(loop, through, **options)
+            else:
+                task = Task(through, next(tasks.numbers), loop=loop, **options)
             tasks.add(task, scope)
         except BaseException as error:
             if tasks.find_made(through):
