@@ -231,3 +231,40 @@ def test_what_is_come_to_as_the_function_has_ended_is_behind_nothing(cleans_up: 
 
     asyncio.run(live())
     assert {end.result for end in kill_at_every_boundary(leaves)} == {"ended"}
+
+
+@pytest.mark.parametrize("way", ["step", "tool", "edit between"])
+def test_a_task_that_cancelled_itself_before_a_call_hears_of_it_in_the_call(way: str) -> None:
+    """The step caught that, and the task went on. On replay the recorded outcome was there at once,
+    nothing took the cancellation, and it struck at the task's next `await`: the run stopped."""
+
+    @perdure.agent(dict)
+    async def cancels(run: perdure.AsyncRun[dict]) -> list[str]:
+        heard: list[str] = []
+
+        async def calls() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            try:
+                heard.append(await (fails if way == "tool" else finishes)(asyncio.Event()))
+            except ValueError as error:
+                heard.append(str(error))
+            if way == "edit between":
+                async with run.edit() as draft:
+                    draft["heard"] = [*heard]
+            await asyncio.sleep(0.001)
+            await note([*heard, "went on"])
+
+        [end] = await asyncio.gather(calls(), return_exceptions=True)
+        return [*heard, type(end).__name__]
+
+    async def live() -> Any:
+        async with perdure.open_async("memory://") as store:
+            result = await store.run(cancels, "a")
+            assert await _again(store, cancels) == result
+            return result
+
+    # A tool's is heard of where it is recorded that it is to be made: so the tool never is.
+    expected = ["CancelledError"] if way == "tool" else ["finished", "NoneType"]
+    assert asyncio.run(live()) == expected

@@ -1,11 +1,12 @@
-"""A `TaskGroup` of which one task failed cancelled the others in the order of a set, and that is one
-of addresses: the function that noted who gave up noted another order on replay, and the run needed
-attention. `asyncio.wait` gives sets, too."""
+"""A `TaskGroup` of which one task failed cancelled the others in the order of a set, and that is
+one of addresses: the function that noted who gave up noted another order on replay, and the run
+needed attention. `asyncio.wait` gives sets, too."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ async def report(what: list[int]) -> list[int]:
     return what
 
 
-async def in_a_group(nap: Callable[[int], Awaitable[None]]) -> None:
+async def in_a_group(nap: Callable[[int], Coroutine[Any, Any, None]]) -> None:
     with pytest.raises(ExceptionGroup):
         async with asyncio.TaskGroup() as group:
             for number in range(MANY):
@@ -36,7 +37,7 @@ async def in_a_group(nap: Callable[[int], Awaitable[None]]) -> None:
             group.create_task(fail())
 
 
-async def by_those_that_are_late(nap: Callable[[int], Awaitable[None]]) -> None:
+async def by_those_that_are_late(nap: Callable[[int], Coroutine[Any, Any, None]]) -> None:
     tasks = [asyncio.create_task(nap(number)) for number in range(MANY)]
     _, late = await asyncio.wait(tasks, timeout=0.001)
     for task in late:
@@ -46,7 +47,7 @@ async def by_those_that_are_late(nap: Callable[[int], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("way", [in_a_group, by_those_that_are_late])
 def test_tasks_of_a_run_are_cancelled_in_the_order_in_which_they_were_made(
-    tmp_path: Path, way: Callable[..., Awaitable[None]]
+    tmp_path: Path, way: Callable[..., Coroutine[Any, Any, None]]
 ) -> None:
     @perdure.agent(dict)
     async def watch(run: perdure.AsyncRun[dict]) -> list[int]:
@@ -95,7 +96,7 @@ def test_the_tasks_of_many_runs_are_found_as_fast_as_those_of_one() -> None:
 
     of_each = asyncio.run(live())
     assert len({number for run in of_each for number in run}) == 60
-    assert all(b - a == 1 for run in of_each for a, b in zip(run, run[1:], strict=False))
+    assert all(b - a == 1 for run in of_each for a, b in pairwise(run))
 
 
 def _gone_over_again(function: Any, folder: Path) -> Any:

@@ -142,6 +142,8 @@ class AsyncPerformer(Handing):
             await self.wait_for_turn(entry, scope, call.name)
         except asyncio.CancelledError as cancelled:
             await self.cancelled_before_turn(entry, scope, call.name, cancelled)
+        if entry.kept_on:
+            await _take_cancellation()
         execution.turns.release(entry)
         try:
             return outcome_of(call, entry)
@@ -251,6 +253,8 @@ class AsyncPerformer(Handing):
                 raise
         if entry is not None and entry.cancelled:
             await self.cancelled_again(entry)
+        elif entry is not None and entry.kept_on:
+            await _take_cancellation()
         arrived = execution.arrived(effect, scope, entry)
         calling.place, calling.since = arrived.place, time.monotonic()
         return arrived
@@ -472,6 +476,13 @@ def _cancels(task: asyncio.Task[Any] | None, *, heard: bool = False) -> int:
         return -1 if heard else 0
     to_come = heard and getattr(task, "_must_cancel", False)
     return task.cancelling() - (1 if to_come else 0)
+
+
+async def _take_cancellation() -> None:
+    """Of a call that had caught it: asked for before the call was made, it would strike behind it
+    on replay, where nothing is awaited that would hear of it."""
+    if getattr(asyncio.current_task(), "_must_cancel", False):
+        await tick()
 
 
 async def tick() -> None:
