@@ -248,6 +248,11 @@ def _record(record: Mapping[str, Any], say: Say, whole: bool) -> Text | None:
         case "wait-ended":
             who = f"  from {record['who']!s}" if record.get("who") else ""
             return text(("← ", "cyan"), f"{place} ", *_result(record, say), (who, "magenta"))
+        case "cancelled":
+            return text(("× ", "cyan"), f"{place} was cancelled")
+        case "message-refused":
+            who = f"  from {record['who']!s}" if record.get("who") else ""
+            return text(("! ", "yellow"), f"{place} {record.get('problem')!s}", (who, "magenta"))
         case "value":
             return text(("· ", "cyan"), f"{place} = {say(record.get('value'))}")
         case "run-finished":

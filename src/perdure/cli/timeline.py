@@ -206,10 +206,12 @@ def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
         return text((f"attempt {event.attempts} failed", "yellow"), f"{when}: {_error(event)}")
     if event.state == "failed":
         return text(("raised ", "red"), _error(event), tries)
-    if event.state != "done":
-        return text((event.state, "yellow"), tries)
     by = event.by if event.by not in ("", "call") else ""
     who = f" by {event.who or by}" if event.who or by else ""
+    if event.state == "cancelled" and event.question and event.value is not None:
+        return text(("cancelled", "yellow"), f", unheard: {say(event.value)}", (who, "magenta"))
+    if event.state != "done":
+        return text((event.state, "yellow"), tries)
     if event.kind in ("edit", "patch") or (event.kind == "wait" and event.value is None):
         return text("came" if event.kind == "wait" else "", (who, "magenta"))
     return text(f"→ {say(event.value)}", (who, "magenta"), tries)

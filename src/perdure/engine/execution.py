@@ -27,6 +27,7 @@ from perdure.engine.leaving import Cancelled, DeadlinePassed, Drained, Leaving, 
 from perdure.engine.mail import Mail
 from perdure.engine.performing import Performer
 from perdure.engine.playing import Fakes, Played
+from perdure.engine.questions import left_open, name_of, too_late
 from perdure.engine.replay import Call, is_settled_as
 from perdure.engine.scopes import Scope
 from perdure.engine.seeing import Seeing
@@ -339,11 +340,11 @@ class Execution(Generic[T]):
     def to_write(self, effect: Record) -> Item | None:
         """What the writer is to commit for an effect now; None: nothing."""
         first = effect.records[0]
-        kind = first["t"]
-        cause = Cause(kind, run=self.id, step=first["place"])
+        cause = Cause(kind := first["t"], run=self.id, step=first["place"])
         if not effect.wait:
             if kind == "wait-ended":
-                return self.soon(cause, effect.records, effect.consumed)
+                asked = left_open(effect.began, first)
+                return self.soon(cause, effect.records, effect.consumed, asked)
             self.mail.take(effect.consumed)
             self.writer.later(effect.records, effect.consumed)
             return None
@@ -356,14 +357,20 @@ class Execution(Generic[T]):
         )
 
     def soon(
-        self, cause: Cause, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = ()
-    ) -> Item | None:
-        """Record something that the run's next commit is early enough for. Where a commit is under
-        way, it is behind that in the log, and must not be handed over before it: then there is
-        something to write."""
+        self, cause: Cause, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = (),
+        over: Mapping[str, Any] | None = None,
+    ) -> Item | None:  # fmt: skip
+        """Record something that the run's next commit is early enough for. Where one is under way,
+        it is behind that in the log, and must not be handed over before it: then it is to be
+        written. So it is where this record's question is `over`, which who answers is to hear."""
+        if over is not None:
+            with self.asking:
+                late = self.mail.answers_to(str(name_of(over)))
+            records = [*records, *(too_late(self.id, over, answer) for answer in late)]
+            consumed = [*consumed, *(answer.no for answer in late)]
         self.mail.take(consumed)
         with self._lock:
-            if self.writer.busy:
+            if self.writer.busy or over is not None:
                 return Item(cause, records, consumed=consumed)
             self.writer.later(records, consumed)
             return None
@@ -404,13 +411,6 @@ class Execution(Generic[T]):
         """The store's time, in microseconds since 1970."""
         with self.asking:
             return self.context.backend.now()
-
-    def waiting_item(self, effect: Await) -> Item | None:
-        """What the writer is to commit before a wait in place, which may last: when it began and
-        what it asks must be in the log. None: that is."""
-        if not self.writer.has_waiting:
-            return None
-        return Item(Cause("wait-began", run=self.id, step=effect.place))
 
     # -- ending ------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +23,24 @@ from perdure.engine.items import Item
 from perdure.engine.journal import Entry, changed
 from perdure.engine.loops import clock_of
 from perdure.engine.pacing import Event, Pace
+from perdure.engine.questions import left_open
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest, Standstill
 from perdure.engine.tasks import RunTasks, ready_of
 from perdure.engine.timers import Timers
 from perdure.errors import PerdureError
-from perdure.model import Cause, Message
+from perdure.model import Cause
 from perdure.state.deaf import Deaf
 from perdure.state.remaining import renewed, signal_of
 from perdure.state.waiting import Wait, bell
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
+
+OfWait = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""The records of the begin of a wait, and of its end, as far as there are any."""
+
+NO_WAIT: OfWait = (None, None)
 
 DEFERRED_S = 0.02
 """How often a task that begins nothing any more looks whether the calls of others have ended."""
@@ -268,15 +274,16 @@ class Handing:
         if entry.kept_on:
             return
         if not entry.cancelled:
-            took = signal_of(entry.call, entry.outcome or {}) if entry.kind == "wait" else None
-            self.note_cancelled(entry.place, entry.kind, time.monotonic(), took=took)
+            wait = (entry.call, entry.outcome) if entry.kind == "wait" else NO_WAIT
+            self.note_cancelled(entry.place, entry.kind, time.monotonic(), wait=wait)
         raise cancelled
 
     # -- what is new ---------------------------------------------------------------------------
 
     async def cancelled_first(
-        self, place: str, kind: str, since: float, arrive: Arrive | None = None
-    ) -> None:
+        self, place: str, kind: str, since: float, arrive: Arrive | None = None,
+        wait: OfWait = NO_WAIT,
+    ) -> None:  # fmt: skip
         """The task of a call was cancelled before that had an outcome: it goes on from there when
         the function has heard of all that is recorded, as of anything else that is not."""
         execution = self._execution
@@ -287,27 +294,26 @@ class Handing:
                 break
             except asyncio.CancelledError:
                 pass  # it is already
-        await self.hand_over(self.cancelled_item(place, kind, since, arrive), place)
+        await self.hand_over(self.cancelled_item(place, kind, since, arrive, wait), place)
 
     def note_cancelled(
         self, place: str, kind: str, since: float, arrive: Arrive | None = None,
-        took: Message | None = None,
+        wait: OfWait = NO_WAIT,
     ) -> None:  # fmt: skip
         """Record that the function does not see the outcome that is recorded already."""
-        item = self.cancelled_item(place, kind, since, arrive, took)
+        item = self.cancelled_item(place, kind, since, arrive, wait)
         if item is not None:
             self._execution.writer.post(item)
 
     def cancelled_item(
         self, place: str, kind: str, since: float, arrive: Arrive | None = None,
-        took: Message | None = None,
+        wait: OfWait = NO_WAIT,
     ) -> Item | None:  # fmt: skip
         """What is to be committed of this: the function does not see what came of it, and must not
         on replay, either.
 
-        Args:
-            took: the signal that it took: nobody has it, and whoever sent it was told that it is
-                there. It is for who waits for it next.
+        The signal that a wait took nobody has, and whoever sent it was told that it is there: it is
+        for who waits for it next. An answer is for its question alone, and that is over.
         """
         execution = self._execution
         gone = CallCancelled("its task was cancelled", target=place)
@@ -323,13 +329,19 @@ class Handing:
             execution.writer.later((record,))
             return None
         cause = Cause("cancelled", run=execution.id, step=place)
-        if took is not None and not execution.mail.has(took.name, took.key):
+        began, ended = wait
+        took = signal_of(began, ended) if began is not None and ended is not None else None
+        with execution.asking:
+            lost = took is not None and not execution.mail.has(took.name, took.key)
+        if took is not None and lost:
             key = renewed(took.key, execution.working.seq)
             back = replace(took, run=execution.id, agent=execution.agent, key=key)
             record["gave_back"] = [took.name, took.key]
             landing = partial(execution.wakeups.ring, execution.id)
             return Item(cause, (record,), sends=(back,), landing=landing)
-        return execution.soon(cause, (record,))
+        # What ends the function is committed in a moment, and this with it.
+        over = left_open(began, ended) if not self._tasks.ending else None
+        return execution.soon(cause, (record,), over=over)
 
     async def hand_over(self, item: Item | None, place: str, shows: int = 0) -> None:
         """Commit what settles a call, if it is to be, and go on when the function may hear of it.

@@ -42,7 +42,7 @@ from perdure.state.family import to_children, to_parents
 from perdure.state.notes import note
 from perdure.state.projections import FINISHED, row_text
 from perdure.state.remaining import Unused, sent_key
-from perdure.storage.port import Refused
+from perdure.storage.port import Refused, Sent
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import SEQ_END, LogReader
 from perdure.storage.refusals import UnreadError
@@ -147,7 +147,7 @@ class RunHandle(Generic[R]):
         """
         name, by = check_signal(name), check_words(by, "by=")
         once = os.urandom(12).hex() if key is None else sent_key(check_key(key, "a signal's key"))
-        return self._send("signal", name, once, take_any(value, "value"), by)
+        return self._send("signal", name, once, take_any(value, "value"), by).fresh
 
     def questions(self) -> list[Question]:
         """What the run asks, and nobody has answered yet."""
@@ -171,23 +171,26 @@ class RunHandle(Generic[R]):
 
         Raises:
             Conflict: it asks nothing, or several things, or that question was answered already, or
-                is over.
+                is over; or was so when the answer came, as far as that can be seen.
             SchemaError: the answer is not of the type that was asked for.
         """
         by = check_words(by, "by=")
-        meant = self._asked().meant(question)
+        asked = self._asked()
+        meant = asked.meant(question)
         plain = take_any(value, "answer")
         check_answer(meant, plain)
-        if not self._send("answer", meant.name, meant.key, plain, by):
+        sent = self._send("answer", meant.name, meant.key, plain, by)
+        if not sent.fresh:
             raise Conflict("was answered already", target=f"run {self._id}, {meant.place}")
+        asked.check_heard(meant, sent.message)
 
-    def _send(self, kind: Any, name: str, key: str, value: Plain, by: str) -> bool:
+    def _send(self, kind: Any, name: str, key: str, value: Plain, by: str) -> Sent:
         agent = self._agent = self._agent or self.info.agent
         sent = self._context.send(Message(self._id, agent, kind, name, key, value, by))
         if isinstance(sent, Refused):
             raise Conflict(f"is {self.info.status} already", target=f"run {self._id}")
         self._wakeups.tell(self._id)
-        return sent.fresh
+        return sent
 
     # -- looking at it -----------------------------------------------------------------------
 

@@ -67,6 +67,15 @@ class Mail:
                 for one in self._unread.values()
             )
 
+    def answers_to(self, question: str) -> list[Message]:
+        """Those that came to a question of this name, and nobody took."""
+        with self._lock:
+            self._look()
+            return [
+                one for one in self._unread.values()
+                if one.kind == "answer" and one.name == question
+            ]  # fmt: skip
+
     def take(self, numbers: Iterable[int]) -> None:
         """These are consumed, or will be by the run's next commit."""
         with self._lock:

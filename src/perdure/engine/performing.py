@@ -38,6 +38,7 @@ from perdure.engine.retrying import NO_LIMITS
 from perdure.engine.scopes import Scope
 from perdure.engine.waiting import only_runs
 from perdure.engine.wakeups import POLL_S
+from perdure.model import Cause
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
@@ -301,9 +302,8 @@ def waiting(
             yield left_s
             continue
         begun = True
-        item = execution.waiting_item(effect)
-        if item is not None:
-            yield item
+        if execution.writer.has_waiting:  # when it began and what it asks must be in the log
+            yield Item(Cause("wait-began", run=execution.id, step=effect.place))
 
 
 def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +29,7 @@ from perdure.engine.effects import (
     Record,
     drive_async,
 )
-from perdure.engine.handing import Handing
+from perdure.engine.handing import Handing, OfWait
 from perdure.engine.interrupting import Stopping
 from perdure.engine.items import Item
 from perdure.engine.journal import Entry, OthersFirstError
@@ -42,7 +42,6 @@ from perdure.engine.tasks import RunTasks, runner_here
 from perdure.engine.values import is_async
 from perdure.engine.waiting import Suspended, only_runs
 from perdure.engine.wakeups import POLL_S
-from perdure.state.remaining import signal_of
 from perdure.state.waiting import Threads, Wait, bell
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ class _Calling(Struct):
 
     Attributes:
         task: that makes it; None: none does.
+        began: what is recorded of its begin, if anything is before it has come to its end.
         place: where it is recorded; empty until that is known, and while what is recorded there
             has not had its turn.
         since: by the monotonic clock, when it got there.
@@ -76,6 +76,7 @@ class _Calling(Struct):
 
     task: asyncio.Task[Any] | None
     arrive: Arrive | None = None
+    began: Mapping[str, Any] | None = None
     place: str = ""
     since: float = 0.0
     noted: bool = False
@@ -186,11 +187,12 @@ class AsyncPerformer(Handing):
     async def _note_cancelled(self, calling: _Calling, arrive: Arrive) -> None:
         """The function does not see what comes of this."""
         settled = calling.settled
+        wait: OfWait = (calling.began, None)
         if settled is None:
-            await self.cancelled_first(calling.place, arrive.kind, calling.since, arrive)
+            await self.cancelled_first(calling.place, arrive.kind, calling.since, arrive, wait)
             return
-        took = signal_of(settled.began, settled.records[-1]) if settled.began is not None else None
-        self.note_cancelled(calling.place, arrive.kind, calling.since, arrive, took)
+        wait = settled.began, settled.records[-1]
+        self.note_cancelled(calling.place, arrive.kind, calling.since, arrive, wait)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call a synchronous function on a thread, in this context."""
@@ -236,6 +238,7 @@ class AsyncPerformer(Handing):
         else:
             entry = await self._find_patiently(effect, scope)
         calling.arrive, calling.since = effect, time.monotonic()
+        calling.began = entry.call if entry is not None else None
         try:
             await self.wait_for_turn(entry, scope, effect.name)
             if entry is None or entry.outcome is None:
@@ -289,6 +292,8 @@ class AsyncPerformer(Handing):
         if calling.kept_on and not calling.noted and effect.records[-1]["t"] in SETTLING:
             effect = _kept_on(effect)
         item = execution.to_write(effect)
+        if effect.records[-1]["t"] == "wait-began":
+            calling.began = effect.records[-1]
         if effect.records[-1]["t"] == "intent":
             execution.going.calling.marks.append(None)
             calling.intends = True

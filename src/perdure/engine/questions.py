@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from perdure.core.names import check_words
 from perdure.engine.made import Origins, path_of
 from perdure.errors import Conflict, PerdureError
-from perdure.model import Commit, RunInfo
+from perdure.model import Commit, Message, RunInfo
 from perdure.storage.reader import SEQ_END, LogReader
 from perdure.visible import visible
 
@@ -54,6 +54,7 @@ class Asked(Struct):
     Attributes:
         answered: those whose answer the run has not taken yet.
         anew: its places come anew: it is in a later turn, or was set back or forked.
+        head: seq of the last commit that was read.
     """
 
     info: RunInfo
@@ -61,6 +62,7 @@ class Asked(Struct):
     open: dict[str, Question] = field(default_factory=dict)
     answered: dict[str, Question] = field(default_factory=dict)
     anew: bool = False
+    head: int = 0
 
     @classmethod
     def read(
@@ -72,7 +74,8 @@ class Asked(Struct):
             answers: those in its inbox, by name and key.
         """
         log = reader()
-        path = path_of(log, log.ref(info.branch).seq, info.turn_at)
+        head = log.ref(info.branch).seq
+        path = path_of(log, head, info.turn_at)
         origins = Origins.of(info, path)
         found: dict[str, Question] = {}
         for commit in reversed(path):
@@ -81,7 +84,7 @@ class Asked(Struct):
                     _note(found, record, commit)
             if any("again" in record for record in commit.records):
                 found.clear()  # they are asked anew
-        asked = cls(info, reader, anew=info.turn > 1 or origins.back is not None)
+        asked = cls(info, reader, anew=info.turn > 1 or origins.back is not None, head=head)
         for place, one in found.items():
             (asked.answered if (one.name, one.key) in answers else asked.open)[place] = one
         return asked
@@ -132,6 +135,33 @@ class Asked(Struct):
             f"is {self.info.status}, and asks nothing at {visible(said)}", NOTHING_HINT
         )
 
+    def check_heard(self, question: Question, answer: Message) -> None:
+        """That the run has gone on since this was read, and not without an answer that was sent to
+        it: who sent that is to hear of it.
+
+        Raises:
+            Conflict: the question was over before the answer came, or its task was cancelled just
+                then.
+        """
+        heard = over = False
+        said = answer.key, answer.at, answer.who
+        for commit in self.reader().commits(self.head + 1, SEQ_END, damaged_too=True):
+            for record in commit.records:
+                kind, here = record["t"], record.get("place") == question.place
+                if record.get("run") != self.info.id:
+                    continue
+                if here and kind == "wait-ended":
+                    heard = (record["key"], record["at"], record["who"]) == said
+                    over = not heard
+                elif (here and kind == "cancelled") or (kind in _ENDS and not heard):
+                    over = True
+        if over:
+            raise self._refused(
+                f"went on without this answer, the question was over: {question.question!r}",
+                "its time was up, its task was cancelled, or the run has ended; see what it asks "
+                "now",
+            )
+
     def _past(self, name: str) -> str | None:
         """The words of a question that the run asked once; None: of that name there is none."""
         with suppress(PerdureError):  # it is refused in any case
@@ -145,6 +175,9 @@ class Asked(Struct):
         return Conflict(problem, target=f"run {self.info.id}", hint=hint)
 
 
+_ENDS = ("run-finished", "run-cancelled", "run-turn", "run-retried")
+"""Behind these nothing is asked any more that was asked before."""
+
 NOTHING_HINT = "it may have been answered already, or not have come so far"
 
 
@@ -155,6 +188,37 @@ def name_of(record: Mapping[str, Any]) -> str | None:
     return next((str(one["name"]) for one in record["branches"] if one["kind"] == "ask"), None)
 
 
+def left_open(
+    began: Mapping[str, Any] | None, ended: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """The record with which a wait began, where that asks, and has come to its end without the
+    answer; None: it does not, or has it.
+
+    Args:
+        ended: with which the wait ended; None: it was given up.
+    """
+    if began is None or name_of(began) is None:
+        return None
+    answered = ended is not None and any(
+        one["kind"] == "ask" and one["label"] == ended["label"] for one in began["branches"]
+    )
+    return None if answered else began
+
+
+def too_late(run: str, began: Mapping[str, Any], answer: Message) -> dict[str, Any]:
+    """The record of an answer that had come when its question was over without it.
+
+    Args:
+        began: the record that asked.
+    """
+    label = next(str(one["label"]) for one in began["branches"] if one["kind"] == "ask")
+    return {
+        "t": "message-refused", "run": run, "place": began["place"], "label": label, "kind": "ask",
+        "key": answer.key, "who": answer.who, "at": answer.at, "value": answer.value,
+        "problem": f"the run had gone on without it: {began['question']!r}",
+    }  # fmt: skip
+
+
 def _note(found: dict[str, Question], record: Mapping[str, Any], commit: Commit) -> None:
     """What a record says of the questions of a run, by their places."""
     place = str(record.get("place", ""))
@@ -163,7 +227,7 @@ def _note(found: dict[str, Question], record: Mapping[str, Any], commit: Commit)
         found[place] = Question(
             str(record["run"]), place, str(record["question"]), record["schema"], commit.at, name
         )
-    elif record["t"] == "wait-ended":
+    elif record["t"] in ("wait-ended", "cancelled"):
         found.pop(place, None)
     elif record["t"] == "message-refused" and place in found and record["kind"] == "ask":
         found[place] = replace(found[place], refused=found[place].refused + 1)

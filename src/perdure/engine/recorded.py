@@ -51,7 +51,8 @@ class Event(Struct):
         ended: when its outcome was recorded; None: not yet.
         exact: whether `at` is when it began, and not just not later than that.
         words: its arguments, what is waited for, or what is said of a moment.
-        value, error: what it gave: plain data, or the record of an exception.
+        value, error: what it gave: plain data, or the record of an exception. One that is
+            ``cancelled`` may have a value, which its function did not see.
         attempts: how often it was tried; `saved` what the last attempt saved of its work.
         by, who: whose word an outcome is, and the name that they gave.
         again_at: when it will be tried again; None: it will not.
@@ -243,6 +244,11 @@ def _call(
             return
         case "wait-began":
             return
+        case "cancelled" if event.ended is not None:
+            event.state, event.error = "cancelled", record.get("error")
+            if "gave_back" in record:  # it is in the inbox again
+                event.value, event.who = None, ""
+            return
         case "progress":
             event.saved = record.get("value")
             return
@@ -264,7 +270,7 @@ def _settle(event: Event, record: Mapping[str, Any]) -> None:
     event.state = "done"
     if record.get("not_done"):
         event.state = "not done"
-    elif record.get("cancelled"):
+    elif record.get("cancelled") or record["t"] == "cancelled":
         event.state = "cancelled"
     elif event.error is not None:
         event.state = "failed"

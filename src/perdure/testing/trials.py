@@ -249,7 +249,7 @@ def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, Mapping[str,
         for record in commit.records if commit.seq > info.turn_at else ():
             if record.get("run") == info.id and record["t"] == "wait-began":
                 waits[str(record["place"])] = record
-            elif record.get("run") == info.id and record["t"] == "wait-ended":
+            elif record.get("run") == info.id and record["t"] in ("wait-ended", "cancelled"):
                 waits.pop(str(record["place"]), None)
     for place, record in waits.items():
         for branch in record["branches"]:
