@@ -233,6 +233,26 @@ def test_what_was_pruned_later_is_there_again(place: Place) -> None:
         assert [one.checkpoint["channel_values"]["n"] for one in reader.list(config())] == [2]
 
 
+def test_what_was_removed_is_removed_once_more_behind_a_rollback(place: Place) -> None:
+    """A rollback to before `delete_for_runs` showed what it had removed, rightly. The same call
+    then found nothing to write, as what it would have said was written already, behind the
+    rollback: it returned, and all was there as before, for good."""
+    saver = place.open()
+    for run in ("r1", "r2"):
+        put(saver, {"n": run}, config(), 0, run_id=run)
+    before = end_of(saver)
+    for _ in range(3):
+        saver.delete_for_runs(["r1"])
+        for reader in (saver, place.open()):
+            assert [one.metadata["run_id"] for one in reader.list(config())] == ["r2"]
+        removed = end_of(saver)
+        saver.delete_for_runs(["r1"])
+        assert end_of(saver) == removed
+        agent_of(saver).rollback(before)
+        for reader in (saver, place.open()):
+            assert [one.metadata["run_id"] for one in reader.list(config())] == ["r2", "r1"]
+
+
 def test_a_copy_is_of_the_thread_as_it_was(place: Place) -> None:
     saver = place.open()
     line(saver, 3)

@@ -93,7 +93,7 @@ def _commit(thread: Thread, marks: dict[str, Any], what: str) -> bool:
         if head:
             held = view.log.at(head)
             delta = diff(held.state, marks)
-            if delta:
+            if delta or view.removed_at() != head:  # a rollback left behind what it says
                 view.log.append(held, delta, marks, Cause("save", what), branch=names.REMOVED)
         else:
             held = view.log.begin(1)
