@@ -87,6 +87,20 @@ MUTATIONS = (
         ("tests/state/test_undo.py",),
     ),
     Mutation(
+        "undo compares places in a list with those that it had between an edit and its undo",
+        "src/perdure/core/standing.py",
+        "            if not seqs.issuperset(inside[",
+        "            if False and not seqs.issuperset(inside[",
+        ("tests/state/test_standing.py",),
+    ),
+    Mutation(
+        "what stands by its redo is taken back as it was first made",
+        "src/perdure/core/standing.py",
+        "if (own and self.own and self.own[-1] > undo) or self._moves(since, seq, ended):",
+        "if self._moves(since, seq, ended):",
+        ("tests/property/test_layers.py", "tests/state/test_standing.py"),
+    ),
+    Mutation(
         "undo goes behind a migration",
         "src/perdure/core/history.py",
         "if oldest.schema_version[0] != major:",

@@ -102,7 +102,7 @@ class Program:
     def go_back(self, kind: str) -> None:
         chosen, before = self.next(kind), dict(self.agent.state)
         majors = {commit.schema_version[0] for commit in chosen}
-        touched = {key: commit for commit in chosen for key in keys(commit)}  # the oldest of each
+        touched = {key: commit for commit in chosen for key in self.changed(commit)}  # the oldest
         mine = [commit.seq for commit in chosen]
         later = {
             key for commit in self.path() for key in keys(commit)
@@ -129,6 +129,11 @@ class Program:
             across = "of version" in str(refused)
             assert across == (majors != {self.version}) and (across or later)
             assert chosen or self.trimmed
+
+    def changed(self, commit: Commit) -> set[Any]:
+        """The keys that a commit gave another value, not only another place among them."""
+        was, became = self.states[commit.parent], self.states[commit.seq]
+        return {key for key in keys(commit) if was.get(key) != became.get(key)}
 
     # -- what happens ----------------------------------------------------------------------
 

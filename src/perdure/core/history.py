@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from perdure.core.inverse import cancelled, invert
+from perdure.core.inverse import invert
 from perdure.core.ops import Op
+from perdure.core.standing import displace
 from perdure.core.values import Plain
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Commit
@@ -227,14 +228,16 @@ def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any]
 
     It and they change nothing together; nor does an undo or redo between them, with what that took
     back. Where the path has passed over something it goes on with another than the parent.
+
+    None as well where what is left changed items of a list that those had given another place: who
+    read it without them would take it for a change of other items.
     """
     seqs = {commit.seq for commit in chosen}
-    gone = cancelled([commit for commit in path if commit.seq not in seqs], set()) | seqs
+    gone = _cancelled([commit for commit in path if commit.seq not in seqs]) | seqs
+    rest = [commit for commit in path if commit.seq not in gone]
     stretches: list[list[int]] = []
     follows = 0
-    for commit in path:
-        if commit.seq in gone:
-            continue
+    for commit in rest:
         if follows == commit.seq:
             stretches[-1][0] = commit.seq
         elif commit.delta:
@@ -244,4 +247,19 @@ def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any]
         follows = commit.parent
     if len(stretches) > STRETCHES_MAX:
         return None
+    if displace((commit for commit in path if commit.seq in gone), rest):
+        return None
     return {"t": PASSED, "to": chosen[-1].parent, "rest": stretches}
+
+
+def _cancelled(path: Sequence[Commit]) -> set[int]:
+    """The commits that changed nothing together: each undo or redo with what it took back."""
+    seqs = {commit.seq for commit in path}
+    found: set[int] = set()
+    for commit in path:
+        refers = commit.cause.refers
+        if commit.cause.kind not in ("undo", "redo") or not refers or commit.seq in found:
+            continue
+        if seqs.issuperset(refers):
+            found |= {commit.seq, *refers}
+    return found

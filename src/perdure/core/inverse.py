@@ -10,7 +10,8 @@ from perdure.core import ops
 from perdure.core.diff import diff
 from perdure.core.ops import Append, Delete, Move, Op, Reach, Splice, TextSplice, reach, spares
 from perdure.core.shift import shift
-from perdure.core.values import Path, Plain, format_path, look_up
+from perdure.core.standing import Standing, standing
+from perdure.core.values import Path, Plain, copy, format_path, look_up, same
 from perdure.model import Commit
 
 
@@ -34,37 +35,84 @@ def invert(
         chosen, path: newest first; the path goes back to the last of `chosen`.
         state_at: a fresh copy of the state at a seq of that path (0: None).
     """
-    seqs = {commit.seq for commit in chosen}
-    nothing = cancelled(path, seqs)
-    base = state_at(chosen[-1].parent)
+    found = standing(chosen, path)
+    delta, blocked = _invert(found, state_at, in_order=True)
+    if blocked:
+        # The keys of dicts where others have been since are not put in order, in any case.
+        less, still = _invert(found, state_at, in_order=False)
+        if less and not still:
+            return less, []
+    return delta, blocked
+
+
+def _invert(
+    found: Standing, state_at: Callable[[int], Plain], *, in_order: bool
+) -> tuple[list[Op], list[tuple[int, str]]]:
+    """As `invert`. in_order: keys that an undo or redo put in order, too, which touched them."""
+    seqs = {commit.seq for commit in found.chosen}
+    oldest, newest = found.chosen[-1], found.chosen[0]
+    base = state_at(oldest.parent)
     places: list[_Place] = []
     delta: list[Op] = []
     blocked: list[tuple[int, str]] = []
+    done: list[Op] = []
     stay: list[Op] = []
     out_of_order, together = False, True
-    for commit in reversed(path):
-        for op in commit.delta:
-            if commit.seq in seqs:
+    for commit in reversed(found.path):
+        kept = len(commit.delta)
+        if commit.seq in seqs and not in_order and commit.cause.kind in ("undo", "redo"):
+            kept = _order_from(copy(base), commit.delta)
+            out_of_order = out_of_order or kept < len(commit.delta)
+        for index, op in enumerate(commit.delta):
+            if commit.seq in seqs and index < kept:
                 places = _moved(places, op)
                 places.append(_place(base, op))
                 delta.append(ops.invert(base, op))
                 out_of_order = out_of_order or _loses_its_turn(base, op)
                 together = together and not stay
-            elif commit.seq not in nothing:
+                done.append(op)
+            elif commit.seq in found.across:
+                stay.append(op)
+            elif commit.seq not in found.nothing and commit.seq not in seqs:
                 stay.append(op)
                 touched = _later(op)
                 if not all(spares(touched, place.reach, place.left) for place in places):
                     blocked.append((commit.seq, format_path(op.path)))
-            if commit.seq <= chosen[0].seq:
+            if commit.seq <= newest.seq:
                 base = ops.apply(base, ops.own(op))
     delta.reverse()
     if blocked:
         return [], blocked
     if out_of_order and together:
-        order = diff(ops.fold(base, map(ops.own, delta)), state_at(chosen[-1].parent))
-        done = [op for commit in reversed(chosen) for op in commit.delta]
+        order = diff(ops.fold(base, map(ops.own, delta)), state_at(oldest.parent))
         delta += [op for op in order if _undisturbed(op.path[:-1], done, stay)]
     return delta, []
+
+
+def _order_from(base: Plain, delta: Sequence[Op]) -> int:
+    """From which op on a delta does nothing but take out keys of dicts and set them as they were,
+    which puts them behind others. The base moves forward."""
+    set_at: dict[Path, int] = {}
+    again: dict[int, int] = {}
+    starts = [len(delta)]
+    for index in reversed(range(len(delta))):
+        op = delta[index]
+        if type(op) is ops.Set and op.path not in set_at:
+            set_at[op.path] = index
+        elif type(op) is Delete and op.path in set_at:
+            again[index] = set_at.pop(op.path)
+        else:
+            break
+        if not set_at:
+            starts.append(index)
+    start = starts[-1]
+    for index, op in enumerate(delta):
+        if start <= index and index in again:
+            put = delta[again[index]]
+            if not (type(put) is ops.Set and same(look_up(base, op.path), put.value)):
+                start = min(one for one in starts if one > again[index])
+        base = ops.apply(base, ops.own(op))
+    return start
 
 
 def _undisturbed(path: Path, done: Iterable[Op], later: Iterable[Op]) -> bool:
@@ -85,23 +133,6 @@ def _loses_its_turn(state: Plain, op: Op) -> bool:
         return False
     parent = look_up(state, op.path[:-1])
     return type(parent) is dict and next(reversed(parent), None) != op.path[-1]
-
-
-def cancelled(path: Sequence[Commit], chosen: set[int]) -> set[int]:
-    """The commits that changed nothing together: each undo or redo with what it took back.
-
-    Only where nothing that is to be undone now stands between them: for that, both were changes.
-    """
-    others = {commit.seq for commit in path} - chosen
-    found: set[int] = set()
-    for commit in path:
-        refers = set(commit.cause.refers)
-        if commit.cause.kind not in ("undo", "redo") or not {commit.seq, *refers} <= others:
-            continue
-        between = any(min(refers) < seq < commit.seq for seq in chosen)
-        if commit.seq not in found and not between:
-            found |= {commit.seq, *refers}
-    return found
 
 
 def _place(state: Plain, op: Op) -> _Place:
