@@ -77,6 +77,42 @@ def test_an_executing_run_leaves_at_a_step(place: Place, stage: Stage) -> None:
         handle.cancel()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_that_is_in_its_last_call_is_cancelled_where_it_ends(
+    place: Place, stage: Stage, fails: bool
+) -> None:
+    """There was no boundary behind that call. Who had asked was told nothing, the run was done, and
+    the child that was to end with it waited for ever."""
+
+    @perdure.agent(dict)
+    def child(run: perdure.Run[dict]) -> None:
+        run.wait_for("never")
+
+    @perdure.agent(dict)
+    def last(run: perdure.Run[dict]) -> str:
+        run.options(key="begun").start(child, "b")
+        run.call(stage.hold)
+        if fails:
+            raise ValueError("its own")
+        return "there"
+
+    running = Background(lambda: place.open().run(last, "a"))
+    until(lambda: stage.inside.is_set() or running.ended)
+    store = place.open()
+    go(store, child, "b", key="begun")
+    handle = store.handle("a/last/main")
+    handle.signal("unused", 1)
+    handle.cancel("enough")
+    stage.go_on.set()
+    with pytest.raises(RunFailed, match="was cancelled: enough"):
+        running.join()
+    assert (handle.status, handle.info.problem) == ("cancelled", "enough")
+    [end] = records(store, "a", "run-cancelled")
+    assert [one["name"] for one in end["left"]] == ["unused"]
+    with pytest.raises(RunFailed, match="with a/last/main"):
+        go(store, child, "b", key="begun")
+
+
 def test_what_catches_everything_does_not_keep_it(store: Store, stage: Stage) -> None:
     """A framework that reports every error to its model as the tool's answer went on for an hour
     with a run that was to end; so would a `finally` that calls another tool."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from sys import _getframe
 from typing import Any
@@ -258,7 +258,7 @@ class Drive:
         row = self._row = info
         asked = self.look.inbox("cancel")
         if asked:
-            self._cancel(str(asked[0].value or ""))
+            self._commit(None, *self._cancelled(str(asked[0].value or "")))
             raise FinishedMeanwhileError
         if row.status != "running":
             row = self._noted(commit([], *self._beginning(row)))
@@ -394,7 +394,7 @@ class Drive:
 
     def _turn(self, execution: Execution[Any], record: Mapping[str, Any]) -> None:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
-        self._commit(execution, "run-turn", record, row)
+        self._commit(execution, "run-turn", record, row, last=False)
         self._row = replace(row, turn_at=self.working.seq)
 
     def _fail(self, execution: Execution[Any], error: Exception) -> None:
@@ -406,7 +406,8 @@ class Drive:
     ) -> None:
         record = {"t": "run-finished", "run": self.id, "status": status, "value": value}
         row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
-        self._commit(execution, "run-finished", record, row, sync=True, release=True)
+        if self._commit(execution, "run-finished", record, row).status != status:
+            raise FinishedMeanwhileError
 
     def _stopped(
         self, execution: Execution[Any], reason: PerdureError, error: BaseException | None
@@ -424,7 +425,7 @@ class Drive:
                     self._row, status="waiting", waits=row_text(reason.waits),
                     wake_at=record["wake_at"], seen=execution.mail.seen,
                 )  # fmt: skip
-                self._commit(execution, "run-waiting", record, row, sync=True, release=True)
+                self._commit(execution, "run-waiting", record, row)
                 if reason.runs and not row.wake_at:  # I8
                     stop_in_circle(self._means.context, self._means.wakeups, self.id, reason.runs)
                 return Unloaded()
@@ -432,11 +433,11 @@ class Drive:
                 execution.writer.drop_unordered()
                 record = {"t": "run-stopped", "run": self.id, "problem": str(reason)}
                 row = replace(self._row, status="needs_attention", problem=row_text(str(reason)))
-                self._commit(execution, "run-stopped", record, row, sync=True, release=True)
+                self._commit(execution, "run-stopped", record, row)
                 if row.parent:
                     self._means.wakeups.tell(row.parent)
             case Cancelled():
-                self._cancel(reason.problem, execution)
+                self._commit(execution, *self._cancelled(reason.problem))
                 raise FinishedMeanwhileError from cause  # its row says how, whoever asks
             case DeadlinePassed():
                 late = TimedOut("its deadline has passed", target=f"run {self.id}")
@@ -448,53 +449,52 @@ class Drive:
         ends = [at for at in (wake_at, self._deadline) if at]
         return min(ends, default=0)
 
-    def _cancel(self, why: str, execution: Execution[Any] | None = None) -> None:
-        """Record that it was cancelled, and tell the runs that are to end with it."""
-        inbox = self._means.context.backend.inbox(self.id, kind="cancel")
+    def _cancelled(self, why: str) -> tuple[str, Mapping[str, Any], RunInfo]:
+        """For `_commit`, which tells the runs that are to end with it."""
         record = {"t": "run-cancelled", "run": self.id, "why": why}
-        row = replace(
-            self._row, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
-        )
-        commits = self.working.reader.commits(self._row.started, damaged_too=True)
-        self._commit(
-            execution, "run-cancelled", record, row, sync=True, release=True,
-            sends=to_children(commits, self.id), consumed=[message.no for message in inbox],
-        )  # fmt: skip
+        problem = row_text(why) or "by request"
+        row = replace(self._row, status="cancelled", ended=HERE, problem=problem)
+        return "run-cancelled", record, row
+
+    def _to_children(self, row: RunInfo) -> list[Message]:
+        if row.status != "cancelled":
+            return []
+        return to_children(self.working.reader.commits(row.started, damaged_too=True), self.id)
 
     def _commit(
         self, execution: Execution[Any] | None, kind: str, record: Mapping[str, Any],
-        row: RunInfo, *, sync: bool = False, release: bool = False, sends: Sequence[Message] = (),
-        consumed: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+        row: RunInfo, *, last: bool = True,
+    ) -> RunInfo:  # fmt: skip
         """The last commit of an execution, with all that waited for one, and news for those who
         wait for the run. One that ends it notes the signals that nobody took, and tells those
-        that started it."""
+        that started it. Its row as it is then: where somebody had asked that it end, it did."""
         waiting = execution.writer.take_waiting() if execution else PutOff()
         if execution is not None:
             execution.catch_up()
-        records, taken = waiting.records, [*waiting.consumed, *consumed]
-        extras = Extras(
-            [*records, record], runs=[row], sync=sync, release=release, sends=sends, consumed=taken
-        )  # fmt: skip
-        anew = False  # most runs have no signals left, and need not ask for that
+        records, taken = waiting.records, waiting.consumed
+        extras = Extras([*records, record], sync=last, release=last, consumed=taken)
+        anew = row.status == "cancelled"  # else most runs have nothing left, and need not ask
         while True:
             if row.status in FINISHED:
                 backend, mail = self._means.context.backend, execution and execution.mail
                 unused = mail.unused(anew=anew) if mail else Unused.read(backend, self.id)
+                if unused.cancels and row.status != "cancelled":
+                    kind, record, row = self._cancelled(str(unused.cancels[0].value or ""))
                 extras = replace(
                     extras, records=[*records, unused.noted_in(record)], read_to=unused.read_to,
-                    consumed=[*taken, *(message.no for message in unused.asked)],
-                    sends=[*to_parents(row, unused.asked), *sends],
+                    consumed=[*taken, *(one.no for one in (*unused.asked, *unused.cancels))],
+                    sends=[*to_parents(row, unused.asked), *self._to_children(row)],
                 )  # fmt: skip
             try:
-                self.working.commit_delta([], self._cause(kind), extras)
+                self.working.commit_delta([], self._cause(kind), replace(extras, runs=[row]))
                 break
             except UnreadError:
                 anew = True
-        if release:
+        if last:
             self._hold.released()
             for run in (self.id, *(message.run for message in extras.sends)):
                 self._means.wakeups.tell(run)
+        return row
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._order.function, run=self.id)

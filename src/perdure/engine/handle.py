@@ -394,12 +394,11 @@ class RunHandle(Generic[R]):
 
     def _with_cancelled(self, extras: Extras, row: RunInfo, reader: LogReader) -> Extras:
         """Those that started it, or that it started, hear of it in the same commit."""
-        asked = self._context.backend.inbox(self._id, kind="cancel")
         unused = Unused.read(self._context.backend, self._id)
         children = to_children(reader.commits(row.started, damaged_too=True), self._id)
         return replace(
             extras, sends=to_parents(row, unused.asked) + children,
-            consumed=[message.no for message in (*asked, *unused.asked)],
+            consumed=[message.no for message in (*unused.cancels, *unused.asked)],
             read_to=unused.read_to, records=[unused.noted_in(record) for record in extras.records],
         )  # fmt: skip
 

@@ -36,12 +36,14 @@ class Unused(Struct, frozen=True):
         last_no: of all signals that were read, those that are taken too; 0: there was none.
         asked: what asked for the run, and came when somebody else had begun it: who did so waits
             for its end, and its last commit takes this out, too.
+        cancels: what asked it to end.
     """
 
     run: str
     signals: Sequence[Message]
     last_no: int
     asked: Sequence[Message] = ()
+    cancels: Sequence[Message] = ()
 
     @classmethod
     def read(cls, backend: Backend, run: str) -> Unused:
@@ -54,7 +56,8 @@ class Unused(Struct, frozen=True):
         """From what is in the run's inbox, and nobody took."""
         signals = [message for message in messages if message.kind == "signal"]
         asked = [message for message in messages if message.kind == "start"]
-        return cls(run, signals, last_no, asked)
+        cancels = [message for message in messages if message.kind == "cancel"]
+        return cls(run, signals, last_no, asked, cancels)
 
     @property
     def read_to(self) -> Mapping[str, int]:

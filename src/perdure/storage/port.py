@@ -89,7 +89,8 @@ class Append(Struct):
             all of them are in along with it, or none is.
         consumed: numbers of the messages that it takes out of the inbox, each once (I2).
         read_to: by run that it ends: the number of the last signal to it that its maker has read,
-            or 0. A later one, and a "start" that is not among `consumed`, refuse it: ``unread``.
+            or 0. A later one, and a "start" or a "cancel" that is not among `consumed`, refuse it:
+            ``unread``.
         sends: messages that are put into inboxes along with it, as by `send`; one that was put in
             before, or whose run is finished or unknown, is left out.
         purge: with `delete_agent`: from then on `to_purge` names it.

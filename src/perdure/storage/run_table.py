@@ -217,8 +217,7 @@ class RunTable:
         """As `Append.read_to` and, of the runs that are begun, `Append.holder`."""
         return any(
             (message.kind == "signal" and message.no > read_to.get(message.run, message.no))
-            or (message.kind == "cancel" and message.run in begun)
-            or (message.kind == "start" and message.no not in taken)
+            or (message.kind in ("start", "cancel") and message.no not in taken)
             for run in {*read_to, *begun}
             for message in self.waiting.of(("run", run)).values()
         )

@@ -254,6 +254,20 @@ class InboxContract(Contract):
         pen.write(runs=[a_run("r", status="done")], read_to={"r": last.no}, consumed=[asked.no])
         assert backend.inbox("r") == []
 
+    def test_i8_a_run_does_not_end_over_a_request_to_end_that_was_not_read(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """Who had asked for that was told that it is there, and it was lost with the run's end."""
+        pen.write(runs=[a_run("r"), a_run("other")])
+        for run in ("r", "other"):
+            asked = put(backend, Message(run, "a", "cancel", "", "", "enough"))
+            rows, read_to = [a_run(run, status="done")], {run: asked.no}
+            late, _ = pen.make(runs=rows, read_to=read_to)
+            assert backend.append([late])[0] == Refused("unread")
+            assert backend.inbox(run) == [asked]
+            pen.write(runs=rows, read_to=read_to, consumed=[asked.no])
+            assert backend.inbox(run) == []
+
     def test_i8_what_asks_for_a_run_races_its_begin_and_its_end(
         self, backend: Backend, pen: Pen
     ) -> None:

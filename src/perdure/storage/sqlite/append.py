@@ -188,11 +188,9 @@ def _are_leaves_there(db: apsw.Connection, snapshot: StoredSnapshot) -> bool:
 def _is_unread(db: apsw.Connection, item: Append) -> bool:
     """As `Append.read_to` and `Append.holder`."""
     taken = ids_json(item.consumed)
-    looks: list[tuple[Any, ...]] = [
-        (run_id, last, False, taken) for run_id, last in item.read_to.items()
-    ]
+    looks: list[tuple[Any, ...]] = [(run_id, last, taken) for run_id, last in item.read_to.items()]
     if item.holder is not None:
-        looks += [(row.id, None, True, taken) for row in item.runs]
+        looks += [(row.id, None, taken) for row in item.runs]
     return any(run(db, "find_unread", look) for look in looks)
 
 
