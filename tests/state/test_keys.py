@@ -86,6 +86,28 @@ def test_keys_are_the_agents_own_over_its_branches(agent, store):
     assert other.state == {"n": 1}
 
 
+def test_what_was_done_on_another_branch_was_not_done_here(agent, steady):
+    """A conversation was forked where it had been before, and the same message came to both ways of
+    it, under its own key: nothing was done on the second, and that was told as done."""
+    agent.save({"n": 5})
+    fork = agent.fork("side", at=1)
+    agent.update(add, key="k")
+    for change in (
+        lambda: fork.update(add, key="k"),
+        lambda: fork.save({"n": 9}, "add", key="k"),
+        lambda: fork.edit("add", key="k").__enter__(),
+    ):
+        with steady.refuses(fork, Conflict, "was used on branch 'main', at commit|something else"):
+            change()
+    assert fork.state == {"n": 0}
+    fork.update(add, key="side:k")
+    with steady.refuses(agent, Conflict, "was used on branch 'side'"):
+        agent.update(add, key="side:k")
+    agent.adopt("side")
+    agent.update(add, key="side:k")  # now it was
+    assert agent.refresh() == fork.state == {"n": 1}
+
+
 def test_a_key_outlives_rollback_and_undo(agent):
     agent.save({"n": 5})
     agent.update(add, key="k")

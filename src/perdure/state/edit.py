@@ -16,6 +16,7 @@ from perdure.state.flow import Flow, drive
 from perdure.state.working import WorkingCopy
 from perdure.storage.keys import find_key
 from perdure.storage.proposals import NOTHING, Committed, Extras, asked
+from perdure.storage.reader import LogReader
 
 T = TypeVar("T")
 
@@ -174,7 +175,8 @@ def used_key(
     """The commit that an idempotency key made before, if it did.
 
     Raises:
-        Conflict: it was used for something else.
+        Conflict: it was used for something else, or on a branch that this one knows nothing of:
+            what was done there was not done here.
     """
     if cause.key is None:
         return None
@@ -191,4 +193,19 @@ def used_key(
             target=f"agent {working.name!r}",
             hint="a key names one command: repeat it with the same words, or use another key",
         )
-    return reader.commit(seq)
+    commit = reader.commit(seq)
+    if commit.branch != working.branch and not _is_past(reader, working.branch, seq):
+        raise Conflict(
+            f"the idempotency key {cause.key!r} was used on branch {commit.branch!r}, at commit "
+            f"{seq}, and this one does not come from there",
+            target=f"agent {working.name!r}, branch {working.branch!r}",
+            hint="a key is the agent's, over all of its branches: use another one here, say "
+            f"{working.branch + ':' + cause.key!r}",
+        )
+    return commit
+
+
+def _is_past(reader: LogReader, branch: str, seq: int) -> bool:
+    """Whether a commit is in a branch's past."""
+    ancestors = reader.ancestors(reader.ref(branch).seq, damaged="all")
+    return next((one.seq for one in ancestors if one.seq <= seq), 0) == seq
