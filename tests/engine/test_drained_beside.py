@@ -52,7 +52,13 @@ def other(number: int) -> int:
     return number
 
 
-def job_of(call: Call, kind: str, is_async: bool) -> Any:
+@perdure.step
+async def other_soon(number: int) -> int:
+    await asyncio.sleep(0.002)
+    return number
+
+
+def job_of(call: Call, kind: str, way: str) -> Any:
     def named(function: Any) -> Any:
         made: Any = perdure.step if kind == "step" else partial(perdure.tool, on_crash=kind)
         return made(function, name="call", retry=RETRY)
@@ -60,7 +66,7 @@ def job_of(call: Call, kind: str, is_async: bool) -> Any:
     async def awaited() -> str:
         return await call.awaited()
 
-    made = named(awaited if is_async else lambda: call.plainly())
+    made = named(awaited if way != "threads" else lambda: call.plainly())
 
     @perdure.agent(dict, name="job")
     def job(run: perdure.Run[dict]) -> Any:
@@ -78,22 +84,34 @@ def job_of(call: Call, kind: str, is_async: bool) -> Any:
 
         return (await asyncio.gather(made(), more()))[0]
 
-    return ajob if is_async else job
+    @perdure.agent(dict, name="job")
+    def job_with_a_loop(run: perdure.Run[dict]) -> Any:
+        async def more() -> None:
+            for number in range(300):
+                await other_soon(number)
+
+        async def main() -> Any:
+            return (await asyncio.gather(made(), more()))[0]
+
+        return asyncio.run(main())
+
+    return {"threads": job, "tasks": ajob, "own loop": job_with_a_loop}[way]
 
 
-@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("way", ["threads", "tasks", "own loop"])
 @pytest.mark.parametrize("kind", ["step", "fail", "retry"])
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("beats", [False, True])
 def test_what_a_call_came_to_is_recorded_where_its_worker_ends(
-    place: Place, is_async: bool, kind: Any, fails: bool, beats: bool
+    place: Place, way: str, kind: Any, fails: bool, beats: bool
 ) -> None:
     """A rolling restart: the other tasks left at their next call, and what this one came to was
     thrown away. A step was made twice, one with a heartbeat was broken off, and a tool that had
-    raised an error, which is an outcome, was in doubt."""
+    raised an error, which is an outcome, was in doubt. In a loop of a plain function's own
+    each call was cancelled with the others."""
     store = place.open()
     call = Call(fails, beats)
-    job = job_of(call, kind, is_async)
+    job = job_of(call, kind, way)
     handle = store.start(job, "a")
     worker = perdure.Worker(store, [job])
     thread = threading.Thread(target=worker.run)

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.engine.calling import Calling, cancels
 from perdure.engine.current import inside
 from perdure.engine.effects import (
     Arrive,
@@ -42,6 +42,7 @@ from perdure.engine.tasks import RunTasks, runner_here
 from perdure.engine.values import is_async
 from perdure.engine.waiting import Suspended, only_runs
 from perdure.engine.wakeups import POLL_S
+from perdure.errors import Unstorable
 from perdure.state.waiting import Threads, Wait, bell
 
 if TYPE_CHECKING:
@@ -55,42 +56,6 @@ THREADS_MAX = 32
 GRACE_S = 5.0
 """How long an attempt that took too long has to end, once it is cancelled, before it is left to
 itself."""
-
-
-class _Calling(Struct):
-    """One call that is being driven.
-
-    Attributes:
-        task: that makes it; None: none does.
-        began: what is recorded of its begin, if anything is before it has come to its end.
-        place: where it is recorded; empty until that is known, and while what is recorded there
-            has not had its turn.
-        since: by the monotonic clock, when it got there.
-        noted: that its task was cancelled is in its outcome.
-        settled: what its outcome is recorded by; None: it is not yet.
-        cancelled: its task was, while a thread made the call; what that came to is recorded first.
-        kept_on: its task was, and what was called caught that: the function hears the outcome.
-        heard: how often its task was cancelled before, and has heard of it.
-        intends: that it is made is recorded, or is just being: it counts as one that is under way.
-    """
-
-    task: asyncio.Task[Any] | None
-    arrive: Arrive | None = None
-    began: Mapping[str, Any] | None = None
-    place: str = ""
-    since: float = 0.0
-    noted: bool = False
-    settled: Record | None = None
-    cancelled: asyncio.CancelledError | None = None
-    kept_on: bool = False
-    heard: int = 0
-    intends: bool = False
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether its task was, in this call; else a `CancelledError` is of something awaited. A
-        task that was cancelled before may make calls, where it tidies up."""
-        return _cancels(self.task) > self.heard
 
 
 class _Stopping(Stopping):
@@ -156,7 +121,7 @@ class AsyncPerformer(Handing):
         """Drive effects to their result."""
         execution = self._execution
         task = asyncio.current_task()
-        calling = _Calling(task, heard=_cancels(task, heard=True))
+        calling = Calling(task, heard=cancels(task, heard=True))
         try:
             return await drive_async(effects, partial(self.perform, calling))
         except GeneratorExit:  # it was thrown away
@@ -179,12 +144,13 @@ class AsyncPerformer(Handing):
             self._intends_no_more(calling)
         raise error
 
-    def _intends_no_more(self, calling: _Calling) -> None:
+    def _intends_no_more(self, calling: Calling) -> None:
         if calling.intends:
             calling.intends = False
             self._execution.going.calling.marks.pop()
+            self._tasks.calling.marks.pop()
 
-    async def _note_cancelled(self, calling: _Calling, arrive: Arrive) -> None:
+    async def _note_cancelled(self, calling: Calling, arrive: Arrive) -> None:
         """The function does not see what comes of this."""
         settled = calling.settled
         wait: OfWait = (calling.began, None)
@@ -211,7 +177,7 @@ class AsyncPerformer(Handing):
         if threads is not None:
             await self._execution.context.in_thread(threads.close)
 
-    def perform(self, calling: _Calling, effect: Effect) -> Awaitable[Any]:
+    def perform(self, calling: Calling, effect: Effect) -> Awaitable[Any]:
         # As `Performer.perform`.
         if isinstance(effect, Record):
             return self._record(effect, calling)
@@ -230,7 +196,7 @@ class AsyncPerformer(Handing):
 
     # -- whose turn it is ----------------------------------------------------------------------
 
-    async def _arrive(self, effect: Arrive, calling: _Calling) -> Arrived:
+    async def _arrive(self, effect: Arrive, calling: Calling) -> Arrived:
         execution = self._execution
         scope = execution.scope()
         if self._tasks.numbered or not execution.journal.replaying:
@@ -284,7 +250,7 @@ class AsyncPerformer(Handing):
                 if rest.stood:
                     return execution.find(effect, scope)  # it says what is wrong
 
-    async def _record(self, effect: Record, calling: _Calling) -> None:
+    async def _record(self, effect: Record, calling: Calling) -> None:
         execution = self._execution
         if calling.noted and not self._tasks.numbered:
             execution.writer.later(effect.records)  # see `cancelled_item`
@@ -296,10 +262,17 @@ class AsyncPerformer(Handing):
             calling.began = effect.records[-1]
         if effect.records[-1]["t"] == "intent":
             execution.going.calling.marks.append(None)
+            self._tasks.calling.marks.append(None)
             calling.intends = True
         if effect.records[-1]["t"] in SETTLING:
             calling.settled = effect
-            await self.hand_over(item, str(effect.records[-1]["place"]))
+            try:
+                await self.hand_over(item, str(effect.records[-1]["place"]))
+            except asyncio.CancelledError as cancelled:
+                if item is None or not isinstance(item.error, Unstorable):
+                    raise
+                calling.cancelled = cancelled  # first it is recorded that it took effect
+                raise item.error from None
         elif item is not None:
             await execution.writer.write_async(item)
         if calling.cancelled is not None:
@@ -307,42 +280,45 @@ class AsyncPerformer(Handing):
 
     # -- calling the user's functions ----------------------------------------------------------
 
-    async def _invoke(self, effect: Invoke, calling: _Calling) -> Any:
-        try:
-            with self._execution.going.calling, inside(frame_of(self._execution, effect)):
-                self._intends_no_more(calling)
-                return await self.invoke(effect, calling)
-        except asyncio.CancelledError as cancelled:
-            await tick()  # whoever cancelled the whole run gets to say so
-            self._tasks.ask_for_user()
-            if self._execution.interrupted is not None:
+    async def _invoke(self, effect: Invoke, calling: Calling) -> Any:
+        # It counts as one under way until its driver goes on to record what it came to: where a
+        # worker ends, others leave behind that.
+        with self._execution.going.calling, self._tasks.calling:
+            self._intends_no_more(calling)
+            try:
+                with inside(frame_of(self._execution, effect)):
+                    return await self.invoke(effect, calling)
+            except asyncio.CancelledError as cancelled:
+                await tick()  # whoever cancelled the whole run gets to say so
+                self._tasks.ask_for_user()
+                if self._execution.interrupted is not None:
+                    raise
+                if not calling.is_cancelled:  # in the call: on replay, nothing does that again
+                    raise Carried(cancelled) from None  # type: ignore[arg-type]
+                calling.noted = True
+                after_s = round(time.monotonic() - calling.since, 3)
+                raise CancelledInside(cancelled, after_s) from None
+            except (
+                Exception,
+                GeneratorExit,
+            ):  # the latter: of one thrown away
                 raise
-            if not calling.is_cancelled:  # in the call: on replay, nothing does that again
-                raise Carried(cancelled) from None  # type: ignore[arg-type]
-            calling.noted = True
-            after_s = round(time.monotonic() - calling.since, 3)
-            raise CancelledInside(cancelled, after_s) from None
-        except (
-            Exception,
-            GeneratorExit,
-        ):  # the latter: of one thrown away
-            raise
-        except BaseException as left:
-            self._execution.leaving.left(left, f"a {effect.inside}")
-            raise
+            except BaseException as left:
+                self._execution.leaving.left(left, f"a {effect.inside}")
+                raise
 
-    async def invoke(self, effect: Invoke, calling: _Calling) -> Any:
+    async def invoke(self, effect: Invoke, calling: Calling) -> Any:
         """Call the function, in this task, or on a thread."""
         limits = effect.limits
         if limits is not NO_LIMITS and limits.timed and effect.attempt is not None:
-            return await self._invoke_timed(effect)
+            return await self._invoke_timed(effect, calling)
         if is_async(effect.function):
             try:
                 return await effect.function(*effect.args, **effect.kwargs)
             except Exception as raised:
                 raise Carried(raised) from None
             finally:
-                calling.kept_on = _cancels(calling.task, heard=True) > calling.heard
+                calling.kept_on = cancels(calling.task, heard=True) > calling.heard
         ended: list[tuple[Any, BaseException | None]] = []
 
         def call() -> None:
@@ -362,9 +338,9 @@ class AsyncPerformer(Handing):
             raise _as_users(error)
         return result
 
-    async def _invoke_timed(self, effect: Invoke) -> Any:
+    async def _invoke_timed(self, effect: Invoke, calling: Calling) -> Any:
         if not is_async(effect.function):
-            return await self._invoke_timed_thread(effect)
+            return await self._invoke_timed_thread(effect, calling)
         task = asyncio.ensure_future(effect.function(*effect.args, **effect.kwargs))
         clock = Clock(effect)
         try:
@@ -373,6 +349,15 @@ class AsyncPerformer(Handing):
                 late = None if task.done() else clock.late()
                 if late is not None:
                     raise late
+        except asyncio.CancelledError as cancelled:
+            had_ended = task.done()
+            if not had_ended:  # it is the function's to hear of that, as of one without a limit
+                task.cancel()
+                await asyncio.wait([task], timeout=GRACE_S)
+            if not task.done() or task.cancelled():
+                raise
+            calling.cancelled = cancelled if had_ended else None
+            calling.kept_on = not had_ended
         finally:
             if not task.done():
                 task.cancel()
@@ -382,13 +367,17 @@ class AsyncPerformer(Handing):
             raise _as_users(error)
         return task.result()
 
-    async def _invoke_timed_thread(self, effect: Invoke) -> Any:
+    async def _invoke_timed_thread(self, effect: Invoke, calling: Calling) -> Any:
         """As on a thread: one that takes too long is left to itself."""
         thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
         clock = Clock(effect)
-        while not await self.in_thread(thread.done.wait, min(clock.left_s(), POLL_S)):
-            if (late := clock.late()) is not None:
-                raise late
+        while not thread.done.is_set():
+            try:
+                await self.in_thread(thread.done.wait, min(clock.left_s(), POLL_S))
+            except asyncio.CancelledError as cancelled:
+                calling.cancelled = cancelled  # what it comes to is to be recorded first
+            if not thread.done.is_set() and (late := clock.late()) is not None:
+                raise calling.cancelled or late
         if thread.error is not None:
             raise _as_users(thread.error)
         return thread.result
@@ -473,14 +462,6 @@ def _seen(task: asyncio.Future[Any]) -> None:
     """What a task came to that nobody waits for is no news."""
     if not task.cancelled():
         task.exception()
-
-
-def _cancels(task: asyncio.Task[Any] | None, *, heard: bool = False) -> int:
-    """How often a task was cancelled; `heard`: as far as its code has heard of it."""
-    if task is None:
-        return -1 if heard else 0
-    to_come = heard and getattr(task, "_must_cancel", False)
-    return task.cancelling() - (1 if to_come else 0)
 
 
 async def _take_cancellation() -> None:

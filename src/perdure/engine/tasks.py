@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure.engine.current import current, current_in, enter_scope
+from perdure.engine.going import Counting
 from perdure.engine.joins import joined, parts_of
 from perdure.engine.lasting import in_vain
 from perdure.engine.leaving import Drained
@@ -67,6 +68,8 @@ class RunTasks:
         """Whether tasks are scopes of their own: those of an asynchronous function. A synchronous
         one that runs a loop may run it again later, with tasks that were not seen being made."""
         self.scopes: dict[asyncio.Task[Any], Scope] = {}
+        self.calling = Counting()
+        """Around the calls that they make of steps and tools."""
         self.waiting: set[asyncio.Task[Any]] = set()
         """Those that wait for a signal, an answer or a time."""
         self.told = False
@@ -167,7 +170,9 @@ class RunTasks:
     def defers(self, reason: PerdureError | None) -> bool:
         """Whether calls that tasks make come to their end before the run is left for this reason:
         cancelled with the function, they would be in doubt."""
-        return self.numbered and isinstance(reason, Drained) and self._execution.going.calls > 0
+        if not isinstance(reason, Drained):
+            return False
+        return (self._execution.going.calls if self.numbered else self.calling.number) > 0
 
     def interrupts(self) -> None:
         """What ends the run is about to be raised in the code that calls."""
