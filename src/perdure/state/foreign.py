@@ -7,7 +7,7 @@ for a commit of its choice; its adapter works out the delta by itself, and write
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
@@ -202,6 +202,11 @@ class ForeignLog:
         flags(newest_first=newest_first, damaged_too=damaged_too)
         last = SEQ_END if last is None else last
         return self._reader.commits(first, last, newest_first=newest_first, damaged_too=damaged_too)
+
+    def kept_states(self) -> Collection[int]:
+        """Of what retention removed, the commits whose states it kept whole."""
+        said = self._reader.trim()
+        return () if said is None else said.bases.keys()
 
     def at(self, seq: int) -> Held:
         """The state at a commit, folded anew: the caller may keep and change it."""

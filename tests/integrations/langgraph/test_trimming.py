@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import operator
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, product
 from typing import Annotated, Any
 
 import pytest
 from langgraph.channels import DeltaChannel
 from langgraph.graph import START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Durability, interrupt
 from typing_extensions import TypedDict
 
 from perdure import Conflict, NotFound
 from perdure.integrations.langgraph import PerdureSaver
-from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
+from tests.integrations.langgraph.checkpoints import (
+    checkpoint,
+    config,
+    get,
+    id_of,
+    line,
+    put,
+    values_of,
+)
 from tests.integrations.langgraph.conftest import Place
 from tests.integrations.langgraph.test_flows import THREAD, ask, chat_graph
 
@@ -296,6 +304,80 @@ def test_channels_of_deltas_of_a_copy_hold_what_it_was_copied_with(place: Place)
         assert verified(saver, name) == 0
         assert later_graph(place.open()).get_state(config(name)).values == before
         saver.delete_thread("again")
+
+
+def joined(old: list[str] | None, new: list[list[str]]) -> list[str]:
+    return [*(old or []), *chain(*new)]
+
+
+class Noted(TypedDict, total=False):
+    notes: Annotated[list[str], DeltaChannel(joined, snapshot_frequency=1)]
+    n: int
+
+
+def asking_graph(saver: PerdureSaver) -> Any:
+    graph = StateGraph(Noted)
+    graph.add_node("a", lambda state: {"notes": [f"note {interrupt('a?')}"]})
+    graph.add_node("b", lambda state: {"n": 1})
+    graph.add_node("c", lambda state: {"n": interrupt("c?")})
+    graph.add_edge(START, "a")
+    graph.add_edge("a", "b")
+    graph.add_edge("b", "c")
+    return graph.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("durability", [*product(("sync", "async", "exit"), repeat=3)])
+def test_a_value_of_a_channel_of_deltas_holds_the_checkpoint_that_has_it(
+    place: Place, durability: tuple[Durability, ...]
+) -> None:
+    """A graph went on with `durability="exit"`: then LangGraph stores the value of such a channel
+    once, and no writes to it. The thread was trimmed, as nothing had been written to the channel.
+    Its latest state could not be read any more: the value was that of a checkpoint that went."""
+    saver = place.open()
+    app = asking_graph(saver)
+    turns: tuple[Any, ...] = ({"n": 0}, Command(resume="one"), Command(resume=2))
+    for given, how in zip(turns, durability, strict=True):
+        app.invoke(given, THREAD, durability=how)
+    before = app.get_state(THREAD).values
+    assert before["notes"] == ["note one"]
+    with pytest.raises(Conflict, match="'notes' "):
+        saver.trim(NOW)
+    assert verified(saver) == 0
+    assert asking_graph(place.open()).get_state(THREAD).values == before
+
+
+def test_a_plain_value_that_a_channel_of_deltas_began_with_stays(saver: PerdureSaver) -> None:
+    """A channel became one of deltas in a new version of its graph, after a trim: what it begins
+    with is the value in a checkpoint that an earlier trim had kept."""
+    made = line(saver, 9)
+    side = put(saver, {"log": ["kept"], "n": 0}, made[2], 10, source="update")
+    saver.put_writes(side, [("n", 1)], "task")
+    saver.trim(NOW)
+    at: Any = side
+    for number in range(3):
+        at = without(saver, "log", at, number + 11)
+    seed = saver.get_delta_channel_history(config=at, channels=["log"])
+    assert seed["log"]["seed"] == ["kept"]
+    with pytest.raises(Conflict, match="'log' has no value"):
+        saver.trim(NOW)
+    assert saver.get_delta_channel_history(config=at, channels=["log"]) == seed
+
+
+def without(saver: PerdureSaver, channel: str, at: Any, version: int) -> Any:
+    """Put a checkpoint that has a version of a channel, and no value."""
+    made = checkpoint({"n": version}, version)
+    made["channel_versions"][channel] = version
+    return saver.put(at, made, {"source": "loop", "step": version, "parents": {}}, {})
+
+
+def test_a_state_that_is_one_value_may_be_a_channel_of_deltas(saver: PerdureSaver) -> None:
+    """LangGraph calls it `__root__`: it was taken for one in which LangGraph leaves no value."""
+    at = put(saver, {"n": 0})
+    for number in range(4):
+        saver.put_writes(at, [("__root__", [number])], "task")
+        at = without(saver, "__root__", at, number + 2)
+    with pytest.raises(Conflict, match="'__root__' has no value"):
+        saver.trim(NOW)
 
 
 def test_the_agent_itself_knows_that_it_is_a_thread(saver: PerdureSaver) -> None:
