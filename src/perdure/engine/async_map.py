@@ -45,6 +45,7 @@ class AsyncMap:
             if tasks:
                 with performer.resting(), execution.going.lending(gate.lending.lend):
                     await asyncio.wait(tasks)
+            execution.check()  # what ended the run in an item counts, whatever one before it raised
             return [task.result() for task in tasks]
         except asyncio.CancelledError:
             for task in tasks:
