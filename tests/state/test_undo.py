@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import perdure
+from perdure.core import ops
 from perdure.errors import Conflict, NotFound
 
 LONG = "The quick brown fox jumps over the lazy dog, and then does it once more. " * 3
@@ -382,6 +383,24 @@ def test_where_others_were_in_the_dict_since_what_comes_back_is_last(store):
     assert list(agent.state["by"].items()) == [("y", 2), ("x", 4), ("z", 1)]
     agent.undo()
     assert agent.state == SHAPE
+
+
+@pytest.mark.parametrize("key", ["e", "b", "d"])
+def test_a_redo_takes_no_order_back(store, key):
+    """The undo had put the keys behind the one that came back in their order. The redo took that
+    back as well: the keys came in reverse behind one that was new, and a commit that changed one of
+    them was in its way, or it in that one's."""
+    agent = store.agent("order", initial=dict.fromkeys("abcd", 0))
+    agent.update(lambda draft: draft.pop("a"))
+    agent.undo()
+    agent.update(lambda draft: draft.__setitem__(key, 1))
+    agent.redo()
+    assert list(agent.state.items()) == list({**dict.fromkeys("bcd", 0), key: 1}.items())
+    assert agent.commit("main").delta == (ops.Delete(("a",)),)
+    agent.undo()
+    agent.undo()
+    assert list(agent.state.items()) == list(dict.fromkeys("abcd", 0).items())
+    agent.verify()
 
 
 def test_a_difference_in_nothing_but_the_order(store):

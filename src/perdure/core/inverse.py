@@ -36,19 +36,19 @@ def invert(
         state_at: a fresh copy of the state at a seq of that path (0: None).
     """
     found = standing(chosen, path)
-    delta, blocked = _invert(found, state_at, in_order=True)
-    if blocked:
-        # The keys of dicts where others have been since are not put in order, in any case.
-        less, still = _invert(found, state_at, in_order=False)
-        if less and not still:
-            return less, []
-    return delta, blocked
+    if any(commit.cause.kind in ("undo", "redo") for commit in chosen):
+        # What put keys in order is not taken back: they are put in order anew, where nobody has been
+        # since, and elsewhere not in any case.
+        delta, _ = _invert(found, state_at, in_order=False)
+        if delta:
+            return delta, []
+    return _invert(found, state_at, in_order=True)
 
 
 def _invert(
     found: Standing, state_at: Callable[[int], Plain], *, in_order: bool
 ) -> tuple[list[Op], list[tuple[int, str]]]:
-    """As `invert`. in_order: keys that an undo or redo put in order, too, which touched them."""
+    """As `invert`. in_order: what an undo or redo did to put keys in order, too."""
     seqs = {commit.seq for commit in found.chosen}
     oldest, newest = found.chosen[-1], found.chosen[0]
     base = state_at(oldest.parent)
