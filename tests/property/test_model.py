@@ -130,7 +130,8 @@ class Log(RuleBasedStateMachine):
         self.heads: dict[str, int] = {}
         self.points: dict[str, int] = {}
         self.dropped: set[str] = set()
-        self.keys: dict[str, tuple[str, int]] = {}
+        self.keys: dict[str, tuple[str, int, str]] = {}
+        self.parents: dict[int, int] = {}
         self.handles: dict[str, list[Any]] = {}
         self.last = 0
         self.root: str | None = None
@@ -169,10 +170,17 @@ class Log(RuleBasedStateMachine):
     def branch(self, n: int) -> str:
         return sorted(self.heads)[n % len(self.heads)]
 
-    def committed(self, branch: str, state: Any) -> None:
+    def committed(self, branch: str, state: Any, parent: int | None = None) -> None:
         self.last += 1
+        self.parents[self.last] = self.heads.get(branch, 0) if parent is None else parent
         self.heads[branch] = self.last
         self.states[self.last] = copy(state)
+
+    def past(self, branch: str) -> set[int]:
+        seqs = {seq := self.heads[branch]}
+        while seq := self.parents[seq]:
+            seqs.add(seq)
+        return seqs
 
     def head(self, branch: str) -> Any:
         return copy(self.states[self.heads[branch]])
@@ -216,7 +224,8 @@ class Log(RuleBasedStateMachine):
         branch = self.branch(n)
         agent = self.handle(branch, which)
         used = self.keys.get(key)
-        if used is not None and used[0] != what:
+        elsewhere = used and used[2] != branch and used[1] not in self.past(branch)
+        if used is not None and (used[0] != what or elsewhere):
             with pytest.raises(Conflict):
                 agent.update(lambda draft: apply(draft, todo), what, key=key)
             return
@@ -225,7 +234,7 @@ class Log(RuleBasedStateMachine):
             after = self.head(branch)
             apply(after, todo)
             self.committed(branch, after)
-            self.keys[key] = (what, self.last)
+            self.keys[key] = (what, self.last, branch)
             assert same(agent.state, after)
         assert commit.seq == self.keys[key][1]
 
@@ -258,7 +267,7 @@ class Log(RuleBasedStateMachine):
                 agent.fork(name, at=at)
             return
         agent.fork(name, at=at)
-        self.committed(name, self.states[at])
+        self.committed(name, self.states[at], parent=at)
 
     @rule(n=small, name=st.sampled_from(["p1", "p2", "b1", "main"]))
     def checkpoint(self, n: int, name: str) -> None:
@@ -277,14 +286,15 @@ class Log(RuleBasedStateMachine):
         branch, at = self.branch(n), seq % self.last + 1
         agent = self.handle(branch, which)
         agent.rollback(at)
-        self.committed(branch, self.states[at])
+        self.committed(branch, self.states[at], parent=at)
         assert same(agent.state, self.states[at])
 
     @rule(n=small, other=small)
     def adopt(self, n: int, other: int) -> None:
         branch, source = self.branch(n), self.branch(other)
         self.handle(branch, 1).adopt(source)
-        self.committed(branch, self.states[self.heads[source]])
+        head = self.heads[source]
+        self.committed(branch, self.states[head], parent=head)
 
     @precondition(lambda self: len(self.heads) > 1)
     @rule(n=small)

@@ -37,8 +37,8 @@ def invert(
     """
     found = standing(chosen, path)
     if any(commit.cause.kind in ("undo", "redo") for commit in chosen):
-        # What put keys in order is not taken back: they are put in order anew, where nobody has been
-        # since, and elsewhere not in any case.
+        # What put keys in order is not taken back: they are put in order anew, where nobody has
+        # been since, and elsewhere not in any case.
         delta, _ = _invert(found, state_at, in_order=False)
         if delta:
             return delta, []
