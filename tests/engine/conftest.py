@@ -27,6 +27,7 @@ ON_POSTGRES = {
     "test_damaged_runs",
     "test_leavings",
     "test_circles",
+    "test_who_is_next",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import perdure
 from perdure import Store
+from perdure.engine.jobs import Job
 from perdure.engine.picking import Pick
-from perdure.engine.worker import Worker, _Job
+from perdure.engine.worker import Worker
 from perdure.model import FINISHED, AgentInfo, Lease
 from perdure.storage.port import Backend
 
@@ -104,7 +105,7 @@ class Once(Worker):
 
     def _start(self, pick: Pick) -> None:
         self.found = True
-        job = self._jobs[pick.run] = _Job(pick, time.monotonic())
+        job = self._jobs[pick.run] = Job(pick, time.monotonic())
         self._execute(job)
         while not self._news.empty():
             news = self._news.get()

@@ -61,6 +61,10 @@ class Going:
         self._crews: list[Crew] = []
         self._lenders: list[Callable[[str], bool]] = []
         self._waits: dict[Hashable, _Waiting] = {}
+        self.has_waited = False
+        """Whether any of it ever waited here for a message, or for a time."""
+        self.gives_way = False
+        """Set where others are due for its place: then no time is waited for here."""
         self.calling = Counting()
         """Around a call of a step or tool."""
         self.resting = Counting()
@@ -90,6 +94,11 @@ class Going:
                 self._waits.pop(who, None)
             else:
                 self._waits[who] = wait
+                self.has_waited = True
+
+    def follow(self, before: Going) -> None:
+        """Of the turn before, in the same place."""
+        self.has_waited, self.gives_way = before.has_waited, before.gives_way
 
     @contextmanager
     def joining(self, lasts: Callable[[], bool]) -> Iterator[None]:

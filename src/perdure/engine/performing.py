@@ -269,7 +269,7 @@ def pausing(
     """
     while (left_s := (effect.until - execution.now()) / 1e6) > 0:
         execution.check_stop()
-        if left_s > execution.wakeups.in_place_s:
+        if left_s > _in_place_s(execution):
             yield None
             if unloadable():
                 raise execution.interrupt(suspended(execution))
@@ -292,8 +292,7 @@ def waiting(
         left_s = POLL_S
         if timer is not None:
             left_s = (timer.until - execution.now()) / 1e6
-        in_place_s = execution.wakeups.in_place_s
-        soon = timer is not None and len(effect.branches) == 1 and left_s <= in_place_s
+        soon = timer and len(effect.branches) == 1 and left_s <= _in_place_s(execution)
         if not soon:
             yield None
             if unloadable():
@@ -304,6 +303,11 @@ def waiting(
         begun = True
         if execution.writer.has_waiting:  # when it began and what it asks must be in the log
             yield Item(Cause("wait-began", run=execution.id, step=effect.place))
+
+
+def _in_place_s(execution: Execution[Any]) -> float:
+    """Up to how long is waited for a time without the run being unloaded."""
+    return 0.0 if execution.going.gives_way else execution.wakeups.in_place_s
 
 
 def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:

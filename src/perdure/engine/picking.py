@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ from perdure.engine.values import parameters_of
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
 from perdure.state.family import to_parents
+from perdure.storage.due import due_since
 from perdure.storage.looks import CLAIM_S, Look
 from perdure.storage.port import Ref
 from perdure.storage.reader import LogReader
@@ -48,13 +50,15 @@ class NeedsCallerError(Exception):
 
 
 class Pick(Struct, frozen=True):
-    """A run to go on with, or to begin: `row` None. `look`: at what there was as it was picked."""
+    """A run to go on with, or to begin: `row` None. `look`: at what there was as it was picked;
+    `since`: when it came to be due."""
 
     run: str
     agent: str
     branch: str
     function: Callable[..., Any]
     look: Look
+    since: int
     row: RunInfo | None = None
     asked: Message | None = None
 
@@ -92,14 +96,17 @@ class Picker:
     # -- what is there to do -------------------------------------------------------------------
 
     def picks(self, taken: Taken, free: Callable[[], int], others: bool) -> Iterator[Pick]:
-        """Runs that this worker could go on with now, and then those that it could begin.
+        """Runs that this worker could go on with or begin now, first who has been due for longest:
+        runs that wake again and again do not keep others from being begun, or taken over.
 
         Args:
             taken: asked again for each, so that what was just begun counts.
             free: how many it would begin now; asked again, too.
             others: whether there may be other workers.
         """
-        found: Iterator[Pick] = chain(self._rows(taken), self._starts(taken))
+        found: Iterator[Pick] = heapq.merge(
+            self._rows(taken), self._starts(taken), key=lambda pick: pick.since
+        )
         if others and self._claim is not None:
             found = self._claimed(found, self._claim, free)
         for pick in found:
@@ -135,25 +142,34 @@ class Picker:
     def _rows(self, taken: Taken) -> Iterator[Pick]:
         backend = self._context.backend
         now = backend.now()
-        unknown: dict[str, tuple[RunInfo, float]] = {}
-        for row in _growing(lambda limit: backend.ready(now, limit)):
+        unknown: set[str] = set()
+
+        def ready(limit: int) -> list[RunInfo]:
+            return sorted(backend.ready(now, limit), key=lambda row: due_since(row, now))
+
+        for row in _growing(ready, lambda row: row.id):
             if row.queue not in self._queues or taken(row.id, row.agent, row.branch):
                 continue
             function = self._function(row.function, row.version)
             if function is None:
                 since = self._unknown.get(row.id, (row, time.monotonic()))[1]
-                unknown[row.id] = row, since
+                self._unknown[row.id] = row, since
+                unknown.add(row.id)
                 continue
             if row.id in self._callers:
                 continue
             look = Look(backend, row.agent, row.id)
-            yield Pick(row.id, row.agent, row.branch, function, look, row)
-        self._unknown = unknown  # in full: whoever stops in between keeps what it had
+            since_when = due_since(row, now)
+            yield Pick(row.id, row.agent, row.branch, function, look, since_when, row)
+        # In full by now: whoever stops in between keeps what it had.
+        self._unknown = {run: self._unknown[run] for run in unknown if run in self._unknown}
 
     def _starts(self, taken: Taken) -> Iterator[Pick]:
         backend = self._context.backend
         agents: set[str] = set()
-        for message in _growing(lambda limit: backend.inbox(kind="start", limit=limit)):
+        for message in _growing(
+            lambda limit: backend.inbox(kind="start", limit=limit), lambda message: message.no
+        ):
             asked = message.value if isinstance(message.value, Mapping) else {}
             queue = str(asked.get("queue", "default"))
             if queue not in self._queues or message.agent in agents:
@@ -166,7 +182,7 @@ class Picker:
             if taken(message.run, message.agent, MAIN):
                 continue
             look = Look(backend, message.agent, message.run)
-            yield Pick(message.run, message.agent, MAIN, function, look, None, message)
+            yield Pick(message.run, message.agent, MAIN, function, look, message.at, None, message)
 
     def _function(self, name: str, version: str) -> Callable[..., Any] | None:
         known = self._functions.get(name)
@@ -322,12 +338,12 @@ def unknown(row: RunInfo) -> NeedsAttention:
     )  # fmt: skip
 
 
-def _growing(fetch: Callable[[int], list[T]]) -> Iterator[T]:
-    """What is there, first a few, then more, for as long as somebody asks."""
-    seen = 0
+def _growing(fetch: Callable[[int], list[T]], name: Callable[[T], Hashable]) -> Iterator[T]:
+    """What is there, each once, first a few, then more, for as long as somebody asks."""
+    seen: set[Hashable] = set()
     for limit in PAGES:
         found = fetch(limit)
-        yield from found[seen:]
+        yield from (one for one in found if name(one) not in seen)
         if len(found) < limit:
             return
-        seen = len(found)
+        seen.update(map(name, found))

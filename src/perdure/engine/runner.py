@@ -243,6 +243,7 @@ class Runner:
                 self._going.add(execution)
                 if before is not None:
                     self._going.discard(before)
+                    execution.going.follow(before.going)
                     if before.asked_to_stop is not None:  # since its turn ended
                         execution.stop(before.asked_to_stop)
 

@@ -22,6 +22,7 @@ from perdure.core.threads import begin
 from perdure.engine.drives import Drive
 from perdure.engine.ends import BranchTaken, Finished, FinishedMeanwhileError
 from perdure.engine.functions import MARK, AgentSpec, by_name, spec_of
+from perdure.engine.jobs import Job, give_way
 from perdure.engine.leaving import Drained
 from perdure.engine.picking import NeedsCallerError, Pick, Picker
 from perdure.engine.runner import Runner
@@ -68,17 +69,6 @@ class WorkerEvent(Struct, frozen=True):
     run: str = ""
     words: str = ""
     seconds: float = 0.0
-
-
-class _Job(Struct, eq=False):
-    """A run that this worker is at. Once it is `begun`, it has the lease."""
-
-    pick: Pick
-    since: float
-    drive: Drive | None = None
-    begun: bool = False
-    end: Any = None
-    error: BaseException | None = None
 
 
 _News = Literal["begun", "over"]
@@ -131,14 +121,14 @@ class Worker:
         self._picker = Picker(store.runner, known, queues, self._troubles.hold_off)
         self._limit = limit
         self._on_event = on_event
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, Job] = {}
         self._shut: ClosedError | None = None
         # Not an Event: a signal's handler may put into this one whatever it interrupted.
-        self._news: queue.SimpleQueue[tuple[_News, _Job] | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[_News, Job] | None] = queue.SimpleQueue()
         self._stopping = False
         self._loop: OwnLoop | None = None
         self._others: list[str] = []
-        self._take_up_at = 0.0
+        self._take_up_at = self._give_way_at = 0.0
         self._end_serving: Callable[[], None] = lambda: None
 
     @staticmethod
@@ -210,7 +200,7 @@ class Worker:
         self._stopping = True
         while self._jobs:
             for job in self._jobs.values():
-                self._ask_to_leave(job)
+                job.ask_to_leave()
             self._wait(DEATH_S)
         if self._loop is not None:
             self._loop.stop()
@@ -224,11 +214,6 @@ class Worker:
             _log.warning("flushing the store: %s", error)
         self._stopping = False
         self._say(WorkerEvent("stopped"))
-
-    def _ask_to_leave(self, job: _Job) -> None:
-        execution = job.drive.execution if job.drive is not None else None
-        if execution is not None and execution.asked_to_stop is None:
-            execution.stop(Drained("this worker is ending", target=f"run {job.pick.run}"))
 
     @contextlib.contextmanager
     def _heeding_signals(self, wanted: bool) -> Iterator[None]:
@@ -281,7 +266,7 @@ class Worker:
         except PerdureError:
             return True  # the next look says what is the matter
 
-    def _take_news(self, what: _News, job: _Job) -> None:
+    def _take_news(self, what: _News, job: Job) -> None:
         if what == "begun":
             row = job.pick.row
             words = "nobody had it" if row is not None and row.status == "running" else ""
@@ -306,6 +291,9 @@ class Worker:
             row.id for row in backend.executors() if row.alive and row.id != ours
         ][:OTHERS_MAX]  # fmt: skip
         if not self._free():
+            if time.monotonic() >= self._give_way_at:
+                give_way(self._jobs.values(), self._picker.picks(self._taken, self._free, False))
+                self._give_way_at = time.monotonic() + POLL_S
             return POLL_S  # one that ends is news
         began, now = time.monotonic(), backend.now()
         self._troubles.forget_old()
@@ -332,7 +320,7 @@ class Worker:
     # -- executing ---------------------------------------------------------------------------------
 
     def _start(self, pick: Pick) -> None:
-        job = self._jobs[pick.run] = _Job(pick, time.monotonic())
+        job = self._jobs[pick.run] = Job(pick, time.monotonic())
         try:
             if spec_of(pick.function).is_async:
                 if self._loop is None:
@@ -347,7 +335,7 @@ class Worker:
             job.error = error
             self._news.put(("over", job))
 
-    def _execute(self, job: _Job) -> None:
+    def _execute(self, job: Job) -> None:
         try:
             drive = self._prepare(job)
             job.end = self._runner.execute(drive) if drive is not None else "gone"
@@ -355,7 +343,7 @@ class Worker:
             job.error = error
         self._news.put(("over", job))
 
-    async def _execute_async(self, job: _Job) -> None:
+    async def _execute_async(self, job: Job) -> None:
         try:
             drive: Any = await self._context.in_thread(self._prepare, job)
             job.end = await self._runner.execute_async(drive) if drive is not None else "gone"
@@ -363,7 +351,7 @@ class Worker:
             job.error = error
         self._news.put(("over", job))
 
-    def _prepare(self, job: _Job) -> Drive | None:
+    def _prepare(self, job: Job) -> Drive | None:
         command = self._picker.command(job.pick)
         if command is None:
             self._picker.tell_gone(job.pick)
@@ -383,7 +371,7 @@ class Worker:
 
     # -- how it ended ------------------------------------------------------------------------------
 
-    def _conclude(self, job: _Job) -> None:
+    def _conclude(self, job: Job) -> None:
         run, seconds = job.pick.run, time.monotonic() - job.since
         error = job.error
         if not job.begun and isinstance(error, NeedsCallerError):
@@ -461,7 +449,7 @@ class Worker:
         self._say(WorkerEvent(found[0].status, run, words, seconds), failed)
         return True
 
-    def _trouble(self, job: _Job, error: BaseException, seconds: float) -> None:
+    def _trouble(self, job: Job, error: BaseException, seconds: float) -> None:
         """It ended without that being recorded: it is tried again, later and later; in the end a
         person is asked (I8)."""
         run = job.pick.run

@@ -307,11 +307,11 @@ class Backend(Protocol):
     def ready(self, now: int, limit: int) -> list[RunInfo]:
         """Runs that somebody could go on with now, each once.
 
-        First, oldest first: pending ones, waiting ones whose timer is due or that have a message,
-        unfinished ones with a message "cancel". Then, oldest first, running ones: whether their
-        owner is dead, the caller finds out; those whose branch is held by another process's
-        living executor may be left out. Costs what it returns, however many wait. Messages
-        "start" are not in it: see `inbox`.
+        First, in the order of `due_since`, up to `limit`: pending ones, waiting ones whose timer
+        is due or that have a message, unfinished ones with a message "cancel". Then, oldest first,
+        up to `limit` running ones: whether their owner is dead, the caller finds out; those whose
+        branch is held by another process's living executor may be left out. Costs what it
+        returns, however many wait. Messages "start" are not in it: see `inbox`.
         """
         ...
 

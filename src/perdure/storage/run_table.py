@@ -12,6 +12,7 @@ from perdure.core import codec
 from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
 from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor, number_of
+from perdure.storage.due import due_since
 from perdure.storage.port import Refused, Sent
 from perdure.storage.shelves import Shelves
 from perdure.storage.standing import number_taken
@@ -120,9 +121,10 @@ class RunTable:
                 or addressed.get(row.id, 0) > row.seen))
             or (row.status in UNFINISHED and row.id in cancelled)
         ]  # fmt: skip
+        first = sorted(first, key=lambda row: due_since(row, now))[:limit]
         there = {row.id for row in first}
-        running = (row for row in self.rows if row.status == "running")
-        return [*first, *(row for row in running if row.id not in there)][:limit]
+        running = (row for row in self.rows if row.status == "running" and row.id not in there)
+        return [*first, *islice(running, limit)]
 
     def next_wake(self) -> int:
         """As `Backend.next_wake`."""

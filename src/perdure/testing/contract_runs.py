@@ -15,8 +15,8 @@ def ids(rows: list[RunInfo]) -> list[str]:
     return [row.id for row in rows]
 
 
-def waiting(run_id: str, wake_at: int = 0) -> RunInfo:
-    return a_run(run_id, status="waiting", wake_at=wake_at, waits="a test")
+def waiting(run_id: str, wake_at: int = 0, changed_at: int = 0) -> RunInfo:
+    return a_run(run_id, status="waiting", wake_at=wake_at, waits="a test", changed_at=changed_at)
 
 
 class RunsContract(Contract):
@@ -98,12 +98,42 @@ class RunsContract(Contract):
         backend.send(Message("answered", "a", "answer", "ask#1", "1", True))
         backend.send(Message("stopped", "a", "signal", "go", "1", None))  # a person is needed still
         backend.send(Message("unborn", "a", "start", "f"))
-        wanted = ["due", "pending", "signalled", "answered", "running"]
+        wanted = ["pending", "signalled", "answered", "due", "running"]
         assert ids(backend.ready(100, 99)) == wanted
-        assert ids(backend.ready(99, 99)) == wanted[1:]
-        assert ids(backend.ready(100, 2)) == wanted[:2]
+        assert ids(backend.ready(99, 99)) == [*wanted[:3], "running"]
+        assert ids(backend.ready(100, 2)) == [*wanted[:2], "running"]
         assert ids(backend.ready(100, 5)) == wanted
         assert backend.ready(100, 0) == []
+
+    def test_who_has_been_due_for_longest_is_ready_first(self, backend: Backend, pen: Pen) -> None:
+        """Those came first that had been begun first. Where many such were due again and again,
+        nobody came to the others."""
+        since = {"a": 40, "b": 30, "c": 10, "d": 20, "e": 50, "f": 30}
+        pen.write(
+            runs=[
+                waiting("a", since["a"], changed_at=5), waiting("b", 900, changed_at=since["b"]),
+                a_run("c", status="pending", changed_at=since["c"]),
+                waiting("d", since["d"], changed_at=15), waiting("e", changed_at=since["e"]),
+                a_run("f", status="needs_attention", changed_at=since["f"]),
+                a_run("g", changed_at=1), a_run("h", changed_at=2),
+            ]
+        )  # fmt: skip
+        for number in range(5):
+            backend.send(Message("b", "a", "signal", "go", f"{number}", None))
+        backend.send(Message("e", "a", "answer", "ask#1", "1", True))
+        backend.send(Message("f", "a", "cancel", ""))
+        order = ["c", "d", "b", "f", "a", "e"]
+        for limit in range(1, 7):
+            assert ids(backend.ready(100, limit)) == [*order[:limit], *["g", "h"][:limit]]
+
+    def test_many_messages_to_one_run_hide_no_other(self, backend: Backend, pen: Pen) -> None:
+        """As many messages were looked at as runs were asked for. One run that nobody served had
+        got more than that: what came for others was not seen."""
+        pen.write(runs=[waiting("unserved"), waiting("other")])
+        for number in range(9):
+            backend.send(Message("unserved", "a", "signal", "go", f"{number}", None))
+        backend.send(Message("other", "a", "signal", "go", "1", None))
+        assert ids(backend.ready(0, 2)) == ["unserved", "other"]
 
     def test_whatever_is_unfinished_can_be_cancelled(self, backend: Backend, pen: Pen) -> None:
         statuses = ["pending", "running", "waiting", "needs_attention"]

@@ -208,14 +208,18 @@ LIMIT %(limit)s;
 -- name: list_ready
 -- Two parts: what could go on; then what runs, but on a branch that is held by an executor that is
 -- not one of %(ours)s, and of which nothing says that it is dead. The cost must not grow with the
--- runs that wait: each condition has an index of its own, and takes no more than it may give.
+-- runs that wait: each condition has an index of its own, and takes no more than it may give, of
+-- those that are due for longest, in the order of `due_since`.
 -- LATERAL … LIMIT 1 keeps the planner from joining whole tables.
 WITH others AS MATERIALIZED (
     SELECT o.id FROM (SELECT {executor_columns} FROM {schema}.executors e)
         AS o (id, expires, serves, living, free)
     WHERE o.living AND NOT o.free AND o.id <> ALL (%(ours)s::text[])
 )
-(SELECT 0 AS part, r.place, {run_columns} FROM {schema}.runs r WHERE r.place = ANY (ARRAY(
+(SELECT 0 AS part, CASE
+     WHEN r.status = 'waiting' AND r.wake_at > 0 AND r.wake_at <= %(at)s THEN r.wake_at
+     ELSE r.changed_at END AS since, r.place, {run_columns}
+ FROM {schema}.runs r WHERE r.place = ANY (ARRAY(
     (SELECT p.place FROM {schema}.runs p WHERE p.status = 'pending'
      ORDER BY p.place LIMIT %(limit)s)
     UNION
@@ -224,21 +228,24 @@ WITH others AS MATERIALIZED (
      ORDER BY t.wake_at LIMIT %(limit)s)
     UNION
     (SELECT w.place FROM {schema}.inbox m, LATERAL (
-         SELECT w.place, w.status, w.seen FROM {schema}.runs w WHERE w.id = m.run LIMIT 1) w
+         SELECT w.place, w.status, w.seen, w.changed_at FROM {schema}.runs w
+         WHERE w.id = m.run LIMIT 1) w
      WHERE NOT m.consumed AND m.kind IN ('signal', 'answer')
-       AND w.status = 'waiting' AND m.no > w.seen LIMIT %(limit)s)
+       AND w.status = 'waiting' AND m.no > w.seen
+     GROUP BY w.place, w.changed_at ORDER BY w.changed_at LIMIT %(limit)s)
     UNION
     (SELECT w.place FROM {schema}.inbox m, LATERAL (
-         SELECT w.place, w.status FROM {schema}.runs w WHERE w.id = m.run LIMIT 1) w
+         SELECT w.place, w.status, w.changed_at FROM {schema}.runs w WHERE w.id = m.run LIMIT 1) w
      WHERE NOT m.consumed AND m.kind = 'cancel'
-       AND w.status IN ('pending', 'running', 'waiting', 'needs_attention') LIMIT %(limit)s)
-)) ORDER BY r.place LIMIT %(limit)s)
+       AND w.status IN ('pending', 'running', 'waiting', 'needs_attention')
+     GROUP BY w.place, w.changed_at ORDER BY w.changed_at LIMIT %(limit)s)
+)) ORDER BY since, r.place LIMIT %(limit)s)
 UNION ALL
-(SELECT 1, r.place, {run_columns} FROM {schema}.runs r WHERE r.status = 'running' AND NOT EXISTS (
+(SELECT 1, 0, r.place, {run_columns} FROM {schema}.runs r WHERE r.status = 'running' AND NOT EXISTS (
     SELECT 1 FROM {schema}.refs f JOIN others o ON o.id = f.holder
     WHERE f.agent_no = r.agent_no AND f.name = r.branch
 ) ORDER BY r.place LIMIT %(limit)s)
-ORDER BY 1, 2;
+ORDER BY 1, 2, 3;
 
 -- name: next_timer
 SELECT r.wake_at FROM {schema}.runs r WHERE r.status = 'waiting' AND r.wake_at > 0

@@ -68,7 +68,7 @@ def list_ready(
     values = {"at": at, "limit": limit, "now": now, "ours": [text(one) for one in ours]}
     rows = db.cursor(binary=True).execute(sql["list_ready"], values).fetchall()
     by_id: dict[str, RunInfo] = {}
-    for _, _, *fields in rows:
+    for _, _, _, *fields in rows:
         row = to_run(fields)
         by_id.setdefault(row.id, row)
-    return list(by_id.values())[:limit]
+    return list(by_id.values())

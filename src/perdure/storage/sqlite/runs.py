@@ -62,4 +62,4 @@ def list_ready(
     there = {row.id for row in first}
     values = {"holders": json.dumps(list(holders)), "limit": limit}
     running = [to_run(row) for row in run(db, "list_running", values)]
-    return [*first, *(row for row in running if row.id not in there)][:limit]
+    return [*first, *(row for row in running if row.id not in there)]

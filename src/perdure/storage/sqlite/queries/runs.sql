@@ -111,15 +111,18 @@ SELECT {run_columns}, place FROM runs INDEXED BY runs_unfinished_by_agent
 WHERE agent = ? AND {unfinished} ORDER BY place;
 
 -- name: list_ready
--- Its cost must not grow with the runs that wait: each branch has an index of its own.
+-- Its cost must not grow with the runs that wait: each branch has an index of its own, and takes
+-- those that are due for longest. The order is that of `due_since`.
 SELECT {run_columns} FROM runs WHERE place IN (
     SELECT place FROM (
         SELECT place FROM runs INDEXED BY runs_unfinished
         WHERE {unfinished} AND status = 'pending' ORDER BY place LIMIT :limit
     )
     UNION
-    SELECT place FROM runs INDEXED BY runs_by_timer
-    WHERE status = 'waiting' AND wake_at > 0 AND wake_at <= :now
+    SELECT place FROM (
+        SELECT place FROM runs INDEXED BY runs_by_timer
+        WHERE status = 'waiting' AND wake_at > 0 AND wake_at <= :now ORDER BY wake_at LIMIT :limit
+    )
     UNION
     SELECT r.place FROM inbox m INDEXED BY inbox_by_kind CROSS JOIN runs r ON r.id = m.run
     WHERE m.consumed = 0 AND m.kind IN ('signal', 'answer') AND r.status = 'waiting'
@@ -128,7 +131,9 @@ SELECT {run_columns} FROM runs WHERE place IN (
     SELECT r.place FROM inbox m INDEXED BY inbox_by_kind CROSS JOIN runs r ON r.id = m.run
     WHERE m.consumed = 0 AND m.kind = 'cancel'
       AND r.status IN ('pending', 'running', 'waiting', 'needs_attention')
-) ORDER BY place LIMIT :limit;
+) ORDER BY CASE
+    WHEN status = 'waiting' AND wake_at > 0 AND wake_at <= :now THEN wake_at ELSE changed_at
+END, place LIMIT :limit;
 
 -- name: list_running
 -- But those on a branch that is held by one of :holders, a JSON array.
