@@ -192,9 +192,8 @@ def test_a_crash_comes_out_as_itself_from_a_group_too(url: str, crash: Crashes) 
         return sum(task.result() for task in tasks)
 
     crash.arm("now")
-    with pytest.raises(BaseExceptionGroup) as seen:
+    with pytest.raises(CrashError):
         run_async(url, act)
-    assert seen.value.subgroup(CrashError) is not None
     assert run_async(url, act) == 3
 
 

@@ -200,27 +200,26 @@ def test_a_worker_that_ends_lets_a_tool_beside_others_come_to_its_end(
     assert [effect.state for effect in handle.effects()] == ["done"]
 
 
-def test_what_is_under_way_ends_before_the_function_is_cancelled(
-    runs: Async, crash: Crashes
-) -> None:
+def test_what_is_under_way_ends_before_the_function_is_cancelled(runs: Async) -> None:
     """Cancelled in the middle, a second tool would be in doubt, too."""
+
+    @perdure.tool(timeout=0.05)
+    async def slow(who: str) -> None:
+        await asyncio.sleep(60)
 
     @perdure.tool
     async def pay(who: str) -> str:
-        if who == "first":
-            crash("in first")
-        else:
-            await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
         return who
 
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> None:
-        both = [asyncio.create_task(pay(who)) for who in ("first", "second")]
+        both = [asyncio.create_task(slow("first")), asyncio.create_task(pay("second"))]
         await asyncio.Event().wait()
         await asyncio.gather(*both)
 
-    crash.arm("in first")
-    runs.crash(act)
+    with pytest.raises(perdure.NeedsAttention, match="it took too long"):
+        runs.run(act)
     effects = runs.store.handle("a/act/main").effects()
     assert [effect.state for effect in effects] == ["in doubt", "done"]
 

@@ -299,7 +299,7 @@ def test_a_cancelled_task_comes_to_its_clean_up_again(tmp_path: Path) -> None:
         async with perdure.open_async(tmp_path / "a.db", durability="os") as store:
             return await store.run(book, "a")
 
-    with pytest.raises(perdure.PerdureError, match="DiedError left a tool"):
+    with pytest.raises(DiedError):
         asyncio.run(live())
     assert asyncio.run(live()) == "nothing is booked"
     assert made == ["hotel", "hotel"]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
+from perdure.engine.leaving import LeftError
 from perdure.testing import replay
 
 Node = tuple[str, int, Any]
@@ -29,12 +30,17 @@ NESTS = (
     "timeout", "catches", "cleans up", "loses", "queue",
 )  # fmt: skip
 OF_SEVERAL = ("row", "gather", "gather all", "group")
-ENDS = ("SystemExit", "SystemExit", "KeyboardInterrupt", "CancelledError", "kill")
+ENDS = ("SystemExit", "Stop", "KeyboardInterrupt", "CancelledError", "kill")
 TRIES_MAX = 16
 HANGS_S = 45.0
 
+
+class Stop(BaseException):
+    """Of somebody's own: no error, and no end of the program."""
+
+
 _names: dict[str, type[BaseException]] = {
-    "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": SystemExit, "Stop": Stop, "KeyboardInterrupt": KeyboardInterrupt,
     "CancelledError": asyncio.CancelledError,
 }  # fmt: skip
 
@@ -244,10 +250,13 @@ def _live(scene: Scene, folder: Path) -> None:
     for _ in range(TRIES_MAX):
         try:
             end = f"result {asyncio.run(life())}"
-        except (SystemExit, KeyboardInterrupt) as error:
+        except (SystemExit, KeyboardInterrupt, Stop, LeftError) as error:
             scene.note(f"left by {type(error).__name__}")
             continue
         except BaseException as error:
+            if isinstance(error, BaseExceptionGroup) and error.subgroup(Stop) is not None:
+                scene.note("left by a group")
+                continue
             end = f"error {type(error).__name__} {' '.join(str(error).split())}"
         scene.note(f"end {end}")
         return

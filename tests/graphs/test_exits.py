@@ -16,4 +16,4 @@ def test_a_run_that_something_ends_is_gone_on_with(seed: int) -> None:
 
 def test_programs_end_in_each_way() -> None:
     ends = {end for seed in range(30) for end in program(seed)[1].values()}
-    assert ends == {"SystemExit", "KeyboardInterrupt", "CancelledError", "kill"}
+    assert ends == {"SystemExit", "Stop", "KeyboardInterrupt", "CancelledError", "kill"}

@@ -18,7 +18,14 @@ from perdure.engine.effects import Carried
 from perdure.engine.ends import End, NextTurn
 from perdure.engine.execution import Execution
 from perdure.engine.lacking import lacking
-from perdure.engine.leaving import Cancelled, Drained, cancelled_itself, end_of, turned_back
+from perdure.engine.leaving import (
+    Cancelled,
+    Drained,
+    cancelled_itself,
+    end_of,
+    is_told_of_others,
+    turned_back,
+)
 from perdure.engine.performing_async import AsyncPerformer, tick
 from perdure.engine.tasks import RunTasks, number_tasks
 from perdure.engine.wayout import WayOut
@@ -218,11 +225,8 @@ class AsyncDrive(Drive):
             except RunInterrupted:
                 raise
             except BaseExceptionGroup as group:
-                if (
-                    execution.interrupted is not None
-                    and group.split((Exception, RunInterrupted, asyncio.CancelledError))[1] is None
-                ):
-                    raise execution.interrupted from None  # a TaskGroup packed it up
+                if execution.interrupted is not None and is_told_of_others(group):
+                    raise execution.interrupted from None
                 raise
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _EndedBy(error) from None

@@ -139,6 +139,12 @@ def is_drained(interrupted: RunInterrupted | None) -> bool:
     return interrupted is not None and isinstance(interrupted.reason, Drained)
 
 
+def is_told_of_others(error: BaseException) -> bool:
+    """Whether a TaskGroup packed up what ended its tasks: errors, and what interrupted the run."""
+    passed_on = (Exception, RunInterrupted, *of_code())
+    return isinstance(error, BaseExceptionGroup) and error.split(passed_on)[1] is None
+
+
 def turned_back(reason: BaseException | None) -> BaseException | None:
     """What came from outside and interrupted a run, where the run's caller is to have that itself:
     nobody went on from it."""

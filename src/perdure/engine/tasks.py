@@ -22,11 +22,11 @@ from perdure.engine.current import current, current_in, enter_scope
 from perdure.engine.going import Counting
 from perdure.engine.joins import joined, parts_of
 from perdure.engine.lasting import in_vain
-from perdure.engine.leaving import Drained
+from perdure.engine.leaving import Drained, is_told_of_others
 from perdure.engine.loops import has_timer, note_timers
 from perdure.engine.pacing import ROUNDS
 from perdure.engine.scopes import Scope
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, RunInterrupted
 
 if TYPE_CHECKING:
     from perdure.engine.execution import Execution
@@ -304,10 +304,15 @@ async def _through(
     """What a task runs. That the program is to end goes from it to who awaits it as what ends the
     run, and from there to the run's caller. Raised in a task, it ends the event loop at once: a
     group, or whoever else heard of it, would raise it again while the loop's tasks are being ended,
-    and end that, before all is tidied up."""
+    and end that, before all is tidied up. So it is with all that is no outcome of a task: nobody
+    can go on from it, and not all who wait for the task would hear of it soon."""
     try:
         return await coroutine
-    except (SystemExit, KeyboardInterrupt) as error:
+    except (Exception, asyncio.CancelledError, GeneratorExit, RunInterrupted):
+        raise
+    except BaseException as error:
+        if is_told_of_others(error):
+            raise
         tasks.ends_program = tasks.ends_program or error
         execution.leaving.left(error, "a task")
         execution.wakeups.ring(execution.id)

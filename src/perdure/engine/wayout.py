@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import tasks as run_tasks
-from perdure.engine.leaving import LeftError
 from perdure.engine.tasks import RunTasks
 from perdure.state.ticking import Ticker
 
@@ -27,8 +26,7 @@ class WayOut:
     The function is cancelled where it awaits something, once nothing of the run is due or being
     made and nobody was told. One that was told may be cleaning up, in a `finally`: it is cancelled
     when it has awaited the same thing for `LEAVE_S`. That comes again for one that catches it.
-    Where a task ended with what is no outcome, nothing that is being made is waited for. Where the
-    program is to end it is cancelled at once, as all that goes on in its loop would be.
+    Where the program is to end it is cancelled at once, as all that goes on in its loop would be.
     """
 
     def __init__(
@@ -64,15 +62,7 @@ class WayOut:
         awaited = getattr(function, "_fut_waiter", None)
         if awaited is not self._awaited:
             self._awaited, self._since = awaited, now
-        idle = self._waits_for_others()
+        idle = not self._execution.going.calls and not self._tasks.due()
         if (idle and not self._tasks.somebody_was_told()) or now - self._since > run_tasks.LEAVE_S:
             self.cancel()
         return True
-
-    def _waits_for_others(self) -> bool:
-        """Whether nothing of the run goes on that is to come first."""
-        interrupted = self._execution.interrupted
-        if interrupted is not None and isinstance(interrupted.reason, LeftError):
-            due = self._tasks.function_due()  # it may be on its way to who awaits that task
-            return not (self._tasks.due() if due is None else due)
-        return not self._execution.going.calls and not self._tasks.due()
