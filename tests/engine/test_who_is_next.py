@@ -8,7 +8,7 @@ from typing import Any
 
 import perdure
 from perdure.store import Store
-from tests.engine.working import BOUND_S, doubling, working
+from tests.engine.working import BOUND_S, doubling, wait_until, working
 
 
 @perdure.agent(dict)
@@ -47,17 +47,21 @@ def test_the_one_place_goes_to_who_has_been_due_longest(store: Store) -> None:
     gate = Gate()
     store.runner.wakeups.in_place_s = 0.0
     with working(store, sleeping, told, doubling, gate.run, limit=1) as events:
-        late = store.start(sleeping, "late", 0.9)
+        late = store.start(sleeping, "late", 1.2)
         events.wait_for("waiting", late.id)
         waits = store.start(told, "told")
         events.wait_for("waiting", waits.id)
-        early = store.start(sleeping, "early", 0.2)
+        early = store.start(sleeping, "early", 0.1)
         events.wait_for("waiting", early.id)
         holds = store.start(gate.run, "holds")
         events.wait_for("started", holds.id)
-        time.sleep(0.3)
+        time.sleep(0.2)
         new = store.start(doubling, "new", 4)
-        time.sleep(0.8)
+        since = {
+            waits.id: waits.info.changed_at, early.id: early.info.wake_at,
+            new.id: new.info.changed_at, late.id: late.info.wake_at,
+        }  # fmt: skip
+        wait_until(lambda: time.time() * 1e6 > max(since.values()))
         waits.signal("go", "told")
         gate.opened.set()
         handles: list[perdure.RunHandle[Any]] = [waits, early, new, late]
@@ -65,7 +69,8 @@ def test_the_one_place_goes_to_who_has_been_due_longest(store: Store) -> None:
         for handle in handles:
             events.wait_for("done", handle.id)
     done = [event.run for event in events if event.kind == "done"]
-    assert done == [one.id for one in (holds, *handles)]
+    behind = done[done.index(holds.id) + 1 :]  # all, but on a machine that is very slow
+    assert new.id in behind and behind == sorted(behind, key=lambda run: since[run])
 
 
 def test_runs_that_wake_again_and_again_leave_a_place_to_others(store: Store) -> None:
