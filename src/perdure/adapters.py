@@ -9,9 +9,11 @@ from perdure.state.foreign import ForeignLog as ForeignLog
 from perdure.state.foreign import ForeignLogs as ForeignLogs
 from perdure.state.foreign import Held as Held
 from perdure.state.foreign import KeyUsedError as KeyUsedError
+from perdure.state.foreign import Retained as Retained
 from perdure.state.foreign import moved as moved
 from perdure.state.purging import COPIED as COPIED
 from perdure.state.threads import MOVES as MOVES
+from perdure.state.threads import OURS as OURS
 from perdure.state.threads import THREAD as THREAD
 from perdure.state.threads import is_line as is_line
 from perdure.state.trimming import Stays as Stays

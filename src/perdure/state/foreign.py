@@ -7,7 +7,7 @@ for a commit of its choice; its adapter works out the delta by itself, and write
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,17 +21,18 @@ from perdure.core.fitting import check_fits
 from perdure.core.names import check_cause, check_name, check_words
 from perdure.core.ops import Op
 from perdure.core.values import Plain
-from perdure.errors import StoreUnavailable, Unstorable
+from perdure.errors import NotFound, StoreUnavailable, Unstorable
 from perdure.model import MAIN, AgentInfo, Cause, Commit
 from perdure.state.context import Context
 from perdure.state.places import Where, horizon
 from perdure.state.purging import Purged, sweep
 from perdure.state.snapshotting import SinceSnapshot
-from perdure.state.trimming import Stays, Trimmed, trim
+from perdure.state.trimming import TellStays, Trimmed, trim
 from perdure.storage.keys import find_key, find_keys
 from perdure.storage.proposals import Extras, Proposal
 from perdure.storage.reader import SEQ_END, Folded, LogReader
 from perdure.storage.refusals import KeyUsedError as KeyUsedError
+from perdure.storage.retention import Trim as Retained
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -203,10 +204,17 @@ class ForeignLog:
         last = SEQ_END if last is None else last
         return self._reader.commits(first, last, newest_first=newest_first, damaged_too=damaged_too)
 
-    def kept_states(self) -> Collection[int]:
-        """Of what retention removed, the commits whose states it kept whole."""
-        said = self._reader.trim()
-        return () if said is None else said.bases.keys()
+    def retained(self) -> Retained | None:
+        """What retention left of the log, as that says; None: it removed nothing."""
+        return self._reader.trim()
+
+    def has_state(self, seq: int) -> bool:
+        """Whether retention left the state at a commit."""
+        try:
+            self._reader.kept(seq)
+        except NotFound:
+            return False
+        return True
 
     def at(self, seq: int) -> Held:
         """The state at a commit, folded anew: the caller may keep and change it."""
@@ -313,7 +321,7 @@ class ForeignLog:
         proposal.snapshot, stored = since.write(state, info.name, info.incarnation, parent)
         return stored
 
-    def trim(self, before: Where | timedelta, stays: Callable[[int], Stays]) -> Trimmed:
+    def trim(self, before: Where | timedelta, stays: TellStays) -> Trimmed:
         """Remove what is before a commit, a moment, or of an age; see `trimming.trim`."""
         context = self._logs.context
         return trim(
@@ -338,4 +346,4 @@ def moved(base: Held, seq: int) -> Held:
     return replace(base, seq=seq)
 
 
-__all__ = ["ForeignLog", "ForeignLogs", "Held", "KeyUsedError", "Step", "moved"]
+__all__ = ["ForeignLog", "ForeignLogs", "Held", "KeyUsedError", "Retained", "Step", "moved"]

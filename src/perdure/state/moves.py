@@ -22,7 +22,7 @@ from perdure.state.heading import committing_move, find_head
 from perdure.state.hindrances import hindrance
 from perdure.state.projections import MOVED
 from perdure.state.remaining import Unused
-from perdure.state.threads import refuse_inner, refuse_redo, refuse_undo
+from perdure.state.threads import refuse_inner, refuse_redo, refuse_thinned, refuse_undo
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.reader import LogReader
@@ -57,6 +57,7 @@ def moving(
         seq = target()
         head = find_head(working)  # not its state: this is the way back from one that is damaged
         refuse_inner(working)
+        refuse_thinned(working, seq)
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
         left = [

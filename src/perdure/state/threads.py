@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from perdure.core import shell
-from perdure.errors import Conflict
+from perdure.errors import Conflict, NotFound
 from perdure.model import MAIN, Commit
 from perdure.state.working import WorkingCopy
 
@@ -20,6 +20,9 @@ THREAD = "langgraph.thread"
 
 INNER = "ns:"
 """How the branches begin that are lines of subgraphs."""
+
+OURS = "@"
+"""How branches begin on which Perdure notes what was removed, copied and trimmed."""
 
 MOVES = frozenset({"rollback", "adopt"})
 _LINE = re.compile(rf"{MAIN}(?:~[0-9]+)?|{INNER}.*", re.DOTALL)
@@ -78,6 +81,30 @@ def refuse_inner(working: WorkingCopy[Any]) -> None:
         "a subgraph's line does not go back alone", target=_target(working),
         hint=f"`{back}` moves the thread back to a commit, with all its lines",
     )  # fmt: skip
+
+
+def refuse_thinned(working: WorkingCopy[Any], seq: int) -> None:
+    """Raise NotFound for a line of a thread that is to go back to before what retention left. It
+    may have left the state of that commit, for another reason: not what all other lines were then,
+    nor what waited."""
+    said = working.reader.trim() if is_line(working.branch) else None
+    if said is None or not _is_of_thread(working):
+        return
+    # Where a branch that is no line left one, is the moment that it stands for.
+    path = working.reader.ancestors(seq, damaged="all")
+    moment = next((one for one in path if is_line(one.branch) or one.branch.startswith(OURS)), None)
+    if moment is None or moment.seq == 1 or moment.seq >= said.before or _is_named(moment):
+        return
+    raise NotFound(
+        f"what the thread was at commit {seq} was removed by retention",
+        target=_target(working),
+        hint=f"it goes back to commit {said.before} and those behind it, and to checkpoints; a copy"
+        " of the store, or an export, from before that has it",
+    )  # fmt: skip
+
+
+def _is_named(commit: Commit) -> bool:
+    return any(record.get("t") == "checkpoint" for record in commit.records)
 
 
 def _is_of_thread(working: WorkingCopy[Any]) -> bool:

@@ -46,7 +46,12 @@ Stays = tuple[set[int], set[int]]
 """Seqs whose states stay, and seqs whose payloads do."""
 
 
-def keep_no_more(horizon: int) -> Stays:
+TellStays = Callable[[int, set[int]], Stays]
+"""What else must stay, for who knows more of a log than its names: given the horizon, and those
+before it whose states stay anyway. It may refuse with a `Conflict`."""
+
+
+def keep_no_more(horizon: int, needed: set[int]) -> Stays:
     """For logs of which all that stays can be told by their names."""
     return set(), set()
 
@@ -72,15 +77,14 @@ class Trimmed(Struct, frozen=True):
 
 def trim(
     context: Context, reader: LogReader, before: int,
-    also: Callable[[int], Stays] | None = None,
+    also: TellStays | None = None,
 ) -> Trimmed:  # fmt: skip
     """Remove what is before a commit.
 
     An unfinished run holds all since its current turn began.
 
     Args:
-        also: what else must stay, for who knows more of this log than its names: given the horizon,
-            seqs of states and of payloads before it. It may refuse with a `Conflict`.
+        also: what else must stay.
 
     Raises:
         Conflict: a copy reads this log; or others built on what was to go, time and again.
@@ -95,7 +99,9 @@ def trim(
         _refuse_copied(context.backend, reader)
         scan.go_on(min(before, _held(context.backend, reader)))
         try:
-            word = scan.word(context.backend, *(also or keep_no_more)(scan.horizon))
+            needed = scan.needed(context.backend)
+            states, payloads = (also or keep_no_more)(scan.horizon, {*needed})
+            word = scan.word(needed | states, payloads)
         except NotFound:
             if scan.is_latest:
                 raise
@@ -234,15 +240,19 @@ class _Scan:
             or not (self._knows_all or is_ours(record))
         )
 
-    def word(self, backend: Backend, states: set[int], payloads: set[int]) -> Trim:
-        """What is to be said in the log, but for its place there: also all that was said before."""
+    def needed(self, backend: Backend) -> set[int]:
+        """The seqs before the horizon whose states something reads or builds on."""
         named = {
             ref.seq for ref in backend.refs(self._reader.no)
             if not ref.deleted and ref.name != RETENTION
         }  # fmt: skip
         crossed = {seq for parents in self._parents[self.horizon - 1 :] for seq in parents}
+        return {seq for seq in named | crossed if seq < self.horizon}
+
+    def word(self, states: set[int], payloads: set[int]) -> Trim:
+        """What is to be said in the log, but for its place there: also all that was said before."""
         said = self._said
-        needed = {seq for seq in named | crossed | states if 1 < seq < self.horizon}
+        needed = {seq for seq in states if 1 < seq < self.horizon}
         wanted = Wanted(self._reader, said, needed, self._hashes)
         wanted.keep_way_back(self._damaged, self.horizon)
         stay = self._stay | set(self._in_doubt.values()) | payloads | wanted.payloads

@@ -32,8 +32,11 @@ def _extend(old: list[Any] | None, batches: list[list[Any]]) -> list[Any]:
     return [*(old or []), *(item for batch in batches for item in batch)]
 
 
-class State(TypedDict, total=False):
+class Plain(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
+
+
+class State(Plain, total=False):
     trail: Annotated[list[str], DeltaChannel(_extend, snapshot_frequency=5)]
 
 
@@ -42,27 +45,35 @@ class Inner(TypedDict, total=False):
     asked: str
 
 
-def graph_for(saver: Any) -> Any:
+def graph_for(saver: Any, schema: Any = State, *, remembers: bool = False) -> Any:
     """Steps side by side, a subgraph that asks, and a step that asks: with plain and with delta
-    channels."""
+    channels.
+
+    Args:
+        remembers: the subgraph goes on from where it was when it was called before.
+    """
+
+    def wrote(log: str, trail: Any) -> dict[str, Any]:
+        return {"log": [log], **({"trail": [trail]} if schema is State else {})}
 
     def step(name: str) -> Any:
-        return lambda state: {"log": [name], "trail": [f"{name} {len(state.get('trail', []))}"]}
+        return lambda state: wrote(name, f"{name} {len(state.get('trail', []))}")
 
     def ask(state: Any) -> dict[str, Any]:
-        return {"log": [f"approved: {interrupt('pay?')}"], "trail": ["asked"]}
+        return wrote(f"approved: {interrupt('pay?')}", "asked")
 
     inner = StateGraph(Inner)
     inner.add_node("look", lambda state: {"asked": "how?"})
     inner.add_node("how", lambda state: {"log": [f"how: {interrupt(state['asked'])}"]})
     inner.add_edge(START, "look")
     inner.add_edge("look", "how")
-    sub = inner.compile()
+    sub = inner.compile(checkpointer=True if remembers else None)
 
     def call(state: Any) -> dict[str, Any]:
-        return {"log": sub.invoke({"log": []})["log"][-1:]}
+        said = sub.invoke({"log": []})["log"]
+        return {"log": [f"{len(said)} of {said[-1]}" if remembers else said[-1]]}
 
-    graph = StateGraph(State)
+    graph = StateGraph(schema)
     for name in "abc":
         graph.add_node(name, step(name))
     graph.add_node("sub", call)
@@ -116,22 +127,30 @@ class Both(SqliteSaver):
 
     # -- copies of theirs ------------------------------------------------------------------
 
-    def _note(self) -> None:
+    def note(self) -> int:
+        """Keep a copy of theirs as of now."""
         info = self._savers[0]._logs.look(THREAD)
         assert info is not None
         rows = self.conn.execute
         self._copies[info.seq] = {
             table: rows(f"SELECT * FROM {table}").fetchall() for table in ("checkpoints", "writes")
         }
+        return info.seq
 
     def roll_back(self, to: int, branch: str = "main") -> None:
         self.agent(branch).rollback(to)
+        self.set_rows(to)
+        self.note()
+
+    def set_rows(self, to: int) -> None:
+        """Make theirs what it was at a moment, now that ours was moved there."""
+        for saver in self._savers:  # what comes behind what was gone back from does not count
+            saver.get_tuple(config(THREAD))
         for table, rows in self._copies[to].items():
             self.conn.execute(f"DELETE FROM {table}")
             for row in rows:
                 marks = ",".join("?" * len(row))
                 self.conn.execute(f"INSERT INTO {table} VALUES ({marks})", row)
-        self._note()
 
     def places(self) -> set[tuple[str, str]]:
         """Namespaces and ids of all checkpoints that there ever were."""
@@ -148,14 +167,14 @@ class Both(SqliteSaver):
         with self._mutex:
             super().put(*args, **more)
             made = self.ours.put(*args, **more)
-            self._note()
+            self.note()
             return made
 
     def put_writes(self, *args: Any, **more: Any) -> None:
         with self._mutex:
             super().put_writes(*args, **more)
             self.ours.put_writes(*args, **more)
-            self._note()
+            self.note()
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         with self._mutex:
@@ -168,7 +187,7 @@ class Both(SqliteSaver):
             theirs, found = list(super().list(config, **more)), list(self.ours.list(config, **more))
             assert len(found) == len(theirs)
             for mine, other in zip(
-                sorted(found, key=_place), sorted(theirs, key=_place), strict=True
+                sorted(found, key=place_of), sorted(theirs, key=place_of), strict=True
             ):
                 same(mine, other)
             return iter(found)
@@ -188,14 +207,14 @@ class Both(SqliteSaver):
         async with self._turn, self._both():
             super().put(*args, **more)
             made = await self.ours.aput(*args, **more)
-            self._note()
+            self.note()
             return made
 
     async def aput_writes(self, *args: Any, **more: Any) -> None:
         async with self._turn, self._both():
             super().put_writes(*args, **more)
             await self.ours.aput_writes(*args, **more)
-            self._note()
+            self.note()
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         found = await self.ours.aget_tuple(config)
@@ -238,7 +257,7 @@ def same(ours: CheckpointTuple | None, theirs: CheckpointTuple | None) -> None:
         assert mine == other, ("part", plain(ours)[0], plain(ours)[1], mine, other)
 
 
-def _place(one: Any) -> Any:
+def place_of(one: Any) -> Any:
     at = one.config["configurable"]
     return at["checkpoint_ns"], at["checkpoint_id"]
 

@@ -199,6 +199,25 @@ def test_what_came_a_moment_too_late_does_not_count(place: Place) -> None:
         put(running, {"n": "later"}, late, 11)
 
 
+def test_what_came_too_late_does_not_count_where_an_earlier_rollback_was_heard_of(
+    place: Place,
+) -> None:
+    """Who had heard of one rollback, and was late for the next one, was taken for one who had heard
+    of that, too: what he put stood as the newest of a thread that had been moved back from it."""
+    saver, running = place.open(), place.open()
+    first, second, _ = line(saver, 3)
+    agent_of(saver).rollback(2)
+    before = end_of(saver)
+    other = put(running, {"n": "other"}, first, 9, source="update")
+    put(saver, {"n": "more"}, second, 10)
+    agent_of(saver).rollback(before)
+    late = put(running, {"n": "late"}, other, 11)
+    for reader in (saver, running, place.open()):
+        assert get(reader).config == second
+        assert reader.get_tuple(late) is None
+        assert len(list(reader.list(config()))) == 2
+
+
 def test_a_checkpoint_that_is_gone_may_be_put_again(place: Place) -> None:
     saver = place.open()
     first = put(saver, {"n": 1}, id="a")
@@ -296,7 +315,8 @@ def test_retention_keeps_what_a_thread_was_moved_back_to(place: Place) -> None:
     saver.trim(timedelta(0))
     for reader in (saver, place.open()):
         assert values_of(reader) == {"n": 8}
-        assert len(list(reader.list(config()))) == 2  # the first commit of a log stays
+        # The first commit of a log stays, and the one behind which the horizon is.
+        assert [one.checkpoint["channel_values"]["n"] for one in reader.list(config())] == [8, 7, 0]
     at = put(place.open(), {"n": 9}, get(saver).config, 9)
     agent_of(saver).rollback(end_of(saver) - 1)
     for reader in (saver, place.open()):

@@ -25,10 +25,10 @@ def find_at_end(view: View, namespace: str, checkpoint_id: str) -> Found | None:
     if not tips:
         return None
     tip = max(tips, key=lambda one: one.at)
-    return _put_last(Found(view, tip.at, checkpoint_id, tip), namespace)
+    return put_last(Found(view, tip.at, checkpoint_id, tip), namespace)
 
 
-def _put_last(found: Found, namespace: str) -> Found:
+def put_last(found: Found, namespace: str) -> Found:
     """What ends a line as it was put last. Behind what somebody went back from it may have been put
     once more, on another line; and so may one that ends its line only because others are removed.
     """
@@ -56,7 +56,7 @@ def latest(views: Iterable[View], removals: dict[str, Any], namespace: str) -> F
             found = standing(view, removals, namespace, tip)
             if found is None or (best is not None and found.id <= best.id):
                 continue
-            found = _put_last(found, namespace)
+            found = put_last(found, namespace)
             if not is_removed(removals, view.log, namespace, found.seq):
                 best = found
     return best

@@ -106,7 +106,8 @@ class _Walk:
         left, steps = self._left, list[tuple[Found, list[str]]]()
         presence = _Presence(self._thread, self._target, left, self._commits)
         for ancestor in self._ancestors():
-            if self._commits.of(ancestor.view)(ancestor.seq).trimmed:
+            trimmed = self._commits.of(ancestor.view)(ancestor.seq).trimmed
+            if trimmed or ancestor.view.has_lost(ancestor.seq):
                 self._end_at(steps[-1][0] if steps else self._target)
                 break
             steps.append((ancestor, list(left)))

@@ -65,7 +65,8 @@ class Lacking:
         """
         if not self._spaces:
             return
-        kept = log.kept_states()
+        said = log.retained()
+        kept = said.bases if said is not None else ()
         for commit in log.commits(1, until):
             space = _space_of(commit)
             channels = {*_channels_in(commit)}

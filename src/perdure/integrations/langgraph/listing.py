@@ -125,7 +125,7 @@ def _spots(seen: Seen, rank: int, wanted: Wanted, most: float) -> Iterator[Spot]
         # A damaged one that a line still has says so where its line is looked at.
         if key is None or commit.trimmed or commit.damaged or not _fits(wanted, *key):
             continue
-        if window.past.gone(commit.seq):
+        if window.past.gone(commit.seq) or seen.views[rank].has_lost(commit.seq):
             continue
         heappush(heap, Spot(seen, rank, commit, *key))
         if len(heap) > most:

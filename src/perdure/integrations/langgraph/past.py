@@ -11,10 +11,10 @@ found without reading all between: ``{"t": "lg-after", "seq": …}``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from perdure.adapters import MOVES, is_line
+from perdure.adapters import MOVES, OURS, is_line
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.record import malformed
 from perdure.integrations.langgraph.written import writes_on
@@ -22,9 +22,6 @@ from perdure.model import Commit
 
 AFTER = "lg-after"
 """What a record is, in its `t`, that names the last move before its commit."""
-
-OURS = "@"
-"""How branches begin on which Perdure notes what was removed, copied and trimmed."""
 
 Read = Callable[[int], Commit]
 
@@ -34,12 +31,16 @@ class Past:
 
     Attributes:
         moved: the last move; 0: nobody ever went back.
+        told: the commits whose records say so.
     """
 
-    __slots__ = ("_late", "_moves", "_read", "moved")
+    __slots__ = ("_late", "_moves", "_read", "moved", "told")
 
-    def __init__(self, moves: Sequence[tuple[int, int]], read: Read) -> None:
+    def __init__(
+        self, moves: Sequence[tuple[int, int]], read: Read, told: Collection[int] = ()
+    ) -> None:
         self.moved = moves[0][0] if moves else 0
+        self.told = told
         self._moves = moves
         self._read = read
         self._late: dict[int, bool] = {}
@@ -51,16 +52,27 @@ class Past:
         Raises:
             Corrupt: a record names as a move what is none.
         """
+        told: set[int] = set()
+        at = max((_last_move(head, read, told) for head in heads), default=0)
+        return cls._from(at, read, told)
+
+    @classmethod
+    def back_at(cls, moment: int, read: Read) -> Past:
+        """As it was at a moment, for who goes back to it."""
+        told: set[int] = set()
+        return cls._from(_last_before(moment, read, told), read, told)
+
+    @classmethod
+    def _from(cls, at: int, read: Read, told: set[int]) -> Past:
         moves: list[tuple[int, int]] = []
-        at = max((_last_move(head, read) for head in heads), default=0)
         while at:
             commit = read(at)
             if commit.cause.kind not in MOVES:
                 raise malformed(commit)
             to = moment_of(commit, read)
             moves.append((at, to))
-            at = max(_last_move(to, read), _last_move(_outer(to, read), read))
-        return cls(moves, read)
+            at = _last_before(to, read, told)
+        return cls(moves, read, told)
 
     def skips(self, seq: int) -> bool:
         """Whether a commit lies between a move and the moment that it leads back to."""
@@ -91,7 +103,7 @@ class Past:
                 commit = self._read(seq)
                 path.append(seq)
                 seq = commit.parent
-                if move_before(commit):
+                if move_before(commit) >= since:  # who knows an older one only may be late
                     late = False
         self._late.update(dict.fromkeys(path, late))
         return late
@@ -126,16 +138,22 @@ def _outer(seq: int, read: Read) -> int:
     return seq
 
 
-def _last_move(seq: int, read: Read) -> int:
-    """The last one before a commit of a line, or that itself; 0: there is none."""
+def _last_before(moment: int, read: Read, told: set[int]) -> int:
+    """The last move before a moment; 0: there is none."""
+    return max(_last_move(moment, read, told), _last_move(_outer(moment, read), read, told))
+
+
+def _last_move(seq: int, read: Read, told: set[int]) -> int:
+    """The last one before a commit of a line, or that itself; 0: there is none. Notes what told."""
     while seq > 0:
         commit = read(seq)
         if is_move(commit):
             return seq
-        before = move_before(commit)
+        before, on = move_before(commit), writes_on(commit)
+        if before or on is not None:
+            told.add(seq)
         if before or names.read_checkpoint_key(commit.cause.key) is not None:
             return before
-        on = writes_on(commit)
         seq = commit.parent if on is None else on
     return 0
 

@@ -52,6 +52,15 @@ def refuse_gone(name: str, own: View, namespace: str, checkpoint_id: str) -> Non
         )  # fmt: skip
 
 
+def removed(name: str, checkpoint_id: str) -> NotFound:
+    """The error for a checkpoint that retention removed, where a line still leads to it."""
+    return NotFound(
+        f"checkpoint {checkpoint_id} was removed by retention", target=f"thread {name!r}",
+        hint="move the thread to a later commit with `perdure rollback`, or take it from a copy of "
+        "the store, or an export, from before that",
+    )  # fmt: skip
+
+
 def refuse_race(name: str, put: Put) -> None:
     """Raise Conflict for a second child of its parent that is not meant to be one."""
     if put.metadata.get("source") in FORKING:

@@ -21,6 +21,7 @@ from perdure.integrations.langgraph import changes, names, refusals, steps
 from perdure.integrations.langgraph.asked import Asked
 from perdure.integrations.langgraph.changes import Sources
 from perdure.integrations.langgraph.finding import find_any, find_at_end, latest, open_at
+from perdure.integrations.langgraph.origins import views_of
 from perdure.integrations.langgraph.queued import Queue, Request
 from perdure.integrations.langgraph.record import USUAL_V, malformed, pack, record_of
 from perdure.integrations.langgraph.requests import Found, Line, Place, Put, Told
@@ -32,7 +33,6 @@ from perdure.integrations.langgraph.view import (
     is_removed,
     parent_of,
     removals_of,
-    views_of,
     was_deleted,
     writes_of,
 )
@@ -197,7 +197,7 @@ class Thread:
         commit = found.view.commit(found.seq)
         record = record_of(commit)
         if not record:
-            raise malformed(commit)
+            raise refusals.removed(self.name, found.id) if commit.trimmed else malformed(commit)
         told = Told(record["rest"], record["metadata"], parent_of(found.view, record))
         return told, self.writes_of(found, namespace)
 

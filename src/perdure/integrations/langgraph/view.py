@@ -12,16 +12,16 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.adapters import COPIED, COPIES, ForeignLog, ForeignLogs, Held
-from perdure.errors import Corrupt, NotFound, UnsupportedFormat
+from perdure.adapters import COPIES, ForeignLog, ForeignLogs, Held, Retained
+from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.branches import Branches
 from perdure.integrations.langgraph.past import NEVER, Past, is_move, moment_of, move_before
 from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.window import NEAR, Window
 from perdure.integrations.langgraph.written import Write, read_writes, writes_on
 from perdure.model import MAIN, Commit
 
-COPIES_MAX = 1000
 WRITTEN_MAX = 1000
 SPACES_MAX = 256
 """Namespaces of which the ends of the lines are in memory."""
@@ -69,6 +69,13 @@ class View:
         self.end = 0
         self._in_step = False
         self._window: Window | None = None
+        self._branches: Branches | None = None
+        self._retained: tuple[Retained | None] | None = None
+
+    def then(self, moment: int) -> View:
+        """The log as it was when a commit was the newest."""
+        view = View(self.log, moment)
+        return View(self.log, moment, view.removed_at(moment))
 
     def step_to(self, end: int) -> None:
         """Note the log's end, as it was just seen."""
@@ -81,7 +88,7 @@ class View:
         self._heads.clear()  # before the tips: who knows these looks for no heads
         self._tips.clear()
         self._counts.clear()
-        self._removed = None
+        self._removed = self._branches = self._retained = None
 
     def _seen(self, seq: int | None) -> int | None:
         return None if seq is None or (self.until is not None and seq > self.until) else seq
@@ -141,7 +148,15 @@ class View:
 
     def is_trimmed(self, seq: int) -> bool:
         """Whether retention removed what a commit put."""
-        return self.commit(seq).trimmed
+        return self.commit(seq).trimmed or self.has_lost(seq)
+
+    def has_lost(self, seq: int) -> bool:
+        """Whether retention removed the state at a commit, of which it may have left the rest, as
+        that has writes for another."""
+        if self._retained is None:
+            self._retained = (self.log.retained(),)
+        said = self._retained[0]
+        return said is not None and not said.keeps_state(seq) and not self.log.has_state(seq)
 
     def commits(self) -> Iterator[Commit]:
         """All commits, newest first; of those that cannot be read what can be had."""
@@ -221,10 +236,9 @@ class View:
         """A branch's last commit that counts, up to one; 0: it has none."""
         past = self._past or NEVER  # which is not known yet where a copy looks for its heads
         until = self.until if until is None else until
-        for commit in self.log.commits(1, until, newest_first=True, damaged_too=True):
-            if commit.branch == branch and not past.gone(commit.seq):
-                return commit.seq
-        return 0
+        if self._branches is None or not self._branches.reaches(until):
+            self._branches = Branches(self.log, until)
+        return next((seq for seq in self._branches.of(branch, until) if not past.gone(seq)), 0)
 
     def _look_for_tips(self, namespace: str) -> Iterator[Tip]:
         past = self.past()
@@ -232,7 +246,7 @@ class View:
             if past.gone(head):
                 end = self._end_of(branch, head)
                 if end:
-                    yield replace(self.tip_at(namespace, branch, end), open=False)
+                    yield replace(self.tip_at(namespace, branch, end), pure=False, open=False)
                 continue
             yield self.tip_at(namespace, branch, head)
             move = self._move_at(head) if head and past.moved else None
@@ -240,7 +254,7 @@ class View:
                 # It may have come from another line; where this one ended before stays an end.
                 end = self._last_on(branch, moment_of(move, self.commit))
                 if end and self.commit(move.parent).branch != branch:
-                    yield replace(self.tip_at(namespace, branch, end), open=False)
+                    yield replace(self.tip_at(namespace, branch, end), pure=False, open=False)
 
     def _move_at(self, seq: int) -> Commit | None:
         commit = self.commit(seq)
@@ -263,22 +277,28 @@ class View:
 
     def tip_at(self, namespace: str, branch: str, head: int) -> Tip:
         """The tip of a branch that has this head; 0: of one that is deleted."""
-        seq, pure = head, True
-        while seq > 0:
-            commit = self.commit(seq)
+        pure = True
+        for commit in self.way(namespace, branch, head):
             key = names.read_checkpoint_key(commit.cause.key)
             if key is not None:
                 if key[0] != namespace:  # a line of another namespace begins where it was forked
                     break
                 late = int(record_of(commit).get("late", 0))
-                return Tip(branch, head, seq, key[1], late, pure)
+                return Tip(branch, head, commit.seq, key[1], late, pure)
+            pure = pure and writes_on(commit) is not None
+        return Tip(branch, head, 0, "", 0, False)
+
+    def way(self, namespace: str, branch: str, head: int) -> Iterator[Commit]:
+        """From a commit of a line down to the last checkpoint before it."""
+        seq = head
+        while seq > 0:
+            commit = self.commit(seq)
+            yield commit
             on = writes_on(commit)
             if on is None:
-                pure = False
                 seq = self._before(namespace, branch, commit)
             else:  # there may be a move in between, whose state is another one
                 seq = on if move_before(commit) <= on else commit.parent
-        return Tip(branch, head, 0, "", 0, False)
 
     def _before(self, namespace: str, branch: str, commit: Commit) -> int:
         """What a line's end is behind. A move may lead to the moment of a commit elsewhere."""
@@ -322,12 +342,6 @@ class View:
         for seq, child in self._took_along(namespace, checkpoint_id):
             writes[child.seq] = read_writes(child, seq)
         return [write for seq in sorted(writes) for write in writes[seq]], len(alone)
-
-    def written_in(self, namespace: str, checkpoint_id: str) -> set[int]:
-        """The seqs of all commits that have writes for a checkpoint, as far as they count."""
-        along = self._took_along(namespace, checkpoint_id)
-        alone = self._written(namespace, checkpoint_id)
-        return {seq for seq in alone if not self.past().gone(seq)} | {one.seq for _, one in along}
 
     def _written(self, namespace: str, checkpoint_id: str) -> Iterator[int]:
         """The commits of writes for it alone."""
@@ -437,26 +451,6 @@ def parent_of(log: View | Window | ForeignLog, record: dict[str, Any]) -> str | 
         return None if parent is None else str(parent)
     key = names.read_checkpoint_key(log.commit(parent).cause.key)
     return None if key is None else key[1]
-
-
-def views_of(logs: ForeignLogs, own: View) -> list[View]:
-    """The views of a thread: that of its own log, then of the one that it was copied from, and so
-    on."""
-    found = [own]
-    for _ in range(COPIES_MAX):
-        first = found[-1].commit(1)
-        copied = next((one for one in first.records if one.get("t") == COPIED), None)
-        if copied is None:
-            break
-        origin = logs.incarnation(copied["agent"], copied["incarnation"])
-        if origin is None or origin.info.purged:
-            raise NotFound(
-                "what it was copied from is not in this store",
-                target=f"thread {own.log.info.name!r}",
-                hint=f"bring thread {copied['agent']!r} along from where it was, or copy it anew",
-            )  # fmt: skip
-        found.append(View(origin, copied["seq"], copied["removed"]))
-    return found
 
 
 def writes_of(

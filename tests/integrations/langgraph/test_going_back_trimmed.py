@@ -1,0 +1,121 @@
+"""Trims and rollbacks of one thread: what was gone back from stays hidden, and what stands stays
+as it is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from langgraph.graph import START, StateGraph
+
+from perdure.errors import NotFound
+from perdure.integrations.langgraph import PerdureSaver
+from tests.integrations.langgraph.checkpoints import config, get, line, put
+from tests.integrations.langgraph.conftest import Place
+from tests.integrations.langgraph.going_back import Plain
+from tests.integrations.langgraph.going_back_trimmed import TrimmedWalk
+from tests.integrations.langgraph.test_going_back import THREAD, agent_of, end_of
+
+
+def remembering(saver: PerdureSaver) -> Any:
+    """A graph whose subgraph goes on from where it was; and which may do without it."""
+    inner = StateGraph(Plain)
+    inner.add_node("hear", lambda state: {})
+    inner.add_edge(START, "hear")
+    sub = inner.compile(checkpointer=True)
+
+    def call(state: Any) -> Any:
+        last = state["log"][-1]
+        return {"log": [] if last == "-" else [",".join(sub.invoke({"log": [last]})["log"])]}
+
+    graph = StateGraph(Plain)
+    graph.add_node("call", call)
+    graph.add_edge(START, "call")
+    return graph.compile(checkpointer=saver)
+
+
+def test_what_two_rollbacks_left_stays_hidden_behind_a_trim(place: Place) -> None:
+    """Only the last of two was known of behind a trim: the commit that names the one before it had
+    gone. So what that had taken back was listed again, and a subgraph went on from it."""
+    saver = place.open()
+    app = remembering(saver)
+    app.invoke({"log": ["one"]}, THREAD)
+    first = end_of(saver)
+    app.invoke({"log": ["WRONG"]}, THREAD)
+    agent_of(saver).rollback(first)
+    for _ in range(2):
+        app.invoke({"log": ["-"]}, THREAD)
+        moment = end_of(saver)
+        app.invoke({"log": ["-"]}, THREAD)
+        agent_of(saver).rollback(moment)
+    app.invoke({"log": ["-"]}, THREAD)
+    for _ in range(3):
+        saver.trim(timedelta(0))
+        for reader in (saver, place.open()):
+            inner = reader.list({"configurable": {"thread_id": "t"}})
+            assert not any("WRONG" in str(one.checkpoint["channel_values"]) for one in inner)
+        app.invoke({"log": ["-"]}, THREAD)
+    assert remembering(place.open()).invoke({"log": ["two"]}, THREAD)["log"][-1] == "one,two"
+    agent_of(saver).verify()
+
+
+def test_a_subgraph_goes_on_from_what_it_was_at_the_end_of_another_line(place: Place) -> None:
+    """Somebody went on from an older checkpoint, and the subgraph with him. Of its line a trim kept
+    the last checkpoint: who then went on where the graph had been before had a subgraph that
+    remembered nothing."""
+    saver = place.open()
+    app = remembering(saver)
+    for said in ("one", "two"):
+        app.invoke({"log": [said]}, THREAD)
+    start = next(one for one in app.get_state_history(THREAD) if one.values["log"] == ["one"] * 2)
+    end = app.get_state(THREAD).config
+    app.invoke(None, app.update_state(start.config, {"log": ["other"]}, as_node=START))
+    assert app.get_state(THREAD).values["log"][-1] == "one,other"
+    for _ in range(3):
+        app.invoke({"log": ["-"]}, THREAD)
+    saver.trim(timedelta(0))
+    app = remembering(place.open())
+    again = app.update_state(end, {"log": ["three"]}, as_node=START)
+    assert app.invoke(None, again)["log"][-1] == "one,two,three"
+
+
+def test_a_rollback_to_before_a_trim_is_refused(place: Place) -> None:
+    """One to a line that had been gone back from before the trim was taken: the state of its last
+    commit was there. Of the checkpoint that this belonged to nothing was; the thread was said to be
+    malformed, and to be deleted. Others brought back a thread without some of its lines."""
+    saver = place.open()
+    first, second = line(saver, 2)
+    side = put(saver, {"n": "side"}, first, 9, source="update")
+    saver.put_writes(side, [("out", 1)], "task")
+    moment = end_of(saver)
+    agent_of(saver).checkpoint("named")
+    saver.put_writes(side, [("out", 2)], "task 2")
+    gone = end_of(saver)
+    put(saver, {"n": "inner"}, config(ns="sub:1"))
+    agent_of(saver).rollback(2)
+    at = line(saver, 9, second)[-1]
+    saver.trim(timedelta(0))
+    for to in (2, moment, gone):
+        with pytest.raises(NotFound, match="removed by retention"):
+            agent_of(saver).rollback(to)
+    agent_of(saver).fork("what-if", at=gone)
+    with pytest.raises(NotFound, match="removed by retention"):
+        agent_of(saver).adopt("what-if")
+    for reader in (saver, place.open()):
+        assert get(reader).config == at
+    agent_of(saver).rollback("named")
+    for reader in (saver, place.open()):
+        assert get(reader).config == side
+        assert get(reader).pending_writes == [("task", "out", 1)]
+        assert reader.get_tuple(config(ns="sub:1")) is None
+        assert get(reader, second).config == second
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_trims_in_between_change_nothing_that_stands(place: Place, seed: int) -> None:
+    """Beside LangGraph's own saver, which keeps all."""
+    walk = TrimmedWalk(place, seed)
+    for _ in range(20):
+        walk.act()
+    walk.both.agent().verify()
