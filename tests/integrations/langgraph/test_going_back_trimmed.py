@@ -74,8 +74,10 @@ def test_a_subgraph_goes_on_from_what_it_was_at_the_end_of_another_line(place: P
     assert app.get_state(THREAD).values["log"][-1] == "one,other"
     for _ in range(3):
         app.invoke({"log": ["-"]}, THREAD)
+    side = app.update_state(start.config, {"log": ["side"]}, as_node=START)
     saver.trim(timedelta(0))
     app = remembering(place.open())
+    assert app.invoke(None, side)["log"][-1] == "one,side"
     again = app.update_state(end, {"log": ["three"]}, as_node=START)
     assert app.invoke(None, again)["log"][-1] == "one,two,three"
 

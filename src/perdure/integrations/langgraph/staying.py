@@ -19,8 +19,10 @@ from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.finding import put_last, standing
 from perdure.integrations.langgraph.lacking import Lacking
 from perdure.integrations.langgraph.past import Past, is_move, moment_of
+from perdure.integrations.langgraph.record import record_of
+from perdure.integrations.langgraph.refusals import FORKING
 from perdure.integrations.langgraph.thread import Thread
-from perdure.integrations.langgraph.view import View, is_removed, removals_of
+from perdure.integrations.langgraph.view import View, is_removed, parent_of, removals_of
 from perdure.integrations.langgraph.written import writes_on
 from perdure.model import Commit
 
@@ -184,17 +186,27 @@ class _Staying:
     def keep_inner(self, then: _Moment) -> None:
         """What the subgraphs were at the checkpoints that are shown: who goes on from one has them
         go on from their last checkpoints before it, though they may have gone on since, for other
-        lines."""
-        outer = {
-            self.spots[seq][1] for seq in self.states
-            if self.spots[seq][0] == "" and then.shows("", seq)
+        lines. Where it was put by hand, they go on from those before its parent."""
+        shown = {
+            seq for seq in self.states if self.spots[seq][0] == "" and then.shows("", seq)
         }  # fmt: skip
+        outer = {one for seq in shown for one in self._bounds(seq)}
         for namespace, puts in self._puts.items():
             for one in outer if namespace else ():
                 for index in range(bisect_left(puts, (one, 0)) - 1, -1, -1):
                     if then.shows(namespace, puts[index][1]):
                         self.states.add(puts[index][1])
                         break
+
+    def _bounds(self, seq: int) -> Iterator[str]:
+        """The ids of checkpoints before which LangGraph looks for those of subgraphs, when it goes
+        on from one."""
+        yield self.spots[seq][1]
+        record = record_of(self._view.log.commit(seq))
+        if record and record["metadata"].get("source") in FORKING:
+            parent = parent_of(self._view.log, record)
+            if parent is not None:
+                yield parent
 
     def keep_writes(self, then: _Moment) -> None:
         """The writes for all checkpoints that are shown and stay."""
