@@ -12,6 +12,8 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from typing_extensions import TypedDict
 
+import perdure
+from perdure.errors import NotFound
 from perdure.integrations.langgraph import PerdureSaver, copying
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put
 from tests.integrations.langgraph.conftest import Place
@@ -150,3 +152,31 @@ def test_each_thread_is_what_it_was_whatever_is_done_to_others(place: Place, see
         walk.compare_all()
     finally:
         walk.close()
+
+
+@pytest.mark.parametrize("others", [0, 1, 9])
+def test_a_copy_that_was_brought_elsewhere_reads_no_stranger(place: Place, others: int) -> None:
+    """Its log was imported into a store in which another thread had the name of its original: it
+    showed that one's messages, and went on from them. Without one it says what is lacking."""
+    saver = place.open()
+    line(saver, 3)
+    saver.copy_thread("t", "copy")
+    put(saver, {"n": 9}, get(saver, COPY).config, 9)
+    copy, source = (saver.store.find(name) for name in ("copy", "t"))
+    assert copy is not None and source is not None
+    logs = [list(saver.store.export_log(one)) for one in (copy, source)]
+    with perdure.open("memory://") as store:
+        elsewhere = PerdureSaver(store)
+        if others:
+            line(elsewhere, others)
+        store.import_log(logs[0])
+        for call in (lambda: elsewhere.get_tuple(COPY), lambda: list(elsewhere.list(COPY))):
+            with pytest.raises(NotFound, match="what it was copied from is not in this store"):
+                call()
+    with perdure.open("memory://") as store:
+        elsewhere = PerdureSaver(store)
+        for log in reversed(logs):
+            store.import_log(log)
+        assert [id_of(one.config) for one in elsewhere.list(COPY)] == [
+            id_of(one.config) for one in saver.list(COPY)
+        ]

@@ -29,17 +29,18 @@ def copy_thread(logs: ForeignLogs, source: Thread, target: str) -> None:
             hint="delete it first, or copy to another id",
         )  # fmt: skip
     with source.lock:
-        info, removed = _announce(logs, source, target)
+        info, end, removed = _announce(logs, source, target)
     record = {
         "t": COPIED, "agent": source.name, "incarnation": info.incarnation, "seq": info.seq,
-        "removed": removed,
+        "id": end, "removed": removed,
     }  # fmt: skip
     cause = Cause("create", f"copy of {source.name}", refers=())
     logs.create(target, changes.nothing(), cause, records=[record])
 
 
-def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo, int]:
-    """Say whose copy is made; the source's log as it was, and where it says what is removed."""
+def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo, bytes, int]:
+    """Say whose copy is made; the source's log as it was, the id of its last commit, and where it
+    says what is removed."""
     for _ in chances():
         views = source.views()
         info = logs.look(source.name)
@@ -52,7 +53,7 @@ def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo
             continue
         finally:
             view.forget()
-        return info, view.removed_at(info.seq)
+        return info, view.log.commit(info.seq).id, view.removed_at(info.seq)
     raise source.too_busy()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from perdure.adapters import COPIED, ForeignLogs
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.adapters import COPIED, ForeignLog, ForeignLogs
 from perdure.errors import NotFound
 from perdure.integrations.langgraph.view import View
 
@@ -19,7 +22,7 @@ def views_of(logs: ForeignLogs, own: View) -> list[View]:
         if copied is None:
             break
         origin = logs.incarnation(copied["agent"], copied["incarnation"])
-        if origin is None or origin.info.purged:
+        if origin is None or origin.info.purged or _is_another(origin, copied):
             raise NotFound(
                 "what it was copied from is not in this store",
                 target=f"thread {own.log.info.name!r}",
@@ -27,3 +30,14 @@ def views_of(logs: ForeignLogs, own: View) -> list[View]:
             )  # fmt: skip
         found.append(View(origin, copied["seq"], copied["removed"]))
     return found
+
+
+def _is_another(origin: ForeignLog, copied: Mapping[str, Any]) -> bool:
+    """Whether a log is not that of which the copy was made, but one of that name in this store:
+    thread ids like "1" are everywhere. A copy of an earlier version does not say which it was."""
+    if "id" not in copied:
+        return False
+    try:
+        return origin.commit(copied["seq"]).id != bytes(copied["id"])
+    except NotFound:
+        return True
