@@ -75,6 +75,12 @@ def is_racy(one: Node) -> bool:
     return one[0] in RACY or any(is_racy(part) for part in parts)
 
 
+def said_by(cancelled: BaseException) -> str:
+    """What a cancellation says; of one of anyio's without the scope, which has another name now."""
+    said = ", ".join(map(str, cancelled.args))
+    return f" says {said.partition(' scope ')[0]}:" if said else ""
+
+
 def delay_s(called: str) -> float:
     return sum(called.encode()) % 7 / 1000
 
@@ -127,8 +133,8 @@ class Playing:
         called = f"{number}.{self._numbers[number]}"
         try:
             result = await getattr(self, "_" + kind.replace(" ", "_"))(node, called)
-        except asyncio.CancelledError:
-            self._hear(f"{called} {kind} cancelled")
+        except asyncio.CancelledError as cancelled:
+            self._hear(f"{called} {kind}{said_by(cancelled)} cancelled")
             raise
         except Exception as error:
             self._hear(f"{called} {kind} raised {type(error).__name__}")

@@ -21,6 +21,7 @@ from tests.graphs.pointed import PlayingPointed, pointed_program
 from tests.graphs.scoped import scoped_agent_of, scoped_program
 from tests.graphs.threads import threads_agent_of, threads_program
 from tests.graphs.timed import timed_agent_of, timed_program
+from tests.graphs.told import told_agent_of, told_program
 from tests.graphs.wide import kinds_of, wide_agent_of, wide_program
 
 BOUNDARIES = 60
@@ -56,6 +57,11 @@ def try_timed(seed: int, kills: int, store: str | None = None, *, depth: int = 3
 def try_scoped(seed: int, kills: int, store: str | None = None, *, depth: int = 3) -> int:
     """As `try_timed`, of one with anyio's scopes, that looks at the clock."""
     return _try_held_up(seed, kills, scoped_agent_of(scoped_program(seed, depth)))
+
+
+def try_told(seed: int, kills: int, store: str | None = None, *, depth: int = 3) -> int:
+    """As `try_scoped`, of one in which much is cancelled more than once."""
+    return _try_held_up(seed, kills, told_agent_of(told_program(seed, depth)))
 
 
 def _try_held_up(seed: int, kills: int, function: Any) -> int:
@@ -100,6 +106,7 @@ KINDS = {
     "tasks": Kind(1, program, try_program),
     "timed": Kind(1, timed_program, try_timed),
     "scoped": Kind(1, scoped_program, try_scoped),
+    "told": Kind(0.5, told_program, try_told),
     "wide": Kind(1, wide_program, try_wide),
     "threads": Kind(1, threads_program, try_threads),
     "pointed": Kind(1, pointed_program, try_pointed),

@@ -28,13 +28,13 @@ NESTS = (
 OF_SEVERAL = ("row", "gather", "gather all", "task group", "group cancelled", "streams", "starts")
 
 
-class _Grower(Grower):
+class ScopedGrower(Grower):
     of_several = OF_SEVERAL
 
 
 def scoped_program(seed: int, depth: int = 3) -> Node:
     """By a seed."""
-    return timed_program(seed, depth, grows=_Grower, leaves=LEAVES, nests=NESTS)
+    return timed_program(seed, depth, grows=ScopedGrower, leaves=LEAVES, nests=NESTS)
 
 
 def _now() -> float:

@@ -11,7 +11,7 @@ import pytest
 from perdure.testing import kill_at_every_boundary
 from tests.graphs.checking import Otherwise, compare
 from tests.graphs.generate import agent_of, is_racy, program
-from tests.graphs.kinds import try_program, try_scoped, try_timed
+from tests.graphs.kinds import try_program, try_scoped, try_timed, try_told
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +66,13 @@ def test_what_scopes_did_they_do_again_by_the_clock_of_their_run() -> None:
 def test_what_scopes_once_did_otherwise(seed: int) -> None:
     """In 253, a task was cancelled once more while that was recorded, and cleaned up by a call."""
     try_scoped(seed, kills=2)
+
+
+def test_what_cancellations_said_they_say_again() -> None:
+    """Of a task that was cancelled twice, the first cancellation came on replay, and not the second
+    that came while the first was recorded: a scope did not know it for its own."""
+    for seed in range(12):
+        try_told(seed, kills=1)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -64,6 +64,8 @@ class Record(Struct, frozen=True, kw_only=True):
     made_at: Number = 0
     attempt: Number = 0
     again_at: Moment = 0
+    told: list[str] | None = None
+    several: bool = False
 
 
 class Fired(Record, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from perdure.core.arguments import Seconds, iterable
 from perdure.core.arguments import function as check_function
 from perdure.core.names import check_words
 from perdure.engine.async_map import AsyncMap
+from perdure.engine.calling import cancels
 from perdure.engine.children import Child, ChildOptions, started_child
 from perdure.engine.current import Frame, inside
 from perdure.engine.edits import OpenEdit
@@ -24,6 +25,7 @@ from perdure.engine.failures import CallCancelled
 from perdure.engine.functions import recorded_as, with_self
 from perdure.engine.journal import Entry
 from perdure.engine.run import Run, check_limit
+from perdure.engine.told import Heard, alone, as_told, told_of
 from perdure.engine.values import is_async
 from perdure.engine.waiting import (
     Ask,
@@ -38,6 +40,7 @@ from perdure.engine.waiting import (
 )
 from perdure.errors import SchemaError
 from perdure.model import MISSING
+from perdure.state.deaf import Told
 from perdure.visible import visible
 
 T = TypeVar("T")
@@ -300,12 +303,16 @@ class AsyncRunEdit(Generic[T]):
         self._execution = execution
         self._what = what
         self._open: OpenEdit
-        self._cancelled: asyncio.CancelledError | None = None
-        """On replay: its task was, before it was its turn."""
+        self._told: Told | None = None
+        """On replay: its task was cancelled, before it was its turn."""
 
     async def __aenter__(self) -> T:
         with self._execution.async_performer.stopping:
-            return await self._enter()
+            try:
+                return await self._enter()
+            except asyncio.CancelledError as cancelled:
+                error = alone(cancelled)
+            raise error
 
     async def _enter(self) -> T:
         execution = self._execution
@@ -314,8 +321,7 @@ class AsyncRunEdit(Generic[T]):
         entry = execution.find_edit(name, scope)
         while True:
             try:
-                told = self._cancelled is not None
-                await performer.wait_for_turn(entry, scope, name, told=told)
+                await performer.wait_for_turn(entry, scope, name, told=self._told)
                 if entry is None:
                     await performer.let_calls_end()
                 with performer.resting():  # only who has it, a task of the run, lets it go on
@@ -323,7 +329,7 @@ class AsyncRunEdit(Generic[T]):
                 break
             except asyncio.CancelledError as cancelled:
                 if entry is not None and not entry.unbegun and performer.goes_on:
-                    self._cancelled = cancelled  # it was later: in the block, or behind it
+                    self._is_told(cancelled)  # it was later: in the block, or behind it
                     continue
                 ended_at = entry.seq if entry is not None else None
                 execution.journal.take_values(scope.path, ended_at)
@@ -331,7 +337,7 @@ class AsyncRunEdit(Generic[T]):
                     await performer.cancelled_before_turn(entry, scope, name, cancelled)
                 if execution.interrupted is None:
                     place, since = execution.new_place(name, scope), time.monotonic()
-                    await performer.cancelled_first(place, "edit", since)
+                    await performer.cancelled_first(place, "edit", since, cancelled)
                 raise
             except BaseException:
                 if entry is not None:
@@ -349,9 +355,10 @@ class AsyncRunEdit(Generic[T]):
         self._since = time.monotonic()
         self._inside = inside(Frame(execution, "edit", scope))
         self._inside.__enter__()
-        if self._cancelled is not None and entry is not None and entry.call.get("cancelled"):
-            self._cancelled = None
-            cancel_once_more()
+        if self._told is not None and entry is not None and entry.call.get("cancelled"):
+            cancel_once_more(as_told(entry.call, Told(self._told.first)))
+            if not self._told.several:
+                self._told = None
         return self._open.recording.draft  # type: ignore[no-any-return]
 
     async def __aexit__(
@@ -359,65 +366,95 @@ class AsyncRunEdit(Generic[T]):
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         with self._execution.async_performer.stopping:
-            await self._exit(error)
+            try:
+                await self._exit(error)
+                return
+            except asyncio.CancelledError as cancelled:
+                left = alone(cancelled)
+            raise left
 
     def _is_cancelled_behind(self, recorded: Entry) -> bool:
         """Whether its task was cancelled while it was recorded that its block had raised."""
-        cancelled = recorded.cancelled or self._cancelled is not None
+        cancelled = recorded.cancelled or self._told is not None
         return cancelled and "error" in recorded.call and not recorded.call.get("cancelled")
 
-    def _leave_recorded(self, recorded: Entry) -> None:
+    def _is_told(self, cancelled: asyncio.CancelledError) -> Told:
+        """On replay."""
+        if self._told is None:
+            self._told = Told(cancelled)
+        self._told.again(cancelled)
+        return self._told
+
+    def _check_behind(self, recorded: Entry, cancelled: asyncio.CancelledError) -> None:
+        """
+        Raises:
+            CancelledError: its task was cancelled in the block, and once more behind it.
+        """
+        if self._told is not None or recorded.told is not recorded.call:
+            raise as_told(recorded.told, self._told or Told(cancelled))
+
+    def _leave_recorded(self, recorded: Entry, cancelled: asyncio.CancelledError) -> None:
         """It was committed, and its task cancelled before it heard of that."""
         execution = self._execution
         if "error" not in recorded.call:
             execution.edits.close(self._open, self._what, None)
         execution.turns.release(recorded)
         if not recorded.cancelled and execution.async_performer.goes_on:
-            execution.async_performer.note_cancelled(recorded.place, "edit", self._since)
+            performer = execution.async_performer
+            performer.note_cancelled(recorded.place, "edit", self._since, cancelled)
 
     async def _exit(self, error: BaseException | None) -> None:
         self._inside.__exit__(None, None, None)
         execution = self._execution
+        cancelled, heard = None, None
         if isinstance(error, asyncio.CancelledError) and execution.interrupted is None:
             # The task was, and not the run: another one may go on.
+            cancelled, heard = error, Heard("edit", told_of(error, several=_often()))
             error = CallCancelled("its task was cancelled in the block", target=self._open.place)
         performer, recorded = execution.async_performer, self._open.recorded
         try:
             if recorded is not None and (error is None or self._is_cancelled_behind(recorded)):
                 try:
                     await performer.hand_over(None, recorded.place, recorded.shows)
-                    if self._cancelled is not None:
-                        raise self._cancelled
+                    if self._told is not None:
+                        raise self._told.error
                     if recorded.cancelled:
                         await performer.cancelled_again(recorded)
-                except asyncio.CancelledError:
-                    self._leave_recorded(recorded)
-                    raise
-            item = execution.edits.close(self._open, self._what, error)
+                except asyncio.CancelledError as latest:
+                    self._leave_recorded(recorded, latest)
+                    raise as_told(recorded.told, self._is_told(latest)) from None
+            item = execution.edits.close(self._open, self._what, error, heard)
+            if recorded is not None and cancelled is not None:
+                self._check_behind(recorded, cancelled)
             if recorded is not None or (error is not None and not isinstance(error, Exception)):
                 return
             try:
                 execution.check()
-                await performer.hand_over(item, self._open.place)
+                await performer.hand_over(item, self._open.place, heard=heard)
             except SchemaError as refused:
                 failed, again = execution.edits.refused(self._open, refused)
                 await performer.hand_over(failed, self._open.place)
                 if again is not refused:
                     raise again from refused
                 raise
-            except asyncio.CancelledError:  # it is in, and the function does not see that
+            except asyncio.CancelledError as unseen:  # it is in, and the function does not see that
                 if execution.interrupted is not None:
                     raise execution.interrupted from None
-                if not isinstance(error, CallCancelled):
-                    performer.note_cancelled(self._open.place, "edit", self._since)
+                if heard is None:
+                    performer.note_cancelled(self._open.place, "edit", self._since, unseen)
                 raise
         finally:
             performer.edit_lock.release()
 
 
-def cancel_once_more() -> None:
+def _often() -> bool:
+    """Whether this task was cancelled more than once."""
+    return cancels(asyncio.current_task()) > 1
+
+
+def cancel_once_more(cancelled: asyncio.CancelledError) -> None:
     """This task was cancelled, and that was kept from it: where it awaits something next, it is."""
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()
-    task.cancel()
+    task.cancel(*cancelled.args[:1])

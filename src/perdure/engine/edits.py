@@ -15,6 +15,7 @@ from perdure.engine.failures import CallCancelled, as_replayed, error_record, re
 from perdure.engine.items import Item
 from perdure.engine.journal import Entry, changed
 from perdure.engine.scopes import Scope
+from perdure.engine.told import Heard
 from perdure.errors import Conflict, PerdureError, SchemaError
 from perdure.model import Cause
 from perdure.state.edit import LOCK_MAX_S
@@ -98,8 +99,14 @@ class Edits:
             working = self.stands_on = copy_at(working, at)
         return OpenEdit(entry.place, working.throwaway(), entry)
 
-    def close(self, edit: OpenEdit, what: str, error: BaseException | None) -> Item | None:
-        """The block has ended: what is to be committed for it, if anything is."""
+    def close(
+        self, edit: OpenEdit, what: str, error: BaseException | None, heard: Heard | None = None
+    ) -> Item | None:
+        """The block has ended: what is to be committed for it, if anything is.
+
+        Args:
+            heard: its task was cancelled in it; the error says so.
+        """
         execution = self._execution
         edit.recording.close()
         if error is not None and not isinstance(error, Exception):
@@ -116,7 +123,7 @@ class Edits:
             if not isinstance(error, Exception):
                 return None
             # The function may catch it and go on: replay must find that it was here.
-            return self._failed(edit.place, error_record(error), isinstance(error, CallCancelled))
+            return self._failed(edit.place, error_record(error), heard)
         record = {"t": "edit", "run": execution.id, "place": edit.place}
         cause = Cause("edit", what, run=execution.id, step=edit.place)
         return Item(cause, (record,), edit.recording)
@@ -126,16 +133,18 @@ class Edits:
         raise."""
         failure = error_record(error)
         again = as_replayed(error, failure, f"run {self._execution.id}, {edit.place}")
-        return self._failed(edit.place, failure, False), again
+        return self._failed(edit.place, failure), again
 
-    def _failed(self, place: str, failure: Mapping[str, Any], cancelled: bool) -> Item | None:
+    def _failed(
+        self, place: str, failure: Mapping[str, Any], heard: Heard | None = None
+    ) -> Item | None:
         execution = self._execution
         record = {
             "t": "edit", "run": execution.id, "place": place, "error": failure,
             "at": execution.working.seq,
         }  # fmt: skip
-        if cancelled:
-            record["cancelled"] = True
+        if heard is not None:
+            record |= {"cancelled": True, **heard.record}
         return execution.soon(Cause("edit", run=execution.id, step=place), (record,))
 
     def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:

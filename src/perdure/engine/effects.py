@@ -177,11 +177,15 @@ class CancelledInside(BaseException):
     """Thrown in by a driver: the call's task, not the run, was cancelled. `original` is raised
     again once that is recorded."""
 
-    def __init__(self, original: BaseException, after_s: float = 0.0) -> None:
+    def __init__(
+        self, original: BaseException, after_s: float = 0.0, *, several: bool = False
+    ) -> None:
         super().__init__()
         self.original = original
         self.after_s = after_s
         """How long it had been made."""
+        self.several = several
+        """It was more than once: which of them came through it says by what it raised."""
 
 
 def uncarried(error: Exception) -> Exception:

@@ -28,9 +28,10 @@ from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest, Standstill
 from perdure.engine.tasks import RunTasks, ready_of
 from perdure.engine.timers import Timers
+from perdure.engine.told import Heard, as_told, told_of
 from perdure.errors import PerdureError
 from perdure.model import Cause
-from perdure.state.deaf import Deaf
+from perdure.state.deaf import Deaf, Told
 from perdure.state.remaining import renewed, signal_of
 from perdure.state.waiting import Wait, bell
 
@@ -99,13 +100,14 @@ class Handing:
 
     async def wait_for_turn(
         self, entry: Entry | None, scope: Scope, name: str, *, gives_way: bool = False,
-        cancelled: bool = False, told: bool = False,
+        cancelled: bool = False, told: Told | None = None,
     ) -> bool:  # fmt: skip
         """Until what is recorded before this has been released.
 
         Args:
             cancelled: the function hears of that, whatever is recorded.
             told: its task was cancelled already, and is so then: it is not woken to be told again.
+                It has the latest behind it.
             gives_way: it does not insist, where all others wait for this one: then that is False.
         """
         if self._tasks.is_over:
@@ -123,7 +125,7 @@ class Handing:
         # that are told apart by who comes first.
         own = scope.path if self._tasks.numbered else None
         while not order.is_ready(entry, own):
-            turn = self._deaf() if told else None
+            turn = self._deaf(told) if told is not None else None
             rest = Rest(self._paced(scope), place, pace, shows, patient=True, turn=turn)
             waiter = order.ready(entry, own, rest.over)
             if waiter is None:
@@ -135,9 +137,10 @@ class Handing:
             self._standstill.begin(rest)
             try:
                 await rest.turn
-            except asyncio.CancelledError:  # once more: it may have come all the same
-                if turn is None or not turn.done() or turn.cancelled():
+            except asyncio.CancelledError as once_more:  # it may have come all the same
+                if told is None or not rest.turn.done() or rest.turn.cancelled():
                     raise
+                told.again(once_more)
             finally:
                 self._standstill.end(rest)
                 self._tasks.waiting.discard(task)
@@ -155,26 +158,27 @@ class Handing:
             event = Event(self._paced(scope), place, shows=shows)
             pace.comes(event)
             try:
-                await pace.turn(event, self._deaf() if told else None)
-            except asyncio.CancelledError:
-                if not (told and event.over):
+                await pace.turn(event, self._deaf(told) if told is not None else None)
+            except asyncio.CancelledError as once_more:
+                if told is None or not event.over:
                     raise
+                told.again(once_more)
             finally:
                 pace.drop(event)
         return True
 
-    def _deaf(self) -> asyncio.Future[None]:
-        return Deaf(lambda: self.goes_on)
+    def _deaf(self, told: Told) -> asyncio.Future[None]:
+        return Deaf(told, lambda: self.goes_on)
 
-    async def is_come_to(self, scope: Scope, name: str) -> bool:
+    async def is_come_to(self, scope: Scope, name: str, told: Told) -> bool:
         """Of a call that nothing is recorded of, and whose task is cancelled there: whether it was
         come to before. Then it ended behind all that is recorded, and this returns behind that.
         Else what is recorded waits for its task."""
         while self.goes_on:
             try:
-                return await self.wait_for_turn(None, scope, name, gives_way=True, told=True)
-            except asyncio.CancelledError:
-                pass  # it is already
+                return await self.wait_for_turn(None, scope, name, gives_way=True, told=told)
+            except asyncio.CancelledError as once_more:
+                told.again(once_more)
         return False
 
     async def let_calls_end(self) -> None:
@@ -224,6 +228,8 @@ class Handing:
                 await Wait(bell()).rest((entry.cancelled_after_s or 0.0) + turns.PROVEN_S)
             execution.turns.release(entry)  # then it may be that others are to do it
             await Wait(bell()).rest(turns.STALL_S)
+        except asyncio.CancelledError as cancelled:
+            raise as_told(entry.told, Told(cancelled)) from None
         finally:
             execution.turns.release(entry)
         execution.check()
@@ -259,55 +265,67 @@ class Handing:
         Raises:
             CancelledError: else.
         """
-        execution = self._execution
+        execution, told = self._execution, Told(cancelled)
         try:
             while self.goes_on:
                 try:
-                    await self.wait_for_turn(entry, scope, name, cancelled=True, told=True)
+                    await self.wait_for_turn(entry, scope, name, cancelled=True, told=told)
                     break
                 except asyncio.CancelledError as once_more:
-                    cancelled = once_more
+                    told.again(once_more)
         finally:
             execution.turns.release(entry)
         if execution.interrupted is not None:
             raise execution.interrupted from None
         if entry.kept_on:
             return
-        if not entry.cancelled:
-            wait = (entry.call, entry.outcome) if entry.kind == "wait" else NO_WAIT
-            self.note_cancelled(entry.place, entry.kind, time.monotonic(), wait=wait)
-        raise cancelled
+        if entry.cancelled:
+            raise as_told(entry.told, told)
+        wait = (entry.call, entry.outcome) if entry.kind == "wait" else NO_WAIT
+        self.note_cancelled(entry.place, entry.kind, time.monotonic(), told.error, wait=wait)
+        raise told.error
 
     # -- what is new ---------------------------------------------------------------------------
 
     async def cancelled_first(
-        self, place: str, kind: str, since: float, arrive: Arrive | None = None,
-        wait: OfWait = NO_WAIT,
+        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None, wait: OfWait = NO_WAIT,
     ) -> None:  # fmt: skip
         """The task of a call was cancelled before that had an outcome: it goes on from there when
-        the function has heard of all that is recorded, as of anything else that is not."""
-        execution = self._execution
+        the function has heard of all that is recorded, as of anything else that is not.
+
+        Raises:
+            CancelledError: then.
+        """
+        execution, told = self._execution, Told(cancelled)
         scope = execution.scope()
         while self.goes_on:
             try:
-                await self.wait_for_turn(None, scope, place[len(scope.path) :], told=True)
+                await self.wait_for_turn(None, scope, place[len(scope.path) :], told=told)
                 break
-            except asyncio.CancelledError:
-                pass  # it is already
-        await self.hand_over(self.cancelled_item(place, kind, since, arrive, wait), place)
+            except asyncio.CancelledError as once_more:
+                told.again(once_more)
+        heard, several = told.error, told.several
+        item = self.cancelled_item(place, kind, since, heard, arrive, wait, several=several)
+        await self.hand_over(item, place, heard=Heard(kind, told_of(heard)))
+        raise heard
 
     def note_cancelled(
-        self, place: str, kind: str, since: float, arrive: Arrive | None = None,
-        wait: OfWait = NO_WAIT,
+        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None, wait: OfWait = NO_WAIT, *, several: bool = False,
     ) -> None:  # fmt: skip
-        """Record that the function does not see the outcome that is recorded already."""
-        item = self.cancelled_item(place, kind, since, arrive, wait)
+        """Record that the function does not see the outcome that is recorded already.
+
+        Args:
+            several: that is recorded, too, and it was cancelled once more since.
+        """
+        item = self.cancelled_item(place, kind, since, cancelled, arrive, wait, several=several)
         if item is not None:
             self._execution.writer.post(item)
 
     def cancelled_item(
-        self, place: str, kind: str, since: float, arrive: Arrive | None = None,
-        wait: OfWait = NO_WAIT,
+        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None, wait: OfWait = NO_WAIT, *, several: bool = False,
     ) -> Item | None:  # fmt: skip
         """What is to be committed of this: the function does not see what came of it, and must not
         on replay, either.
@@ -320,6 +338,7 @@ class Handing:
         record = {
             "t": "cancelled", "run": execution.id, "place": place, "kind": kind,
             "error": error_record(gone), "after": round(time.monotonic() - since, 3),
+            **told_of(cancelled, several=several),
         }  # fmt: skip
         if arrive is not None:
             record |= {"args": dict(arrive.args), "preview": arrive.preview()}
@@ -343,18 +362,22 @@ class Handing:
         over = left_open(began, ended) if not self._tasks.ending else None
         return execution.soon(cause, (record,), over=over)
 
-    async def hand_over(self, item: Item | None, place: str, shows: int = 0) -> None:
+    async def hand_over(
+        self, item: Item | None, place: str, shows: int = 0, *, heard: Heard | None = None
+    ) -> None:
         """Commit what settles a call, if it is to be, and go on when the function may hear of it.
         Whose task is cancelled meanwhile is so then: an outcome keeps its place among others.
 
         Args:
             shows: of what is recorded, as of an `Event`.
+            heard: what settles it says that its task was cancelled, and that the function hears
+                this; what it hears in its place is recorded, too.
         """
         execution = self._execution
         event = Event(execution.scope().path, place)
         seeing = execution.seeing
         edit = item is not None and item.recording is not None
-        cancelled: asyncio.CancelledError | None = None
+        told: Told | None = None
 
         def landed() -> None:  # it knows nothing of the item, which knows it
             if seeing.ahead:
@@ -375,15 +398,20 @@ class Handing:
                 except asyncio.CancelledError as error:
                     if item.error is not None or execution.interrupted is not None:
                         raise
-                    cancelled = error
+                    told = Told(error)
             while not event.over:
                 try:
-                    await self.pace.turn(event, self._deaf() if cancelled is not None else None)
+                    await self.pace.turn(event, self._deaf(told) if told is not None else None)
                 except asyncio.CancelledError as error:
                     if execution.interrupted is not None:
                         raise
-                    cancelled = error
+                    if told is None:
+                        told = Told(error)
+                    told.again(error)
         finally:
             self.pace.drop(event)
-        if cancelled is not None:
-            raise cancelled
+        if told is None:
+            return
+        if heard is not None and (told.several or not heard.is_as(told.error)):
+            self.note_cancelled(place, heard.kind, time.monotonic(), told.error, several=True)
+        raise told.error

@@ -46,6 +46,7 @@ class Entry(Struct):
         order: which of the run's settled entries this is, by the log; -1 while it is open.
         cancelled_after_s: its task was cancelled there after so long, so that the function never
             saw what it came to; None: it was not.
+        told: the record that says what the function heard then, if anything does.
         cut: it was open, or settled as not done, where the run was set back or forked: what became
             of it since is in the history that was left.
     """
@@ -63,6 +64,7 @@ class Entry(Struct):
     scope: str = ""
     consumed: bool = False
     cancelled_after_s: float | None = None
+    told: Mapping[str, Any] = {}
     cut: bool = False
 
     @property
@@ -223,6 +225,7 @@ class Journal(Struct):
                 entry = entry or self._open(Entry(place, kind, seq, record))
                 entry.call, entry.outcome = record, record
                 entry.cancelled_after_s = _cancelled_after_s(record)
+                entry.told = record
                 self._settle(entry, seq)
                 if kind == "patch" and not record["value"]:
                     self.unpatched.add(entry.name[len(entry.scope) :])
@@ -240,6 +243,7 @@ class Journal(Struct):
                     return None  # said of another call, which was made there before
                 entry.outcome, entry.in_doubt = record, False
                 entry.cancelled_after_s = _cancelled_after_s(record)
+                entry.told = record
                 self._settle(entry, seq)
             case "wait-began":
                 record = with_digests(record)
@@ -259,7 +263,9 @@ class Journal(Struct):
             case "cancelled":
                 kind = str(record["kind"])
                 entry = entry or self._open(Entry(place, kind, seq, record))
-                entry.cancelled_after_s = float(record["after"])
+                if not entry.cancelled:  # else it was once more, before the function heard of it
+                    entry.cancelled_after_s = float(record["after"])
+                entry.told = record
                 if entry.outcome is None:
                     entry.outcome, entry.in_doubt = {**record, "cancelled": True}, False
                     self._settle(entry, seq)

@@ -39,10 +39,12 @@ from perdure.engine.retrying import NO_LIMITS
 from perdure.engine.scopes import Scope
 from perdure.engine.standstill import Rest
 from perdure.engine.tasks import RunTasks, runner_here
+from perdure.engine.told import Heard, alone
 from perdure.engine.values import is_async
 from perdure.engine.waiting import Suspended, only_runs
 from perdure.engine.wakeups import POLL_S
 from perdure.errors import Unstorable
+from perdure.state.deaf import Told
 from perdure.state.waiting import Threads, Wait, bell
 
 if TYPE_CHECKING:
@@ -93,7 +95,9 @@ class AsyncPerformer(Handing):
             entry = execution.recorded_in(scope, call)
             if entry is not None:
                 return await self._take_again(entry, scope, call)
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError as cancelled:
+            error: BaseException = alone(cancelled)
+        except GeneratorExit:
             raise
         except BaseException as raised:
             error = execution.leaving.passed_on(raised)
@@ -126,8 +130,8 @@ class AsyncPerformer(Handing):
             return await drive_async(effects, partial(self.perform, calling))
         except GeneratorExit:  # it was thrown away
             raise
-        except CancelledInside as cancelled:
-            raise cancelled.original from None
+        except CancelledInside as left:
+            error: BaseException = alone(left.original)
         except asyncio.CancelledError as cancelled:
             self._tasks.ask_for_user()
             if execution.interrupted is not None:
@@ -135,9 +139,12 @@ class AsyncPerformer(Handing):
                 raise execution.interrupted from None
             if not calling.is_cancelled:  # of code that was called, or the call's own outcome
                 raise execution.leaving.passed_on(cancelled) from None
+            error = alone(cancelled)
             if calling.place and not calling.noted and calling.arrive is not None:
-                await self._note_cancelled(calling, calling.arrive)
-            raise
+                try:
+                    await self._note_cancelled(calling, calling.arrive, cancelled)
+                except asyncio.CancelledError as latest:
+                    error = alone(latest)
         except BaseException as raised:
             error = execution.leaving.passed_on(raised)
         finally:
@@ -150,15 +157,22 @@ class AsyncPerformer(Handing):
             self._execution.going.calling.marks.pop()
             self._tasks.calling.marks.pop()
 
-    async def _note_cancelled(self, calling: Calling, arrive: Arrive) -> None:
-        """The function does not see what comes of this."""
+    async def _note_cancelled(
+        self, calling: Calling, arrive: Arrive, cancelled: asyncio.CancelledError
+    ) -> None:
+        """The function does not see what comes of this.
+
+        Raises:
+            CancelledError: its task was cancelled once more.
+        """
         settled = calling.settled
         wait: OfWait = (calling.began, None)
         if settled is None:
-            await self.cancelled_first(calling.place, arrive.kind, calling.since, arrive, wait)
+            place, since = calling.place, calling.since
+            await self.cancelled_first(place, arrive.kind, since, cancelled, arrive, wait)
             return
         wait = settled.began, settled.records[-1]
-        self.note_cancelled(calling.place, arrive.kind, calling.since, arrive, wait)
+        self.note_cancelled(calling.place, arrive.kind, calling.since, cancelled, arrive, wait)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call a synchronous function on a thread, in this context."""
@@ -215,11 +229,12 @@ class AsyncPerformer(Handing):
             else:
                 if execution.interrupted is not None:
                     raise
+                told = Told(cancelled)
                 if entry is not None:
                     calling.place = entry.place
-                elif await self.is_come_to(scope, effect.name):
+                elif await self.is_come_to(scope, effect.name, told):
                     calling.place = execution.new_place(effect.name, scope)
-                raise
+                raise told.error from None
         if entry is not None and entry.cancelled:
             await self.cancelled_again(entry)
         elif entry is not None and entry.kept_on:
@@ -265,9 +280,12 @@ class AsyncPerformer(Handing):
             self._tasks.calling.marks.append(None)
             calling.intends = True
         if effect.records[-1]["t"] in SETTLING:
-            calling.settled = effect
+            calling.settled, outcome = effect, effect.records[-1]
+            heard = None
+            if calling.noted and calling.arrive is not None:
+                heard = Heard(calling.arrive.kind, outcome)
             try:
-                await self.hand_over(item, str(effect.records[-1]["place"]))
+                await self.hand_over(item, str(outcome["place"]), heard=heard)
             except asyncio.CancelledError as cancelled:
                 if item is None or not isinstance(item.error, Unstorable):
                     raise
@@ -289,7 +307,8 @@ class AsyncPerformer(Handing):
                 with inside(frame_of(self._execution, effect)):
                     return await self.invoke(effect, calling)
             except asyncio.CancelledError as cancelled:
-                await tick()  # whoever cancelled the whole run gets to say so
+                # Whoever cancelled the whole run gets to say so.
+                cancelled = await tick() or cancelled
                 self._tasks.ask_for_user()
                 if self._execution.interrupted is not None:
                     raise
@@ -297,7 +316,8 @@ class AsyncPerformer(Handing):
                     raise Carried(cancelled) from None  # type: ignore[arg-type]
                 calling.noted = True
                 after_s = round(time.monotonic() - calling.since, 3)
-                raise CancelledInside(cancelled, after_s) from None
+                several = cancels(calling.task) > calling.heard + 1
+                raise CancelledInside(cancelled, after_s, several=several) from None
             except (
                 Exception,
                 GeneratorExit,
@@ -352,7 +372,7 @@ class AsyncPerformer(Handing):
         except asyncio.CancelledError as cancelled:
             had_ended = task.done()
             if not had_ended:  # it is the function's to hear of that, as of one without a limit
-                task.cancel()
+                task.cancel(*cancelled.args[:1])
                 await asyncio.wait([task], timeout=GRACE_S)
             if not task.done() or task.cancelled():
                 raise
@@ -471,7 +491,10 @@ async def _take_cancellation() -> None:
         await tick()
 
 
-async def tick() -> None:
-    """Let the event loop go round once."""
-    with contextlib.suppress(asyncio.CancelledError):
+async def tick() -> asyncio.CancelledError | None:
+    """Let the event loop go round once; how this task was cancelled meanwhile, if it was."""
+    try:
         await asyncio.sleep(0)
+    except asyncio.CancelledError as cancelled:
+        return cancelled
+    return None

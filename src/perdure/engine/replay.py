@@ -32,6 +32,7 @@ from perdure.engine.journal import Entry
 from perdure.engine.made import Made
 from perdure.engine.outcomes import error_of, handed, taken
 from perdure.engine.retrying import NO_LIMITS, Limits
+from perdure.engine.told import told_of
 from perdure.engine.values import Results, preview
 from perdure.errors import (
     CallFailed,
@@ -278,7 +279,10 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
 
 def _cancelled(record: dict[str, Any], cancelled: CancelledInside) -> dict[str, Any]:
     gone = CallCancelled("its task was cancelled while it was made", target=str(record["place"]))
-    return {**record, "cancelled": True, "after": cancelled.after_s, "error": error_record(gone)}
+    return {
+        **record, "cancelled": True, "after": cancelled.after_s, "error": error_record(gone),
+        **told_of(cancelled.original, several=cancelled.several),
+    }  # fmt: skip
 
 
 class _Tries(Struct):

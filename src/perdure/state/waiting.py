@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from perdure.core.pool import Job, Pool
 from perdure.core.threads import begin
 from perdure.errors import StoreUnavailable
-from perdure.state.deaf import Deaf
+from perdure.state.deaf import Deaf, Told
 from perdure.state.ticking import Ticker
 from perdure.storage.committer import Committer
 from perdure.storage.proposals import Committed, Proposal
@@ -72,13 +72,14 @@ class Wait:
         """Wait until it is settled, and in any case until it is either that or withdrawn.
 
         Raises:
-            BaseException: after that; a cancellation, or what came in between.
+            BaseException: after that; the latest cancellation, or what came in between.
         """
         left: BaseException | None = None
+        told: Told | None = None
         loop = asyncio.get_running_loop()
         while not self.settled:
             try:
-                self._future = loop.create_future() if left is None else Deaf(loop=loop)
+                self._future = loop.create_future() if left is None else Deaf(told, loop=loop)
                 self._bell.look_after(self, loop)
                 await self._future
             except GeneratorExit:  # the coroutine is thrown away, and cannot wait any more
@@ -89,9 +90,12 @@ class Wait:
                 insists = left is not None and not isinstance(error, asyncio.CancelledError)
                 if withdraw() or insists:
                     raise
-                left = error
+                left, told = (
+                    error,
+                    Told(error) if isinstance(error, asyncio.CancelledError) else None,
+                )
         if left is not None:
-            raise left
+            raise left if told is None else told.error
 
     async def rest(self, seconds: float) -> None:
         """Wait until it is settled, or for so long."""
