@@ -11,8 +11,10 @@ import pytest
 import perdure
 from perdure import Conflict, Corrupt, NotFound, Store
 from perdure.model import id_text
+from perdure.replication import restore
 from perdure.state.replication import Follower
 from perdure.storage.reader import LogReader
+from perdure.testing import Clock
 from tests.state.conftest import Place
 from tests.state.copies import backend_of, picture, short, verify_all
 
@@ -252,3 +254,29 @@ def test_purging_in_every_place(place: Place) -> None:
     kept = store.find("b")
     assert kept is not None and not kept.purged
     assert id_text(store.agent_of(kept).verify().head).startswith("sha256:")
+
+
+def test_a_restore_names_what_was_purged_since(tmp_path: Path) -> None:
+    """It left such agents out, and said that it was complete. Of a purged log nobody knows when it
+    began, but that it was behind one that began later."""
+    source, clock = str(tmp_path / "s.db"), Clock()
+    with clock.open(source) as store:
+        for name in ("kept", "gone", "gone before"):
+            store.agent(name).save({"n": 1})
+        store.delete("gone before", purge=True)
+        clock.advance(60)
+        then = clock.now
+        clock.advance(60)
+        for name in ("later", "gone later"):
+            store.agent(name).save({"n": 2})
+        for name in ("gone", "gone later"):
+            store.delete(name, purge=True)
+        store.purge()
+        store.agent("gone").save({"n": 3})
+    with pytest.raises(Conflict, match="retention removed all of it, if it was there") as refused:
+        restore(source, tmp_path / "r.db", then)
+    assert "agent 'gone'" in str(refused.value) and "take-incomplete" in str(refused.value)
+    done = restore(source, tmp_path / "r.db", then, take_incomplete=True)
+    assert [one.agent for one in done.incomplete] == ["gone"]
+    with perdure.open(tmp_path / "r.db") as store:
+        assert [info.name for info in store.agents()] == ["kept"]

@@ -7,11 +7,12 @@ says of the commits that it has. Nobody reads the log before that is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 
 from perdure.core import chain
-from perdure.errors import Conflict, Corrupt
+from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.model import UNFINISHED, AgentInfo, Cause, from_micros
 from perdure.state.arriving import PAGE, taken_by_then
 from perdure.state.fits import check_able, misfits
@@ -23,6 +24,8 @@ from perdure.storage.port import Append, Backend, Shipment
 from perdure.storage.reader import LogReader
 from perdure.storage.retention import RETENTION, Trim, stretches
 from perdure.storage.standing import Aside
+
+NO_MAX = 1 << 62
 
 WHO = "restore"
 """Stands in the place of an executor in the words of retention that restored logs get."""
@@ -49,8 +52,12 @@ def restore(
     """
     source, target, until = follower.source, follower.target, follower.why.until
     left_out: list[Aside] = []
-    for info in _logs(source):
+    logs = [*_logs(source)]
+    later = _first_later(source, logs, until)
+    for info in logs:
         try:
+            if info.purged:
+                _refuse_purged(source, info, until, later)
             _trimmed_since(source, info, until)
         except Conflict as error:
             if not take_incomplete:
@@ -58,7 +65,7 @@ def restore(
             left_out.append(Aside(info.name, info.incarnation, 1, error.problem, source.now()))
     if target.standing() is None and not take_incomplete:
         check_able(target)
-        if unable := misfits(source, _logs(source)):
+        if unable := misfits(source, iter(logs)):
             raise unfit(unable)
     follower.shipper.left_out = {one.agent for one in left_out}
     follower.begin()
@@ -147,6 +154,28 @@ def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
         if seq < said.before:
             raise _removed(source, info, until, f"a part of what run {run} had done by then")
     return said
+
+
+def _first_later(source: Backend, logs: Iterable[AgentInfo], until: int) -> int:
+    """The lowest number of an agent that is known to have begun after a moment. Those that are
+    numbered behind it began later, too."""
+    numbers = [NO_MAX]
+    for info in logs:
+        with suppress(PerdureError):  # who is damaged, the follower finds out
+            if not info.purged and LogReader(source, info).commit(1).at_micros > until:
+                numbers.append(info.no)
+    return min(numbers)
+
+
+def _refuse_purged(source: Backend, info: AgentInfo, until: int, later: int) -> None:
+    """Of a log that was purged its deletion is left, and that there was something before.
+
+    Raises:
+        Conflict: it was deleted after that moment, and may have been there then.
+    """
+    deleted = LogReader(source, info).commit(info.seq)
+    if deleted.at_micros > until and info.no < later:
+        raise _removed(source, info, until, "all of it, if it was there then: it was purged")
 
 
 def _removed(source: Backend, info: AgentInfo, until: int, what: str) -> Conflict:
