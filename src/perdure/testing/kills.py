@@ -13,6 +13,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from perdure.core.schema import Schema
+from perdure.core.values import Plain
+from perdure.core.values import same as equal
 from perdure.engine.ledger import EffectInfo
 from perdure.engine.scopes import scope_of
 from perdure.model import MISSING
@@ -31,7 +34,7 @@ class RunEnding(Struct, frozen=True):
     Attributes:
         killed_at: the boundary, e.g. ``after tool 2``; empty for the undisturbed run.
         result: what it returned, or the exception that it ended with.
-        state: the agent's state in the end.
+        state: the agent's state in the end, of the function's type.
         effects: its tool calls, as the ledger has them.
         calls: every time that a step or tool was really called.
         folder: its own, with the store ``agents.db``; gone afterwards, if it was a temporary one.
@@ -120,7 +123,7 @@ def kill_at_every_boundary(
             if number >= 0 and not ending.killed_at:
                 return endings
             endings.append(ending)
-            _judge(endings[0], ending, same, check)
+            _judge(endings[0], ending, trial.schema, same, check)
             if folder is None:
                 shutil.rmtree(where, ignore_errors=True)
     raise AssertionError(f"more than {BOUNDARIES_MAX} boundaries: does the function end?")
@@ -174,11 +177,11 @@ def _assumptions(places: Sequence[str]) -> list[str]:
 
 
 def _judge(
-    whole: RunEnding, ending: RunEnding, same: Callable[[RunEnding], Any] | None,
-    check: Callable[[RunEnding], None] | None,
+    whole: RunEnding, ending: RunEnding, schema: Schema[Any],
+    same: Callable[[RunEnding], Any] | None, check: Callable[[RunEnding], None] | None,
 ) -> None:  # fmt: skip
     if ending is not whole:
-        _compare(whole, ending, same)
+        _compare(whole, ending, schema, same)
     if check is None:
         return
     try:
@@ -192,18 +195,23 @@ def _judge(
 
 
 def _compare(
-    whole: RunEnding, end: RunEnding, same: Callable[[RunEnding], Any] | None
+    whole: RunEnding, end: RunEnding, schema: Schema[Any],
+    same: Callable[[RunEnding], Any] | None,
 ) -> None:  # fmt: skip
     problems = _called_wrongly(whole, end, str if same is None else _tool_of)
     if same is not None:
         if same(whole) != same(end):
             problems.append(f"what must be the same is {same(end)!r}, undisturbed {same(whole)!r}")
     elif not end.doubted:
-        for what, one, other in zip(
-            ("the result", "the state", "the ledger"), _all(end), _all(whole), strict=True
+        for what, one, other in (
+            ("the result", _result(end), _result(whole)),
+            ("the ledger", _ledger(end), _ledger(whole)),
         ):
             if one != other:
                 problems.append(f"{what} is {one!r}, undisturbed {other!r}")
+        # as plain data: a user's class need not define what is equal
+        if not equal(_plain(schema, end.state), _plain(schema, whole.state)):
+            problems.append(f"the state is {end.state!r}, undisturbed {whole.state!r}")
     if problems:
         problems += _assumptions(end.assumed)
         raise AssertionError(
@@ -212,12 +220,17 @@ def _compare(
         )
 
 
-def _all(ending: RunEnding) -> tuple[Any, Any, Any]:
+def _result(ending: RunEnding) -> Any:
     result = ending.result
-    if isinstance(result, BaseException):
-        result = f"{type(result).__name__}: {result}"
-    ledger = sorted((e.place, e.preview, e.state, repr(e.result)) for e in ending.effects)
-    return result, ending.state, ledger
+    return f"{type(result).__name__}: {result}" if isinstance(result, BaseException) else result
+
+
+def _ledger(ending: RunEnding) -> list[tuple[str, str, str, str]]:
+    return sorted((e.place, e.preview, e.state, repr(e.result)) for e in ending.effects)
+
+
+def _plain(schema: Schema[Any], state: Any) -> Plain:
+    return schema.take(state, aliases_refused=False)
 
 
 def _called_wrongly(

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from perdure.core.schema import Schema
 from perdure.engine.drives import Command
 from perdure.engine.functions import spec_of
 from perdure.engine.handle import RunHandle
@@ -57,6 +58,12 @@ class Trial(Struct):
 
     # -- before and after ------------------------------------------------------------------
 
+    @property
+    def schema(self) -> Schema[Any]:
+        """What the function says that its agent's state is: no other type may open it."""
+        schema: Schema[Any] = spec_of(self.function).schema
+        return schema
+
     def prepare(self, folder: Path) -> None:
         """The agent, in a new store."""
         if self._prepared is None:
@@ -65,7 +72,7 @@ class Trial(Struct):
 
     def _new_store(self, folder: Path) -> bytes:
         with self._open(folder, lambda backend: backend)[0] as store:
-            agent = store.agent(AGENT, spec_of(self.function).schema, initial=self.state)
+            agent = store.agent(AGENT, self.schema, initial=self.state)
             with agent.edit("prepared"):
                 pass
         return (folder / "agents.db").read_bytes()  # closed by its last user, it is all of it
@@ -89,7 +96,7 @@ class Trial(Struct):
                 result: Any = handle.result(0)
             except Exception as error:
                 result = error
-            return result, store.agent(AGENT).state, handle.effects()
+            return result, store.agent(AGENT, self.schema).state, handle.effects()
 
     # -- a life ----------------------------------------------------------------------------
 
