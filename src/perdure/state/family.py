@@ -28,15 +28,17 @@ def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
         run: its row as it is then.
         asked: messages that asked for it, and came when somebody else had begun it.
     """
+    parents = [run.parent, *(str(message.value.get("parent", "")) for message in asked)]
+    return [end_told(run, parent) for parent in dict.fromkeys(parents) if parent]
+
+
+def end_told(run: RunInfo, parent: str) -> Message:
+    """What tells one run how another ended, by its row."""
     end: dict[str, Any] = {"status": run.status, "value": run.result}
     if run.status == "cancelled":
         end["problem"] = run.problem
-    parents = [run.parent, *(str(message.value.get("parent", "")) for message in asked)]
     key = os.urandom(12).hex() if run.started else index_key(run.id)
-    return [
-        Message(parent, agent_of(parent), "signal", CHILD + run.id, key, dict(end))
-        for parent in dict.fromkeys(parents) if parent
-    ]  # fmt: skip
+    return Message(parent, agent_of(parent), "signal", CHILD + run.id, key, end)
 
 
 def to_children(commits: Iterable[Commit], run: str) -> list[Message]:

@@ -18,6 +18,7 @@ from perdure.state.arriving import PAGE, taken_by_then
 from perdure.state.fits import check_able, misfits
 from perdure.state.projections import RunRows
 from perdure.state.replication import Follower, unfit
+from perdure.state.retelling import retell
 from perdure.state.tokens import living, raise_tokens
 from perdure.state.trimming import carry_out
 from perdure.storage.port import Append, Backend, Shipment
@@ -78,6 +79,7 @@ def restore(
     while part := [*islice(taken, PAGE)]:
         target.ship(Shipment(messages=part))
     raise_tokens(target, None)
+    retell(target)
     target.stand(None)
     return *found, (*left_out, *follower.aside)
 

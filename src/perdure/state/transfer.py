@@ -16,11 +16,12 @@ from perdure.core.arguments import iterable
 from perdure.core.exact import is_a
 from perdure.core.names import shown
 from perdure.errors import Conflict, Corrupt, NotFound
-from perdure.model import MAIN, MISSING, Cause, Commit, Verified, id_text
+from perdure.model import MAIN, MISSING, Cause, Commit, RunInfo, Verified, id_text
 from perdure.state import unfolding
 from perdure.state.context import Context
 from perdure.state.line import Line
 from perdure.state.places import resolve
+from perdure.state.retelling import Awaited, ends_for, ends_of
 from perdure.storage import snapshots
 from perdure.storage.keys import find_key
 from perdure.storage.port import Append, Backend, Shipment
@@ -143,6 +144,9 @@ def import_log(
     plan.check_states()
     # What a run that waits had looked at has a number there; new messages must have later ones.
     context.backend.ship(Shipment(number_min=plan.seen))
+    # Nor are messages from run to run in any log.
+    rows, backend = plan.rows, context.backend
+    plan.appends[-1].sends = [*ends_for(backend, rows, plan.awaited), *ends_of(backend, rows)]
     context.submit(_Whole.of(plan, last))
     return Verified(last.agent, last.seq, 1, last.id)
 
@@ -173,6 +177,7 @@ class _Plan:
 
     def __init__(self) -> None:
         self.appends: list[Append] = []
+        self.awaited = Awaited()
         self._line = Line()
         self._parents: list[int] = []
 
@@ -196,11 +201,16 @@ class _Plan:
             )  # fmt: skip
         self.appends.append(self._line.append(commit, entry.header, entry.payload, entry.asked))
         self._parents.append(commit.parent)
+        self.awaited.note(commit)
+
+    @property
+    def rows(self) -> dict[str, RunInfo]:
+        return self._line.runs.rows
 
     @property
     def seen(self) -> int:
         """The highest number of a message that a run looked at in vain."""
-        return max((run.seen for run in self._line.runs.rows.values()), default=0)
+        return max((run.seen for run in self.rows.values()), default=0)
 
     def check_states(self) -> None:
         """Fold every branch: what cannot be read is not taken in. The state at main's head is

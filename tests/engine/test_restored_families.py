@@ -1,0 +1,160 @@
+"""What runs told each other, in stores that were filled from logs: restored, or by imports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import perdure
+from perdure import replication
+from perdure.errors import RunFailed
+from perdure.storage.locate import _named_memories
+from perdure.store import Store
+from perdure.testing import run_until_waiting
+from tests.postgres.server import kinds, shared
+
+BOSS, KID = "boss/parent/main", "kid/child/k"
+
+
+@perdure.agent(dict)
+def child(run: perdure.Run[dict]) -> Any:
+    return run.wait_for("go")
+
+
+@perdure.agent(dict)
+def parent(run: perdure.Run[dict], picky: bool) -> Any:
+    kid = run.options(key="k").start(child, "kid")
+    try:
+        if picky:
+            return run.select(kid=kid, never=perdure.Signal("never")).value
+        return kid.result()
+    except RunFailed as error:
+        return error.problem
+
+
+@pytest.fixture(params=kinds(["memory", "sqlite"], listed=True))
+def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    if request.param == "postgres":
+        yield shared().new_url(), shared().new_url()
+    elif request.param == "memory":
+        names = uuid4().hex, uuid4().hex
+        yield f"memory://{names[0]}", f"memory://{names[1]}"
+        for name in names:
+            _named_memories.pop(name, None)
+    else:
+        yield f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'b.db'}"
+
+
+def now(store: Store) -> datetime:
+    """By the store's clock, between what was done and what will be."""
+    clock = store.runner.context.backend.now
+    micros = clock()
+    while clock() <= micros + 1:
+        pass
+    return datetime.fromtimestamp((micros + 1) / 1e6, UTC)
+
+
+def due(store: Store) -> list[str]:
+    """What a worker would go on with."""
+    backend = store.runner.context.backend
+    asked = [one.run for one in backend.inbox(kind="start")]
+    return [*(one.id for one in backend.ready(backend.now(), 100)), *asked]
+
+
+def boss(store: Store, picky: bool) -> perdure.RunHandle[Any]:
+    return run_until_waiting(store, parent, "boss", picky)
+
+
+def kid(store: Store) -> perdure.RunHandle[Any]:
+    return run_until_waiting(store.options(key="k"), child, "kid")
+
+
+def signalled(store: Store) -> Any:
+    kid(store).signal("go", 5)
+    return kid(store).result()
+
+
+def cancelled(store: Store) -> str:
+    kid(store).cancel("no use")
+    return "was cancelled: no use"
+
+
+ENDS = pytest.mark.parametrize("end", [signalled, cancelled])
+PICKY = pytest.mark.parametrize("picky", [False, True])
+
+
+@ENDS
+@PICKY
+def test_a_restored_parent_hears_of_its_childs_end(
+    urls: tuple[str, str], end: Callable[[Store], Any], picky: bool
+) -> None:
+    """A child had ended by the moment, and its parent, whose worker had a break, went on with that
+    later. In the restored store the child was done and its parent waited for it, for good: that it
+    had ended was neither in its inbox nor in its log, and nobody can send it again."""
+    with perdure.open(urls[0]) as store:
+        boss(store, picky)
+        result = end(store)
+        moment = now(store)
+        assert boss(store, picky).result() == result
+    replication.restore(*urls, moment)
+    with perdure.open(urls[1]) as store:
+        assert due(store) == [BOSS]
+        assert len(store.runner.context.backend.inbox(BOSS)) == 1
+        assert boss(store, picky).result() == result
+        assert due(store) == []
+        for name in ("boss", "kid"):
+            store.agent(name).verify()
+
+
+def test_what_a_restored_parent_has_heard_is_not_told_again(urls: tuple[str, str]) -> None:
+    """What is in its inbox still."""
+    with perdure.open(urls[0]) as store:
+        boss(store, False)
+        signalled(store)
+        unread = now(store)
+    replication.restore(*urls, unread)
+    with perdure.open(urls[1]) as store:
+        assert len(store.runner.context.backend.inbox(BOSS)) == 1
+        assert boss(store, False).result() == 5
+        assert store.runner.context.backend.inbox() == []
+
+
+@ENDS
+@PICKY
+@pytest.mark.parametrize("agents", [("boss", "kid"), ("kid", "boss")])
+def test_a_parent_that_was_imported_hears_of_its_childs_end(
+    urls: tuple[str, str], end: Callable[[Store], Any], picky: bool, agents: tuple[str, str]
+) -> None:
+    """The logs of both were exported when the child had ended, and its parent had not gone on
+    with that yet. Where they were imported, it waited for good."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        boss(source, picky)
+        result = end(source)
+        for name in agents:
+            (info,) = [one for one in source.agents() if one.name == name]
+            store.import_log(source.export_log(info))
+        assert due(store) == [BOSS]
+        assert boss(store, picky).result() == result
+        assert store.runner.context.backend.inbox() == []
+        for name in agents:
+            store.agent(name).verify()
+
+
+def test_a_log_that_was_imported_tells_nothing_of_a_child_that_goes_on(
+    urls: tuple[str, str],
+) -> None:
+    """It tells of its end itself, once it comes to that."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        boss(source, False)
+        kid(source)
+        for info in source.agents():
+            store.import_log(source.export_log(info))
+        assert due(store) == []
+        signalled(store)
+        assert due(store) == [BOSS]
+        assert boss(store, False).result() == 5
