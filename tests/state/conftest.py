@@ -25,6 +25,7 @@ ON_POSTGRES = {
     "test_damaged_snapshots",
     "test_across_damage",
     "test_bounds_move",
+    "test_places",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

@@ -183,7 +183,7 @@ class LogReader(CommitReader):
         the last commit up to the moment that `history` tells of.
 
         Raises:
-            NotFound: the agent did not exist yet.
+            NotFound: the agent did not exist yet, or its log was purged.
             ValueError: the datetime is naive.
         """
         low = self.last_at(moment)
@@ -206,7 +206,7 @@ class LogReader(CommitReader):
         """Seq of the last commit, of whatever branch, up to a moment; 0: there was none yet.
 
         Raises:
-            ValueError: the datetime is naive.
+            NotFound: the log was purged. ValueError: the datetime is naive.
         """
         if moment.tzinfo is None:
             raise ValueError(
@@ -227,10 +227,17 @@ class LogReader(CommitReader):
         return low
 
     def _at(self, seq: int) -> int:
-        """Micros of a commit; 0: its header cannot be read."""
-        header = self._backend.read(self.no, seq, seq)[0].header
+        """Micros of a commit; 0: its header cannot be read, or is missing.
+
+        Raises:
+            NotFound: it was purged.
+        """
+        rows = self._backend.read(self.no, seq, seq)
+        if not rows:
+            self.refuse_purged(seq)
+            return 0
         try:
-            return chain.tail_of(header, self.target(seq)).at
+            return chain.tail_of(rows[0].header, self.target(seq)).at
         except UNREADABLE:
             return self.peek(seq).at_micros
 
