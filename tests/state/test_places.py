@@ -1,4 +1,5 @@
-"""Which commit is meant by a moment, of logs of which not all is there any more."""
+"""Which commit is meant by a moment, of logs of which not all is there any more; and what names
+none."""
 
 from __future__ import annotations
 
@@ -89,3 +90,31 @@ def test_a_moment_of_a_log_in_which_commits_are_missing(
                 continue
             with contextlib.suppress(perdure.PerdureError):
                 assert agent.commit(moment).at <= moment
+
+
+@pytest.mark.parametrize("slip", [True, False])
+def test_true_and_false_name_no_commit(store: Store, slip: bool) -> None:
+    """A comparison, or a flag of a form, that was given as the commit: PostgreSQL said that the
+    store's tables were not those of this perdure, the others that there was no commit True, of a
+    log that began at 1."""
+    agent = grown(store)
+    before = [commit.id for commit in agent.log(all_branches=True)]
+    calls: dict[str, Callable[[], Any]] = {
+        "at": lambda: agent.at(slip),
+        "commit": lambda: agent.commit(slip),
+        "commit, damaged": lambda: agent.commit(slip, damaged_too=True),
+        "diff from": lambda: agent.diff(slip, 2),
+        "diff to": lambda: agent.diff(1, slip),
+        "fork": lambda: agent.fork("side", at=slip),
+        "rollback": lambda: agent.rollback(slip),
+        "trim": lambda: agent.trim(slip),
+    }
+    for call in calls.values():
+        with pytest.raises(TypeError, match=rf"agent 'a': {slip} names no commit; say its seq"):
+            call()
+    assert [commit.id for commit in agent.log(all_branches=True)] == before
+    assert [branch.name for branch in agent.branches()] == ["main"]
+    info = store.find("a")
+    assert info is not None
+    with pytest.raises(TypeError):
+        list(store.export_log(info, until=slip))

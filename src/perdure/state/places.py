@@ -31,9 +31,9 @@ def resolve(reader: LogReader, branch: str, where: Where) -> int:
         return reader.ref(check_name(where, "a branch or checkpoint")).seq
     if type(where) is datetime:
         return reader.at_time(branch, where)
-    if not isinstance(where, int) or not is_a(where, int):
+    if type(where) is not int:
         raise TypeError(_no_place(reader.name, where))
-    if type(where) is bool or not 1 <= where <= reader.last_seq():
+    if not 1 <= where <= reader.last_seq():
         raise reader.absent(where)
     return where
 
