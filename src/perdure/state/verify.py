@@ -199,6 +199,7 @@ class _Walk:
     Attributes:
         blind: whether a commit was damaged: what it said of names and runs is not known.
         builders: how many commits soon after the next one step back to it.
+        doubted: whether a snapshot so far is not what the log gives, or could not be compared.
     """
 
     def __init__(
@@ -212,7 +213,7 @@ class _Walk:
         with findings.noting():
             self._trim = reader.trim()
         self.trimmed = 0
-        self.blind = False
+        self.blind = self.doubted = False
         self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
         self.builders = 0
         self._kept: dict[int, tuple[int, Plain]] = {}  # of each seq: its builders left, state
@@ -229,6 +230,7 @@ class _Walk:
             self._findings.note(error)
             self._findings.lost.add(commit.seq)
             state = MISSING
+        self.doubted = self.doubted or (check_snapshot and state is MISSING)
         if state is MISSING and check_snapshot and commit.seq in self._findings.lost:
             state = self._from_snapshot(commit)
         elif state is not MISSING and check_snapshot:
@@ -338,13 +340,16 @@ class _Walk:
         for at, other in self._heads.values():
             if at == commit.parent:
                 return copy(other)
-        anew = not self._findings.lost  # else a snapshot may be all that there is
-        return self._reader.fold(commit.parent, snapshots_too=not anew).state
+        # Snapshots in front of here are checked: from the log alone, each of many that go far back
+        # would take a time that grows with it. Where states are lost, one may be all that there is.
+        checked = self._findings.lost or not self.doubted
+        return self._reader.fold(commit.parent, snapshots_too=bool(checked)).state
 
     def _note_snapshot(self, commit: Commit, state: Plain) -> None:
         try:
             self._check_snapshot(commit, state)
         except Corrupt as error:
+            self.doubted = True
             if self._damaged is None:
                 self._findings.note(error)
             else:
