@@ -37,6 +37,11 @@ def parent(run: perdure.Run[dict], picky: bool) -> Any:
         return error.problem
 
 
+@perdure.agent(dict)
+def sends_off(run: perdure.Run[dict], picky: bool) -> None:
+    run.options(key="k", let_live=True).start(child, "kid")
+
+
 @pytest.fixture(params=kinds(["memory", "sqlite"], listed=True))
 def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
     if request.param == "postgres":
@@ -158,3 +163,86 @@ def test_a_log_that_was_imported_tells_nothing_of_a_child_that_goes_on(
         signalled(store)
         assert due(store) == [BOSS]
         assert boss(store, False).result() == 5
+
+
+@pytest.mark.parametrize("status", ["waiting", "done"])
+def test_what_a_restored_run_asked_for_begins(urls: tuple[str, str], status: str) -> None:
+    """A child was asked for by the moment, and began later, as its worker had a break. In the
+    restored store there was no such run: its parent waited for good, and one that had let it live
+    never got what it had asked for."""
+    function = parent if status == "waiting" else sends_off
+    with perdure.open(urls[0]) as store:
+        before = run_until_waiting(store, function, "boss", False)
+        assert before.status == status
+        moment = now(store)
+        signalled(store)
+        run_until_waiting(store, function, "boss", False)
+    replication.restore(*urls, moment)
+    with perdure.open(urls[1]) as store:
+        assert due(store) == [KID]
+        (order,) = store.runs("kid")
+        assert (order.status, order.parent) == ("pending", before.id)
+        signalled(store)
+        assert due(store) == ([BOSS] if status == "waiting" else [])
+        assert run_until_waiting(store, function, "boss", False).status == "done"
+        assert due(store) == []
+        (began,) = store.runs("kid")
+        assert began.parent == before.id
+        for name in ("boss", "kid"):
+            store.agent(name).verify()
+
+
+def test_what_was_not_begun_yet_is_not_asked_for_twice(urls: tuple[str, str]) -> None:
+    with perdure.open(urls[0]) as store:
+        boss(store, False)
+        moment = now(store)
+    replication.restore(*urls, moment)
+    with perdure.open(urls[1]) as store:
+        assert due(store) == [KID]
+        assert len(store.runner.context.backend.inbox(kind="start")) == 1
+
+
+def cancelled_together(store: Store) -> datetime:
+    """Gives a moment after the parent's end, and before the child's."""
+    store.handle(BOSS).cancel("no use")
+    moment = now(store)
+    with pytest.raises(RunFailed, match="with boss/parent/main"):
+        kid(store)
+    return moment
+
+
+def test_what_was_to_end_before_it_began_does_not_begin(urls: tuple[str, str]) -> None:
+    with perdure.open(urls[0]) as store:
+        boss(store, False)
+        moment = cancelled_together(store)
+    replication.restore(*urls, moment)
+    with perdure.open(urls[1]) as store:
+        assert due(store) == [] and store.runs("kid") == []
+
+
+def test_what_was_to_end_with_its_parent_ends(urls: tuple[str, str]) -> None:
+    """The parent was cancelled by the moment, and its child, whose worker had a break, ended with
+    it later. In the restored store the child went on waiting, for good."""
+    with perdure.open(urls[0]) as store:
+        boss(store, False)
+        kid(store)
+        moment = cancelled_together(store)
+    replication.restore(*urls, moment)
+    with perdure.open(urls[1]) as store:
+        assert due(store) == [KID]
+        with pytest.raises(RunFailed, match="with boss/parent/main"):
+            kid(store)
+
+
+def test_what_ended_with_its_parent_and_was_gone_on_with_goes_on(urls: tuple[str, str]) -> None:
+    with perdure.open(urls[0]) as store:
+        boss(store, False)
+        kid(store)
+        cancelled_together(store)
+        store.handle(KID).retry("wait_for:go#1")
+        assert kid(store).status == "waiting"
+        moment = now(store)
+    replication.restore(*urls, moment)
+    with perdure.open(urls[1]) as store:
+        assert due(store) == []
+        assert signalled(store) == 5

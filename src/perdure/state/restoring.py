@@ -79,7 +79,7 @@ def restore(
     while part := [*islice(taken, PAGE)]:
         target.ship(Shipment(messages=part))
     raise_tokens(target, None)
-    retell(target)
+    retell(source, target, until)
     target.stand(None)
     return *found, (*left_out, *follower.aside)
 

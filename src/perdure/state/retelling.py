@@ -16,9 +16,13 @@ from msgspec.structs import replace
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
 from perdure.state.family import CHILD, end_told
+from perdure.state.projections import MOVED
 from perdure.state.tokens import last_number, living
 from perdure.storage.port import Backend, Shipment
 from perdure.storage.reader import LogReader
+
+_NO_ORDER = "t", "run"
+"""What the record of a run's begin has beside its order."""
 
 
 class Awaited:
@@ -46,11 +50,11 @@ class Awaited:
             yield from ((run, child) for child in children)
 
 
-def retell(target: Backend) -> None:
-    """For a store that was restored, before it opens, and once the numbers that its own messages
-    get are known. May be done again."""
+def retell(source: Backend, target: Backend, until: int) -> None:
+    """For a store that was restored as another was at a moment, before it opens, and once the
+    numbers that its own messages get are known. May be done again."""
     last = last_number(target)
-    told = _ends_untold(target)
+    told = _untold(source, target, until)
     while part := [*islice(told, PAGE)]:
         now = target.now()
         numbered = [replace(one, no=last + n, at=now) for n, one in enumerate(part, 1)]
@@ -58,14 +62,64 @@ def retell(target: Backend) -> None:
         last += len(numbered)
 
 
-def _ends_untold(target: Backend) -> Iterator[Message]:
+def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
     for info in living(target):
-        if not target.runs(agent=info.name, status=["waiting"], limit=1):
+        if not target.runs(agent=info.name, limit=1):
             continue
         awaited = Awaited()
+        started: dict[str, tuple[str, str, bool]] = {}
         for commit in LogReader(target, info).commits(1, damaged_too=True):
             awaited.note(commit)
+            for record in commit.records:
+                if record["t"] == "step" and "child" in record:
+                    child = record["child"]
+                    lives = bool(child["let_live"])
+                    started[str(child["run"])] = str(record["run"]), str(child["agent"]), lives
         yield from ends_for(target, {}, awaited)
+        for run, (by, agent, lives) in started.items():
+            starter = _row(target, {}, by)
+            if starter is None:
+                continue
+            if starter.status != "cancelled" or starter.problem == MOVED or lives:
+                yield from _order_untold(source, target, run, agent, until)
+            else:
+                yield from _cancel_untold(target, run, by)
+
+
+def _order_untold(
+    source: Backend, target: Backend, run: str, agent: str, until: int
+) -> Iterator[Message]:  # fmt: skip
+    """What asks for a run that another had asked for by then, and that began later: that its
+    source says of its begin."""
+    if _row(target, {}, run) is not None or target.inbox(run, kind="start", limit=1):
+        return
+    said = run.rpartition("~")[2]
+    number = int(said) if "~" in run and said.isdecimal() else 1  # as orders name it
+    was, there = target.agent(agent, number), source.agent(agent, number)
+    if there is None or there.purged or (was is not None and was.deleted):
+        return
+    for commit in LogReader(source, there).commits(1, damaged_too=True):
+        for record in commit.records:
+            if record["t"] == "run-started" and record.get("run") == run:
+                if commit.at_micros > until:  # else its agent is left out here, or cut off
+                    order = {key: value for key, value in record.items() if key not in _NO_ORDER}
+                    yield Message(run, agent, "start", str(order["function"]), "", order)
+                return
+
+
+def _cancel_untold(target: Backend, run: str, by: str) -> Iterator[Message]:
+    """What asks a run to end along with the one that started it; not one that did, and was gone on
+    with since."""
+    row = _row(target, {}, run)
+    if row is None or row.status in FINISHED or target.inbox(run, kind="cancel", limit=1):
+        return
+    info = target.agent(row.agent)
+    if info is None or info.no != row.agent_no:
+        return
+    for commit in LogReader(target, info).commits(row.started, damaged_too=True):
+        if any(one["t"] == "run-cancelled" and one.get("run") == run for one in commit.records):
+            return
+    yield Message(run, row.agent, "cancel", "", "", f"with {by}")
 
 
 def ends_for(
