@@ -50,7 +50,8 @@ class Adapters(Room):
         "Adapters.in_thread": "calls a function of the adapter's own",
         **{f"Adapters.{name}": "takes what the log itself gave"
            for name in ("log", "log.apply", "log.begin")},
-        **{f"Adapters.{name}": "no arguments" for name in ("all", "now", "check_open")},
+        **{f"Adapters.{name}": "no arguments"
+           for name in ("all", "now", "check_open", "log.retained")},
         "Adapters.purge": "how long it may go on",
     }  # fmt: skip
 
