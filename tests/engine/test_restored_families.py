@@ -246,3 +246,24 @@ def test_what_ended_with_its_parent_and_was_gone_on_with_goes_on(urls: tuple[str
     with perdure.open(urls[1]) as store:
         assert due(store) == []
         assert signalled(store) == 5
+
+
+def test_why_says_that_what_a_run_waits_for_was_not_imported(urls: tuple[str, str]) -> None:
+    """An order that waits is in no log. Where its parent was imported, `why` said to ask the same
+    of a run that was not there."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        boss(source, False)
+        assert source.handle(BOSS).why().ways[0].command == ("why", KID)
+        for info in source.agents():
+            store.import_log(source.export_log(info))
+        run = store.handle(BOSS)
+        assert run.status == "waiting" and due(store) == []
+        assert run.why().ways[0].words.startswith("there is no such run")
+        run.cancel("its child was not imported")
+        with pytest.raises(RunFailed):
+            boss(store, False)
+        anew = store.options(key="anew")
+        run_until_waiting(anew, parent, "boss", False)
+        assert due(store) == [KID]
+        assert signalled(store) == 5
+        assert run_until_waiting(anew, parent, "boss", False).result() == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from perdure.core import shell
+from perdure.storage.port import Backend
 
 
 class Way(Struct, frozen=True):
@@ -18,3 +19,14 @@ class Way(Struct, frozen=True):
 def by(words: str, command: str, *given: str, **options: str | bool) -> Way:
     """A way that a command is, whatever names are given to it."""
     return Way(words, shell.words(command, *given, **options))
+
+
+def of_child(backend: Backend, child: str) -> Way:
+    """For a run that waits for another's end. An order is in no log before it is carried out: where
+    a log was imported, what its run had asked for is not there."""
+    if backend.runs(run_id=child) or backend.inbox(child, kind="start", limit=1):
+        return by("ask the same of the run that it waits for", "why", child)
+    return Way(
+        "there is no such run, and nothing asks for one: end this one, and start it anew, under "
+        "another key"
+    )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.engine.circles import IN_CIRCLE, ahead_of, find_circle
 from perdure.engine.recorded import Event, reader_of, what_is_recorded
 from perdure.engine.wakeups import Leaked
-from perdure.engine.ways import Way, by
+from perdure.engine.ways import Way, by, of_child
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
 from perdure.state.family import CHILD
@@ -349,8 +349,7 @@ class _Look:
                     words = f"answer {event.question!r}"
                     ways.append(by(words, "answer", run, "VALUE", question=branch.name))
                 elif branch.kind == "child":
-                    child = branch.name.removeprefix(CHILD)
-                    ways.append(by("ask the same of the run that it waits for", "why", child))
+                    ways.append(of_child(self._backend, branch.name.removeprefix(CHILD)))
         return ways
 
     def _heed(self) -> Way | None:
