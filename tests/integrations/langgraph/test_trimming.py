@@ -130,6 +130,9 @@ def test_writes_that_the_next_checkpoint_took_along_stay_when_that_is_removed(
         graph.add_node(f"after{number}", lambda state: {"log": ["after"]})
         graph.add_edge(f"after{number - 1}" if number else "review", f"after{number}")
     app = graph.compile(checkpointer=saver)
+    for _ in range(2):  # how many commits there are hangs on how fast the writes come
+        app.invoke({"log": []}, THREAD, durability="sync")
+        app.invoke(Command(resume="yes"), THREAD, durability="sync")
     app.invoke({"log": []}, THREAD, durability="sync")
     waiting = get(saver)
     app.invoke(
