@@ -48,6 +48,11 @@ def to_children(commits: Iterable[Commit], run: str) -> list[Message]:
         if record.get("run") == run and "child" in record
     )  # fmt: skip
     return [
-        Message(str(child["run"]), str(child["agent"]), "cancel", "", "", f"with {run}")
+        to_end_with(run, str(child["run"]), str(child["agent"]))
         for child in started if not child["let_live"]
     ]  # fmt: skip
+
+
+def to_end_with(run: str, child: str, agent: str) -> Message:
+    """What tells a run to end with the one that started it."""
+    return Message(child, agent, "cancel", "", "", f"with {run}")

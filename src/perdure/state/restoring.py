@@ -26,8 +26,6 @@ from perdure.storage.reader import LogReader
 from perdure.storage.retention import RETENTION, Trim, stretches
 from perdure.storage.standing import Aside
 
-NO_MAX = 1 << 62
-
 WHO = "restore"
 """Stands in the place of an executor in the words of retention that restored logs get."""
 
@@ -54,7 +52,8 @@ def restore(
     source, target, until = follower.source, follower.target, follower.why.until
     left_out: list[Aside] = []
     logs = [*_logs(source)]
-    later = _first_later(source, logs, until)
+    any_purged = any(info.purged for info in logs)
+    later = _first_later(source, logs, until) if any_purged else None
     for info in logs:
         try:
             if info.purged:
@@ -158,25 +157,25 @@ def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
     return said
 
 
-def _first_later(source: Backend, logs: Iterable[AgentInfo], until: int) -> int:
-    """The lowest number of an agent that is known to have begun after a moment. Those that are
-    numbered behind it began later, too."""
-    numbers = [NO_MAX]
+def _first_later(source: Backend, logs: Iterable[AgentInfo], until: int) -> int | None:
+    """The lowest number of an agent that is known to have begun after a moment; None: of none that
+    is known. Those that are numbered behind it began later, too."""
+    numbers: list[int] = []
     for info in logs:
         with suppress(PerdureError):  # who is damaged, the follower finds out
             if not info.purged and LogReader(source, info).commit(1).at_micros > until:
                 numbers.append(info.no)
-    return min(numbers)
+    return min(numbers, default=None)
 
 
-def _refuse_purged(source: Backend, info: AgentInfo, until: int, later: int) -> None:
+def _refuse_purged(source: Backend, info: AgentInfo, until: int, later: int | None) -> None:
     """Of a log that was purged its deletion is left, and that there was something before.
 
     Raises:
         Conflict: it was deleted after that moment, and may have been there then.
     """
     deleted = LogReader(source, info).commit(info.seq)
-    if deleted.at_micros > until and info.no < later:
+    if deleted.at_micros > until and (later is None or info.no < later):
         raise _removed(source, info, until, "all of it, if it was there then: it was purged")
 
 

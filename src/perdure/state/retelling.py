@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
-from perdure.state.family import CHILD, end_told
+from perdure.state.family import CHILD, end_told, to_end_with
 from perdure.state.projections import MOVED
 from perdure.state.tokens import last_number, living
 from perdure.storage.port import Backend, Shipment
@@ -119,7 +119,7 @@ def _cancel_untold(target: Backend, run: str, by: str) -> Iterator[Message]:
     for commit in LogReader(target, info).commits(row.started, damaged_too=True):
         if any(one["t"] == "run-cancelled" and one.get("run") == run for one in commit.records):
             return
-    yield Message(run, row.agent, "cancel", "", "", f"with {by}")
+    yield to_end_with(by, run, row.agent)
 
 
 def ends_for(

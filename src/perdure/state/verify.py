@@ -342,8 +342,8 @@ class _Walk:
                 return copy(other)
         # Snapshots in front of here are checked: from the log alone, each of many that go far back
         # would take a time that grows with it. Where states are lost, one may be all that there is.
-        checked = self._findings.lost or not self.doubted
-        return self._reader.fold(commit.parent, snapshots_too=bool(checked)).state
+        good = bool(self._findings.lost) or not self.doubted
+        return self._reader.fold(commit.parent, snapshots_too=good).state
 
     def _note_snapshot(self, commit: Commit, state: Plain) -> None:
         try:

@@ -90,10 +90,8 @@ class Wait:
                 insists = left is not None and not isinstance(error, asyncio.CancelledError)
                 if withdraw() or insists:
                     raise
-                left, told = (
-                    error,
-                    Told(error) if isinstance(error, asyncio.CancelledError) else None,
-                )
+                left = error
+                told = Told(error) if isinstance(error, asyncio.CancelledError) else None
         if left is not None:
             raise left if told is None else told.error
 
