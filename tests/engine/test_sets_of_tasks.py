@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.tasks import Task
 from perdure.testing import replay
+from tests.faults.injecting import count
 
 MANY = 12
 """By their addresses, as many come in this very order once in 500 million times."""
@@ -108,3 +110,18 @@ def _gone_over_again(function: Any, folder: Path) -> Any:
     with perdure.open(folder / "a.db") as store:
         assert replay(store, function).check() == result
     return result
+
+
+def test_nothing_can_be_interrupted_where_a_set_asks_for_a_task() -> None:
+    """Where a group drops a task that has ended, asyncio asks for its hash. That was a function of
+    Python, and an exception came in it: the group waited for ever for the task that it had not
+    dropped, and with it the run, and the end of its event loop."""
+
+    async def looked_at() -> int:
+        task = Task(asyncio.sleep(0), 4711, loop=asyncio.get_running_loop())
+        found = count(lambda: task in {task})
+        assert hash(task) == 4711
+        await task
+        return found
+
+    assert asyncio.run(looked_at()) == 0

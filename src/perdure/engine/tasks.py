@@ -49,14 +49,16 @@ class Task(asyncio.Task[Any]):
     gives those that are done, in the order of a set. By their addresses, as it is with others, that
     would be another one each time."""
 
-    __slots__ = ("_number",)
+    __slots__ = ("_by_number",)
 
     def __init__(self, body: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
-        self._number = number  # first: it is in a set before it is begun
+        self._by_number = number.__hash__  # first: it is in a set before it is begun
         super().__init__(body, **options)
 
-    def __hash__(self) -> int:
-        return self._number
+
+# No function of ours, which can be interrupted: asyncio asks for it where a group drops a task that
+# has ended, and one that did not come to its end there would be waited for for ever.
+Task.__hash__ = vars(Task)["_by_number"]  # type: ignore[method-assign]
 
 
 class RunTasks:
