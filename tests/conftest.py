@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 
 from hypothesis import settings
@@ -12,3 +13,13 @@ settings.load_profile("perdure-hunt" if os.environ.get("PERDURE_HUNT") else "per
 
 for name in [name for name in os.environ if name.startswith("PG")]:
     del os.environ[name]  # libpq's: they would reach into every connection to the tests' servers
+
+
+gc.disable()  # what is being imported stays
+
+
+def pytest_collection_finish() -> None:
+    """All that the modules made stays to the end: collections, for which some tests ask hundreds
+    of times, need not look through it."""
+    gc.freeze()
+    gc.enable()
