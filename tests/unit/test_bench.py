@@ -9,6 +9,8 @@ from bench import report
 from bench.__main__ import main
 from bench.corpus import texts
 from bench.harness import Samples, interleave, ratio
+from bench.hops.__main__ import WORKS
+from bench.hops.__main__ import main as hops
 from bench.peers.process import ROOT
 from bench.registry import rows
 from bench.report import Figure, Line, Target
@@ -76,3 +78,14 @@ def test_this_perdure_beside_another_revision(
     assert beside_itself([*asked, "--scratch", str(tmp_path), "--json", str(tmp_path / "j")]) == 0
     assert "gather, cpu" in capsys.readouterr().out
     assert beside_itself(["HEAD", "nonsense"]) == 2
+
+
+def test_what_one_call_goes_through_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert hops(["--show"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("Committer.submit" in line for line in lines) == 3  # an edit's, and a tool's two
+    for work in WORKS:
+        (row,) = (line for line in lines if line.startswith(f"| {work} "))
+        calls, functions, files, returns = map(int, row.strip("| ").split(" | ")[1:])
+        assert calls > functions > files > 0 < returns < calls
+    assert hops(["nonsense"]) == 2
