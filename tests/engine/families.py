@@ -116,7 +116,7 @@ class Family:
         bugs.clear()
         deeds: list[Callable[[], None]] = [
             self.begin, self.go_on, self.go_on, self.go_on, self.signal, self.signal, self.cancel,
-            self.retry, self.retry, self.fork, self.bug,
+            self.retry, self.retry, self.fork, self.bug, self.purge,
         ]  # fmt: skip
         self.begin()
         for _ in range(DEEDS):
@@ -134,13 +134,14 @@ class Family:
         """
         left = self.store.runs(unfinished=True)
         for number in range(ROUNDS_MAX):
+            self.worker = Once(self.store, [kid, parent])  # which waits a second before no run
             self.go_on()
             left = self.store.runs(unfinished=True)
             if not left:
                 return
             for run in left:
-                if run.status == "needs_attention":  # for a bug that is mended now
-                    self.store.handle(run.id).resume()
+                if run.status == "needs_attention":
+                    self.put_right(self.store.handle(run.id))
                 else:
                     self.store.handle(run.id).signal("go", 1)
             for run in self.store.runs() if number < MENDED_ROUNDS else ():
@@ -149,6 +150,17 @@ class Family:
                         self.again(self.store.handle(run.id), "reuse", first=True)
         words = [f"{run.id}: {self.store.handle(run.id).why().why}" for run in left]
         raise AssertionError("\n".join(["they do not end:", *words, "behind", *self.said]))
+
+    def put_right(self, run: Any) -> None:
+        """It stopped for a bug that is mended now, or as nobody knows what became of a child."""
+        open_calls = [effect.place for effect in run.effects() if effect.open]
+        for place in open_calls:
+            run.settle(place, not_done=True)
+        if not open_calls and "was purged" in run.info.problem:
+            place = run.info.problem.partition("--from ")[2].partition("`")[0]
+            run.retry(place.strip("'"))
+        elif not open_calls:
+            run.resume()
 
     # -- deeds -----------------------------------------------------------------------------------
 
@@ -167,6 +179,12 @@ class Family:
 
     def go_on(self) -> None:
         self.worker.look_once()
+
+    def purge(self) -> None:
+        name = f"kid-{self.random.randrange(3)}"
+        self.say("purge", name)
+        self.store.delete(name)
+        self.store.purge(name)
 
     def bug(self) -> None:
         name = self.random.choice([*(f"kid-{n}" for n in range(3)), "middle-0", "parent-0"])

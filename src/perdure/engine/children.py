@@ -196,7 +196,8 @@ def _decide_again(
     made = arrived.made
     assert made is not None
     same = made.had(record["args"])
-    if made.key == child or (arrived.effects == "reuse" and same and made.key):
+    wanted = made.key == child or (arrived.effects == "reuse" and same)
+    if wanted and made.key and _is_known(execution, made.key):
         # It stays with those that started it: that this run is cancelled does not end it.
         taken = {"run": made.key, "agent": agent_of(made.key), "let_live": True}
         yield Record(({**record, "value": made.key, "made": made.key, "child": taken},), sync=True)
@@ -217,6 +218,8 @@ def _started_before(
     run = str(asked["made"])
     if not run:
         return _perhaps_started(execution, place, asked)
+    if not _is_known(execution, run):
+        return _gone(execution, place, asked)
     settle = "settle", execution.agent, place
     same = shell.perdure(*settle, done=json.dumps(run))
     return NeedsAttention(
@@ -225,6 +228,32 @@ def _started_before(
         target=f"run {execution.id}, call {place}",
         hint=f"say whether that one is to be taken: `{same}`, or another one started: "
         f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
+    )  # fmt: skip
+
+
+def _is_known(execution: Execution[Any], run: str) -> bool:
+    """Whether it can be waited for: it is there, or was asked for, or its end is recorded."""
+    backend = execution.context.backend
+    with execution.asking:
+        try:
+            find_run(backend, run)
+        except NotFound:
+            from perdure.engine.gone import trace_of  # few runs ever need it
+
+            return trace_of(backend, execution.id, run).end is not None
+    return True
+
+
+def _gone(execution: Execution[Any], place: str, asked: Mapping[str, Any]) -> NeedsAttention:
+    settle = "settle", execution.agent, place
+    other, one = shell.perdure(*settle, not_done=True), shell.perdure(*settle, done='"ID"')
+    return NeedsAttention(
+        f"run {visible(str(asked['made']))} was started before, at commit {asked['made_at']}, and "
+        "is not there, nor is it recorded how it ended; and this run was set back since: "
+        f"{visible(str(asked['preview']))}",
+        target=f"run {execution.id}, call {place}",
+        hint=f"say that another one is to be started: `{other}`, or which one is to be taken "
+        f"instead, by its id: `{one}`; then run it again",
     )  # fmt: skip
 
 
@@ -246,14 +275,10 @@ def _started(execution: Execution[Any], outcome: Mapping[str, Any], arrived: Arr
     if "error" in outcome:
         raise Carried(rebuild_error(outcome["error"], arrived.place))
     child = str(outcome["value"])
-    if outcome.get("by") == "person":  # whoever settled it may have mistyped it
-        try:
-            with execution.asking:
-                find_run(execution.context.backend, child)
-        except NotFound:
-            raise NeedsAttention(
-                f"it was settled with {outcome['value']!r:.200}, and there is no such run",
-                target=f"run {execution.id}, call {arrived.place}",
-                hint="settle it again, with the id of a run",
-            ) from None
+    if outcome.get("by") == "person" and not _is_known(execution, child):
+        raise NeedsAttention(  # whoever settled it may have mistyped it
+            f"it was settled with {outcome['value']!r:.200}, and there is no such run",
+            target=f"run {execution.id}, call {arrived.place}",
+            hint="settle it again, with the id of a run",
+        )
     return child

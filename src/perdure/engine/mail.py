@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.core.locks import Lock
 from perdure.core.values import Plain
 from perdure.engine.effects import Await, Branch, Came, first_timer
-from perdure.model import FINISHED, Message
+from perdure.model import FINISHED, Message, RunInfo
 from perdure.state.family import CHILD
 from perdure.state.remaining import Unused, base_key
 from perdure.storage.port import Backend
+
+if TYPE_CHECKING:
+    from perdure.engine.gone import Trace
 
 LOOK_AGAIN_S = 30.0
 """How often a run looks whether one has ended that another run started."""
@@ -36,6 +39,9 @@ class Mail:
         """The same, and some that were taken, by kind and name: thousands may wait there that this
         run does not wait for yet."""
         self._taken: set[int] = set()
+        self._absent: dict[str, Trace | None] = {}
+        """Runs that were waited for and not there, and what the log has of those: None, if nobody
+        has looked yet."""
         self.seen = 0
         """The highest number of a message that was looked at."""
 
@@ -93,12 +99,23 @@ class Mail:
                 found = self._first(effect.branches)
         if found is not None:
             return found
+        lost: list[str] = []
         for branch in effect.branches:
-            if branch.kind == "child" and (end := self._end(branch.name)) is not None:
+            if branch.kind != "child":
+                continue
+            child = branch.name.removeprefix(CHILD)
+            row = self._row(child)
+            end = _end_of(row)
+            if row is None and child in self._absent:
+                lost.append(child)
+                end = self._kept(child)
+            if end is not None:
                 return Came(branch.label, end)
         timer = first_timer(effect.branches)
         if timer is not None and self._backend.now() >= timer.until:
             return Came(timer.label, at=timer.until)
+        if lost and len(lost) == len(effect.branches):
+            self._refuse_purged(lost)
         return None
 
     def look_by(self, effect: Await) -> int:
@@ -112,11 +129,35 @@ class Mail:
         return min(ends, default=0)
 
     def _is_ours(self, child: str) -> bool:
-        rows = self._backend.runs(run_id=child)
-        if rows:
-            return rows[0].parent == self._run
+        row = self._row(child)
+        if row is not None:
+            return row.parent == self._run
         asked: list[Any] = [one.value for one in self._backend.inbox(child, kind="start")]
+        if not asked:
+            self._absent.setdefault(child)
         return any(order["parent"] == self._run for order in asked)
+
+    def _kept(self, child: str) -> dict[str, Plain] | None:
+        """How a run ended that is not there, by what is recorded of that."""
+        trace = self._absent[child]
+        if trace is None:
+            from perdure.engine.gone import trace_of  # few runs ever need it
+
+            trace = self._absent[child] = trace_of(self._backend, self._run, child)
+        return trace.end
+
+    def _refuse_purged(self, children: Iterable[str]) -> None:
+        """I8: nobody can tell of the ends of runs that were purged.
+
+        Raises:
+            NeedsAttention: all of these were.
+        """
+        from perdure.engine.gone import is_purged, unknown_end
+
+        if all(is_purged(self._backend, child) for child in children):
+            child = next(iter(children))
+            trace = self._absent[child]
+            raise unknown_end(self._run, child, trace.place if trace is not None else "")
 
     def _first(self, branches: Iterable[Branch]) -> Came | None:
         found: tuple[Message, Branch] | None = None
@@ -127,7 +168,9 @@ class Mail:
         if found is None:
             return None
         message, branch = found
-        told = message.value if branch.kind != "child" else self._end(branch.name) or message.value
+        told = message.value
+        if branch.kind == "child":  # it may tell of an end before the one that its row says
+            told = _end_of(self._row(branch.name.removeprefix(CHILD))) or told
         self._taken.add(message.no)
         del self._unread[message.no]
         return Came(branch.label, told, message.no, message.key, message.who, message.at)
@@ -143,14 +186,16 @@ class Mail:
         """Whether it tells of the end of a child that was set back since, and will end again."""
         if not message.name.startswith(CHILD):
             return False
-        rows = self._backend.runs(run_id=message.name.removeprefix(CHILD))
-        return bool(rows) and rows[0].status not in FINISHED
+        row = self._row(message.name.removeprefix(CHILD))
+        return row is not None and row.status not in FINISHED
 
-    def _end(self, name: str) -> dict[str, Plain] | None:
-        """How a child ended, by its row: its message may have been taken by an earlier wait, or
-        tell of an end before that."""
-        found = self._backend.runs(run_id=name.removeprefix(CHILD))
-        if not found or found[0].status not in FINISHED:
-            return None
-        row = found[0]
-        return {"status": row.status, "value": row.result, "problem": row.problem}
+    def _row(self, child: str) -> RunInfo | None:
+        found = self._backend.runs(run_id=child)
+        return found[0] if found else None
+
+
+def _end_of(row: RunInfo | None) -> dict[str, Plain] | None:
+    """How a child ended, by its row: its message may have been taken by an earlier wait."""
+    if row is None or row.status not in FINISHED:
+        return None
+    return {"status": row.status, "value": row.result, "problem": row.problem}

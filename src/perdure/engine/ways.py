@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from perdure.core import shell
+from perdure.engine.gone import is_purged
 from perdure.storage.port import Backend
+from perdure.visible import visible
 
 
 class Way(Struct, frozen=True):
@@ -26,6 +28,8 @@ def of_child(backend: Backend, child: str) -> Way:
     a log was imported, what its run had asked for is not there."""
     if backend.runs(run_id=child) or backend.inbox(child, kind="start", limit=1):
         return by("ask the same of the run that it waits for", "why", child)
+    if is_purged(backend, child):
+        return Way(f"not for run {visible(child)}, which was purged with its agent")
     return Way(
         "there is no such run, and nothing asks for one: end this one, and start it anew, under "
         "another key"

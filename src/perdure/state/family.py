@@ -20,6 +20,12 @@ def agent_of(run: str) -> str:
     return unquote(run.split("/")[0])
 
 
+def incarnation_of(run: str) -> int:
+    """The number of the agent's incarnation that a run is of, from its id."""
+    said = run.rpartition("~")[2]  # which names have escaped
+    return int(said) if "~" in run and said.isdecimal() else 1
+
+
 def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
     """What tells the runs that started one, if any did, how it ended. It may end again, once it was
     set back and gone on with, and then that is news.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
-from perdure.state.family import CHILD, end_told, to_end_with
+from perdure.state.family import CHILD, end_told, incarnation_of, to_end_with
 from perdure.state.projections import MOVED
 from perdure.state.tokens import last_number, living
 from perdure.storage.port import Backend, Shipment
@@ -93,8 +93,7 @@ def _order_untold(
     source says of its begin."""
     if _row(target, {}, run) is not None or target.inbox(run, kind="start", limit=1):
         return
-    said = run.rpartition("~")[2]
-    number = int(said) if "~" in run and said.isdecimal() else 1  # as orders name it
+    number = incarnation_of(run)
     was, there = target.agent(agent, number), source.agent(agent, number)
     if there is None or there.purged or (was is not None and was.deleted):
         return
