@@ -12,8 +12,6 @@ from perdure.state.foreign import KeyUsedError as KeyUsedError
 from perdure.state.foreign import Retained as Retained
 from perdure.state.foreign import moved as moved
 from perdure.state.purging import COPIED as COPIED
-from perdure.state.threads import MOVES as MOVES
-from perdure.state.threads import OURS as OURS
 from perdure.state.threads import THREAD as THREAD
 from perdure.state.threads import is_line as is_line
 from perdure.state.trimming import Stays as Stays
@@ -21,6 +19,8 @@ from perdure.state.trimming import Trimmed as Trimmed
 from perdure.state.waiting import Wait as Wait
 from perdure.state.waiting import bell as bell
 from perdure.storage.retention import COPIES as COPIES
+from perdure.storage.retention import MOVES as MOVES
+from perdure.storage.retention import OURS as OURS
 from perdure.store import Store
 
 

@@ -14,6 +14,7 @@ from perdure.core import shell
 from perdure.errors import Conflict, NotFound
 from perdure.model import MAIN, Commit
 from perdure.state.working import WorkingCopy
+from perdure.storage.retention import MOVES, OURS
 
 THREAD = "langgraph.thread"
 """The schema of agents that are LangGraph's threads: their adapter knows what their commits are."""
@@ -21,10 +22,6 @@ THREAD = "langgraph.thread"
 INNER = "ns:"
 """How the branches begin that are lines of subgraphs."""
 
-OURS = "@"
-"""How branches begin on which Perdure notes what was removed, copied and trimmed."""
-
-MOVES = frozenset({"rollback", "adopt"})
 _LINE = re.compile(rf"{MAIN}(?:~[0-9]+)?|{INNER}.*", re.DOTALL)
 
 

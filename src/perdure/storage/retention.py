@@ -20,6 +20,9 @@ from perdure.core import chain
 from perdure.errors import Corrupt
 from perdure.model import Commit
 
+OURS = "@"
+"""How branches begin on which Perdure notes what was removed, copied and trimmed."""
+
 RETENTION = "@retention"
 TRIMMED = "trimmed"
 COPIES = "@copies"
@@ -28,6 +31,9 @@ COPIES = "@copies"
 
 STORES_OWN = (RETENTION, COPIES)
 """Branches that nobody else writes to: what is on them is read as the store's word."""
+
+MOVES = frozenset({"rollback", "adopt"})
+"""What commits are by which a branch goes back, and a thread of LangGraph with all of its lines."""
 
 
 class Trim(Struct, frozen=True):
@@ -73,9 +79,13 @@ class Trim(Struct, frozen=True):
 
     def stands(self, between: Iterable[Commit]) -> bool:
         """Whether nothing needs what is to go. `between`: the commits behind `seen` and before
-        `at`. What comes later is refused where it does (`Append.trims`)."""
+        `at`. What comes later is refused where it does (`Append.trims`).
+
+        A move or a removal shows what a thread was, of which its parents are only a part.
+        """
         return not any(
-            commit.branch == COPIES
+            commit.branch.startswith(OURS)
+            or commit.cause.kind in MOVES
             or not all(map(self.keeps_state, commit.parents))
             or any(record["t"] == "run-retried" or "again" in record for record in commit.records)
             for commit in between

@@ -3,6 +3,7 @@ as it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from langgraph.graph import START, StateGraph
 
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import PerdureSaver
+from perdure.state import trimming
 from tests.integrations.langgraph.checkpoints import config, get, line, put
 from tests.integrations.langgraph.conftest import Place
 from tests.integrations.langgraph.going_back import Plain
@@ -121,3 +123,53 @@ def test_trims_in_between_change_nothing_that_stands(place: Place, seed: int) ->
     for _ in range(20):
         walk.act()
     walk.both.agent().verify()
+
+
+def trim_as_another(
+    monkeypatch: pytest.MonkeyPatch, saver: PerdureSaver, acts: Callable[[], object]
+) -> None:  # fmt: skip
+    """Trim, and have somebody act between the look and the word."""
+    say = trimming._say
+
+    def late(*args: Any) -> None:
+        monkeypatch.setattr(trimming, "_say", say)
+        acts()
+        say(*args)
+
+    monkeypatch.setattr(trimming, "_say", late)
+    assert saver.trim(timedelta(0))[0].removed
+    assert trimming._say is say
+
+
+def test_a_rollback_that_comes_just_before_the_word_of_a_trim_leads_to_all_of_the_thread(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trim had looked, and somebody went back to the end of a subgraph's line, which was to stay,
+    before the trim said what goes: of what the graph itself had been at that moment nothing was
+    left."""
+    saver = place.open()
+    *_, then = line(saver, 2)
+    inner = put(saver, {"n": "inner"}, config(ns="sub:1"))
+    moment = end_of(saver)
+    saver.put_writes(then, [("out", 1)], "task")
+    line(saver, 9, then)
+    trim_as_another(monkeypatch, saver, lambda: agent_of(place.open()).rollback(moment))
+    for reader in (saver, place.open()):
+        assert get(reader).config == then
+        assert not get(reader).pending_writes
+        assert get(reader, config(ns="sub:1")).config == inner
+    agent_of(saver).verify()
+
+
+def test_a_removal_that_comes_just_before_the_word_of_a_trim_shows_what_was_before(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was removed had ended its line: of the checkpoint before that nothing was left."""
+    saver = place.open()
+    *_, then = line(saver, 9)
+    at = put(saver, {"n": "wrong"}, then, 10, run_id="removed")
+    put(saver, {"n": "last"}, at, 11, run_id="removed")
+    trim_as_another(monkeypatch, saver, lambda: place.open().delete_for_runs(["removed"]))
+    for reader in (saver, place.open()):
+        assert get(reader).config == then
+    agent_of(saver).verify()
