@@ -8,6 +8,7 @@ import pytest
 
 import perdure
 from perdure import Conflict, NeedsAttention, NotFound, Store
+from perdure.testing import run_until_waiting
 
 
 class World:
@@ -156,3 +157,70 @@ def test_what_cannot_be_is_refused_with_what_there_is(
     handle.retry("refund#1")
     with pytest.raises(Conflict, match="is pending"):
         handle.retry("refund#1")
+
+
+def chat(world: World) -> Any:
+    @perdure.step
+    def draft(message: str) -> str:
+        return message
+
+    @perdure.tool(on_crash="retry")
+    def refund(cents: int) -> int:
+        world.refunds.append((cents, perdure.idempotency_key()))
+        return len(world.refunds)
+
+    @perdure.agent(dict, name="chat")
+    def chat(run: perdure.Run[dict], message: str) -> str:
+        number = refund(len(draft(message)))
+        if world.fails:
+            raise ValueError("no")
+        return f"{message}: {number} {run.wait_for('go')}"
+
+    return chat
+
+
+def failed_and_waiting(store: Store, world: World) -> tuple[Any, Any, Any]:
+    """An agent function, and two runs of it: a first that failed, and a second that waits."""
+    function = chat(world)
+    world.fails = True
+    first, second = store.options(key="1"), store.options(key="2")
+    with pytest.raises(ValueError, match="no"):
+        first.run(function, "a", "first")
+    world.fails = False
+    return function, store.handle("a/chat/1"), run_until_waiting(second, function, "a", "second")
+
+
+def test_i5_a_run_is_not_set_back_beneath_another_that_goes_on(store: Store, world: World) -> None:
+    """The first message of a chat had failed; the second had paid, and waited. Then the first was
+    set back, and with it the branch on which the second had recorded that: when that was gone on
+    with it paid again, and nobody was asked."""
+    function, first, second = failed_and_waiting(store, world)
+    with pytest.raises(Conflict, match="run a/chat/2 has the branch, and is not finished"):
+        first.retry("draft#1")
+    forked = first.fork("draft#1", branch="beside", effects="reuse")
+    second.signal("go", "on")
+    assert store.options(key="2").run(function, "a", "second") == "second: 2 on"
+    assert len(world.refunds) == 2
+    first.retry("draft#1", effects="reuse")
+    with pytest.raises(Conflict, match="a/chat/1 has the branch"):
+        second.retry("draft#1")
+    first.signal("go", "too")
+    assert store.options(key="1").run(function, "a", "first") == "first: 1 too"
+    forked.signal("go", "three")
+    assert store.options(key=forked.info.key).run(function, "a", "first") == "first: 1 three"
+    assert len(world.refunds) == 2
+    store.agent("a").verify()
+
+
+def test_a_run_is_set_back_to_no_step_of_another(store: Store, world: World) -> None:
+    """A branch was set back with an earlier run. The later one's steps are not on it any more: it
+    was set back to where the earlier one had made a call of that name."""
+    function, first, second = failed_and_waiting(store, world)
+    second.cancel()
+    first.retry("draft#1", effects="reuse")
+    first.signal("go", "on")
+    assert store.options(key="1").run(function, "a", "first") == "first: 1 on"
+    for back in (second.retry, lambda step: second.fork(step, branch="b")):
+        with pytest.raises(NotFound, match="was moved to before its turn began"):
+            back("draft#1")
+    store.agent("a").verify()

@@ -9,7 +9,7 @@ again: who sent them has done so, and does not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.family import CHILD
 from perdure.state.heading import commit_move, find_head
+from perdure.state.moves import unfinished_runs
 from perdure.state.remaining import base_key, renewed, signals_left
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
@@ -77,6 +78,7 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
     working = _working(context, reader, info.branch)
     with working.lock:
         head = find_head(working)
+        _refuse_others(working, info)
         back = _Back(context, reader, info, step, effects)
         record = {"t": "run-retried", "run": info.id, "from": step, "again": back.record}
         row = replace(
@@ -85,6 +87,21 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
         extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(info.id))
         cause = Cause("rollback", f"retry from {step}", run=info.id, refers=(back.at,))
         commit_move(working, head, back.at, cause, extras)
+
+
+def _refuse_others(working: WorkingCopy[Any], info: RunInfo) -> None:
+    """I5: another run of the branch would lose what it recorded since, and do that again. Begun
+    later than this is looked at, it has moved the branch's head.
+
+    Raises:
+        Conflict: there is one that is not finished.
+    """
+    for other in unfinished_runs(working):
+        if other.id != info.id:
+            raise Conflict(
+                f"run {visible(other.id)} has the branch, and is not finished ({other.status})",
+                target=f"run {info.id}", hint="let that one finish, or cancel it; or fork this one",
+            )  # fmt: skip
 
 
 class _Back:
@@ -123,7 +140,7 @@ class _Back:
     def _find(self) -> int:
         places: dict[str, int] = {}
         for commit in reversed(self._path):
-            _note_places(places, commit)
+            _note_places(places, commit, self._origins.runs)
         if self._step not in places:
             # It was set back to that step, or before it, and did not come so far again.
             for again in self._origins.agains:  # the last first: that is what it left last
@@ -133,6 +150,12 @@ class _Back:
                 places = _places_left(left, again["runs"]) | places
         if self._step in places:
             return places[self._step]
+        if self._path and self._path[-1].parent != self._info.turn_at:
+            raise NotFound(
+                f"branch {self._info.branch!r} was moved to before its turn began, as where "
+                "another run was set back", target=f"run {self._info.id}",
+                hint="run the function anew, under another key",
+            )  # fmt: skip
         shown = ", ".join(map(visible, list(places)[:20])) + (" …" if len(places) > 20 else "")
         raise NotFound(
             f"its current turn has not come to {self._step!r}", target=f"run {self._info.id}",
@@ -168,10 +191,10 @@ class _Back:
         ]  # fmt: skip
 
 
-def _note_places(places: dict[str, int], commit: Commit) -> None:
-    """Before which commit each place of a history is, oldest first."""
+def _note_places(places: dict[str, int], commit: Commit, runs: Collection[str]) -> None:
+    """Before which commit each place of a history of these runs is, oldest first."""
     for record in commit.records:
-        if "place" in record:
+        if "place" in record and record.get("run") in runs:
             places.setdefault(str(record["place"]), commit.parent)
 
 
@@ -184,7 +207,7 @@ def _places_left(commits: Iterable[Commit], runs: Sequence[str]) -> dict[str, in
         if any(record["t"] == "run-retried" for record in ours):
             places, life = places | life, {}
         if ours:
-            _note_places(life, commit)
+            _note_places(life, commit, runs)
     return places | life
 
 
