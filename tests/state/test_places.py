@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import perdure
 from perdure import NotFound, Store
 from perdure.agents import Agent
+from perdure.storage.memory import MemoryBackend
 from perdure.storage.sqlite.connection import checksum_vfs
 from tests.state.copies import backend_of
 
@@ -118,3 +120,38 @@ def test_true_and_false_name_no_commit(store: Store, slip: bool) -> None:
     assert info is not None
     with pytest.raises(TypeError):
         list(store.export_log(info, until=slip))
+
+
+def test_a_moment_before_each_of_a_chain_of_forks() -> None:
+    """A search forked each try off the one before. Asked what the last one had been at a moment, it
+    went through the log once for each fork on the way there."""
+    read = []
+    for forks in (50, 200):
+        backend = Counting()
+        with Store(backend) as store:
+            tries = [store.agent("a")]
+            tries[0].save({"n": 0})
+            for number in range(1, forks + 1):
+                tries.append(tries[-1].fork(f"try {number}"))
+                tries[-1].save({"n": number})
+            for number in (0, forks // 2, forks):
+                then = tries[number].commit(tries[number].seq).at
+                backend.rows = 0
+                assert tries[-1].at(then).state == {"n": number}
+                read.append(backend.rows)
+    few, many = read[: len(read) // 2], read[len(read) // 2 :]
+    assert all(after <= 5 * before for before, after in zip(few, many, strict=True)), read
+
+
+class Counting(MemoryBackend):
+    """Counts what it reads of logs, and tells of each commit another time."""
+
+    def __init__(self) -> None:
+        times = count(1_700_000_000_000_000, 1000)
+        super().__init__(clock=lambda: next(times))
+        self.rows = 0
+
+    def read(self, *args: Any, **more: Any) -> Any:
+        found = super().read(*args, **more)
+        self.rows += len(found)
+        return found

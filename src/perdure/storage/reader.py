@@ -186,17 +186,18 @@ class LogReader(CommitReader):
             NotFound: the agent did not exist yet, or its log was purged.
             ValueError: the datetime is naive.
         """
-        low = self.last_at(moment)
-        name, last = branch, low
-        while last:
-            for commit in self.commits(1, last, newest_first=True, damaged_too=True):
-                if commit.branch == name:
-                    return commit.seq
-            later = self.commits(last + 1, damaged_too=True)
-            forked = next((one for one in later if one.branch == name), None)
+        low, name = self.last_at(moment), branch
+        until = _Firsts(self.commits(1, low, newest_first=True, damaged_too=True))
+        since = _Firsts(self.commits(low + 1, damaged_too=True))
+        while low:
+            if (last := until.of(name)) is not None:
+                return last.seq
+            forked = since.of(name)
             if forked is None or not forked.parent:
                 break
-            name, last = self.peek(forked.parent).branch, min(forked.parent, low)
+            if forked.parent <= low:
+                return forked.parent
+            name = self.peek(forked.parent).branch
         raise NotFound(
             f"branch {branch!r} did not exist at {moment.isoformat()}, nor what it was forked from",
             target=self.target(),
@@ -418,3 +419,16 @@ class LogReader(CommitReader):
             seqs += [row.seq for row in rows if row.snapshotted]
             first = rows[-1].seq + 1
         return seqs
+
+
+class _Firsts:
+    """The first commit of each branch among some, which are read only as far as is asked."""
+
+    def __init__(self, commits: Iterator[Commit]) -> None:
+        self._commits = commits
+        self._found: dict[str, Commit] = {}
+
+    def of(self, branch: str) -> Commit | None:
+        while branch not in self._found and (commit := next(self._commits, None)) is not None:
+            self._found.setdefault(commit.branch, commit)
+        return self._found.get(branch)
