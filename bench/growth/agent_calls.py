@@ -123,6 +123,28 @@ def redo_more(place: Place, measure: Measure) -> None:
     often(measure, lambda _: agent.redo())
 
 
+@call("Agent.undo", "Agent.redo", history="group", growth="linear",
+      what="Agent.undo and redo of as many edits of one group")  # fmt: skip
+def undo_group(place: Place, measure: Measure) -> None:
+    agent = place.agent()
+    measure(agent.undo)
+    measure(agent.redo)
+    measure(agent.undo)
+
+
+@call("Agent.edit", history="group", growth="linear", what="Agent.edit of as many items")
+def edit_items(place: Place, measure: Measure) -> None:
+    agent = place.agent()
+
+    def again() -> None:
+        with agent.edit() as draft:
+            for number in range(place.length):
+                draft["words"][number] = -1
+                draft["words"].insert(number // 2, number)
+
+    measure(again)
+
+
 @call("Agent.rollback", history="log", what="Agent.rollback by ten commits")
 def rollback(place: Place, measure: Measure) -> None:
     agent = place.agent()

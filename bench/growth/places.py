@@ -146,6 +146,17 @@ def _tries(store: Store, length: int) -> None:
         agent.undo()
 
 
+def _group(store: Store, length: int) -> None:
+    """As of an answer that came by the word, while others wrote beside it."""
+    agent = store.agent("a", initial={"n": 0, "words": [], "by_key": {}})
+    for number in range(length):
+        with agent.edit("beside") as draft:
+            draft["n"] = number
+        with agent.edit("a word", group="answer") as draft:
+            draft["words"].append(number)
+            draft["by_key"][f"k{number}"] = number
+
+
 def _names(store: Store, length: int) -> None:
     agent = store.agent("a", initial={"n": 0, "window": [0] * WINDOW})
     slide(agent, 1)
@@ -206,14 +217,14 @@ def _taken(store: Store, length: int) -> None:
 
 
 HISTORIES: dict[str, Callable[[Store, int], None]] = {
-    "log": _log, "undos": _undos, "toggles": _toggles, "tries": _tries, "names": _names,
-    "agents": _agents, "runs": _runs, "steps": _steps, "going": _going, "turns": _turns,
-    "inbox": _inbox, "taken": _taken,
+    "log": _log, "undos": _undos, "toggles": _toggles, "tries": _tries,
+    "group": _group, "names": _names, "agents": _agents, "runs": _runs, "steps": _steps,
+    "going": _going, "turns": _turns, "inbox": _inbox, "taken": _taken,
 }  # fmt: skip
 """What each is of its length: commits of one agent, undone ones, undos that were each redone at
-once, edits that were each undone at once, branches and checkpoints, agents of the store, runs of
-one agent, steps of a run that waits, of one that goes on, turns, signals that nobody has read,
-signals that a run took."""
+once, edits that were each undone at once, edits of one group, branches and checkpoints, agents of
+the store, runs of one agent, steps of a run that waits, of one that goes on, turns, signals that
+nobody has read, signals that a run took."""
 
 
 # -- functions of runs -----------------------------------------------------------------------------

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-
-from msgspec import Struct
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
 from perdure.core import ops
 from perdure.core.diff import diff
-from perdure.core.ops import Append, Delete, Move, Op, Reach, Splice, TextSplice, reach, spares
-from perdure.core.shift import shift
+from perdure.core.ops import Delete, Op
+from perdure.core.shift import Paths
+from perdure.core.spared import Restored, Touched
 from perdure.core.standing import Standing, standing
 from perdure.core.values import Path, Plain, copy, format_path, look_up, same
 from perdure.model import Commit
-
-
-class _Place(Struct, frozen=True):
-    """What an inverse will restore, as it is now: a reach, and how many items are left there."""
-
-    reach: Reach
-    left: int
 
 
 def invert(
@@ -52,7 +45,7 @@ def _invert(
     seqs = {commit.seq for commit in found.chosen}
     oldest, newest = found.chosen[-1], found.chosen[0]
     base = state_at(oldest.parent)
-    places: list[_Place] = []
+    places = Restored()
     delta: list[Op] = []
     blocked: list[tuple[int, str]] = []
     done: list[Op] = []
@@ -61,12 +54,11 @@ def _invert(
     for commit in reversed(found.path):
         kept = len(commit.delta)
         if commit.seq in seqs and not in_order and commit.cause.kind in ("undo", "redo"):
-            kept = _order_from(copy(base), commit.delta)
+            kept = _order_from(base, commit.delta)
             out_of_order = out_of_order or kept < len(commit.delta)
         for index, op in enumerate(commit.delta):
-            if commit.seq in seqs and index < kept:
-                places = _moved(places, op)
-                places.append(_place(base, op))
+            own = commit.seq in seqs and index < kept
+            if own:
                 delta.append(ops.invert(base, op))
                 out_of_order = out_of_order or _loses_its_turn(base, op)
                 together = together and not stay
@@ -75,23 +67,24 @@ def _invert(
                 stay.append(op)
             elif commit.seq not in found.nothing and commit.seq not in seqs:
                 stay.append(op)
-                touched = _later(op)
-                if not all(spares(touched, place.reach, place.left) for place in places):
+                if places.touched_by(op):
                     blocked.append((commit.seq, format_path(op.path)))
             if commit.seq <= newest.seq:
                 base = ops.apply(base, ops.own(op))
+            if own:
+                places.add(base, op)
     delta.reverse()
     if blocked:
         return [], blocked
     if out_of_order and together:
         order = diff(ops.fold(base, map(ops.own, delta)), state_at(oldest.parent))
-        delta += [op for op in order if _undisturbed(op.path[:-1], done, stay)]
+        delta += _undisturbed(order, done, stay)
     return delta, []
 
 
 def _order_from(base: Plain, delta: Sequence[Op]) -> int:
     """From which op on a delta does nothing but take out keys of dicts and set them as they were,
-    which puts them behind others. The base moves forward."""
+    which puts them behind others."""
     set_at: dict[Path, int] = {}
     again: dict[int, int] = {}
     starts = [len(delta)]
@@ -105,26 +98,30 @@ def _order_from(base: Plain, delta: Sequence[Op]) -> int:
             break
         if not set_at:
             starts.append(index)
-    start = starts[-1]
+    if not again:
+        return len(delta)
+    base = copy(base)
+    starts.reverse()
+    start = starts[0]
     for index, op in enumerate(delta):
         if start <= index and index in again:
             put = delta[again[index]]
             if not (type(put) is ops.Set and same(look_up(base, op.path), put.value)):
-                start = min(one for one in starts if one > again[index])
+                start = starts[bisect_right(starts, again[index])]
         base = ops.apply(base, ops.own(op))
     return start
 
 
-def _undisturbed(path: Path, done: Iterable[Op], later: Iterable[Op]) -> bool:
-    """Whether the dict that was at a path before what is undone was done is as that left it: its
-    keys can be put in their order without a touch of what came later."""
-    for op in done:
-        moved = shift(path, op)
-        if moved is None:  # it comes back whole, and so nothing may have been in its place
-            return True
-        path = moved
-    place = Reach(path)
-    return all(spares(_later(op), place, 1) for op in later)
+def _undisturbed(order: Sequence[Op], done: Sequence[Op], later: Sequence[Op]) -> list[Op]:
+    """Those ops whose dict, as it was before what is undone was done, is as that left it: its keys
+    can be put in their order without a touch of what came later."""
+    paths, touched = Paths(done), Touched(later)
+    found: dict[Path, bool] = {}
+    for path in {op.path[:-1] for op in order}:
+        final = paths.final(path, -1)
+        # None: it comes back whole, and so nothing may have been in its place.
+        found[path] = final is None or not touched.at(final)
+    return [op for op in order if found[op.path[:-1]]]
 
 
 def _loses_its_turn(state: Plain, op: Op) -> bool:
@@ -133,64 +130,3 @@ def _loses_its_turn(state: Plain, op: Op) -> bool:
         return False
     parent = look_up(state, op.path[:-1])
     return type(parent) is dict and next(reversed(parent), None) != op.path[-1]
-
-
-def _place(state: Plain, op: Op) -> _Place:
-    """What an op touches, in the coordinates of the state after it."""
-    length = len(look_up(state, op.path)) if type(op) is Append else None
-    return _Place(reach(op, length), _left(op))
-
-
-def _left(op: Op) -> int:
-    """How many items an op left at its place, for `spares`."""
-    match op:
-        case Append() | Splice():
-            return len(op.values)
-        case TextSplice():
-            return len(op.text)
-        case Move():
-            return abs(op.source - op.target) + 1
-    return 1
-
-
-def _moved(places: Iterable[_Place], op: Op) -> list[_Place]:
-    """The places after one more op that will be taken back along with them."""
-    found = []
-    for place in places:
-        at, left = place.reach, place.left
-        if (
-            op.path == at.path
-            and at.start is not None
-            and isinstance(op, Splice | TextSplice | Move)
-        ):
-            found.append(_stretched(at, left, op))
-            continue
-        path = shift(at.path, op)
-        if path is not None:  # else it went with what this op replaced, whose place covers it
-            found.append(_Place(Reach(path, at.start), left))
-    return found
-
-
-def _stretched(at: Reach, left: int, op: Splice | TextSplice | Move) -> _Place:
-    """A stretch of a list or text after another change of the same one: both, where they meet."""
-    assert at.start is not None
-    start, end = at.start, at.start + left
-    if isinstance(op, Move):
-        low, high = min(op.source, op.target), max(op.source, op.target) + 1
-        grown = 0
-    else:
-        low, high = op.index, op.index + op.removed
-        grown = (len(op.text) if isinstance(op, TextSplice) else len(op.values)) - op.removed
-    if low >= end:
-        return _Place(at, left)
-    if high <= start:
-        start, end = start + grown, end + grown
-    else:
-        start, end = min(start, low), max(end, high) + grown
-    return _Place(Reach(at.path, start), end - start)
-
-
-def _later(op: Op) -> Reach:
-    """What a later op touches. Where an Append went is not in the op: it is a suffix of all
-    that was there before it, so it is taken to start beyond every index."""
-    return reach(op, length=1 << 62)

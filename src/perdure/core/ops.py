@@ -356,39 +356,3 @@ def reach(op: Op, length: int | None = None) -> Reach:
             low, high = sorted((op.source, op.target))
             return Reach(op.path, low, high + 1, inserts=True)
     return Reach(op.path)
-
-
-def spares(later: Reach, restored: Reach, size: int) -> bool:
-    """Whether a later change leaves alone what an inverse would restore.
-
-    Args:
-        later: what the later op touches.
-        restored: the place of the earlier op.
-        size: how many items that earlier op left at its place; a later change of the same list
-            spares it only from there on (a strict suffix), because nothing in front moved.
-    """
-    if restored.start is not None:
-        end = restored.start + size
-        if later.path == restored.path:
-            if later.start is None or later.start < end:
-                return False
-            # Where nothing was left, what was put in there stands before or behind: nobody knows.
-            return later.start > end or size > 0 or not later.inserts
-        if later.path[: len(restored.path)] == restored.path:
-            index = later.path[len(restored.path)]
-            return not isinstance(index, int) or index >= end or index < restored.start
-        return restored.path[: len(later.path)] != later.path or _beside(later, restored.path)
-    short, long = sorted((later.path, restored.path), key=len)
-    if long[: len(short)] != short:
-        return True
-    return later.path == short and len(short) < len(long) and _beside(later, restored.path)
-
-
-def _beside(later: Reach, path: Path) -> bool:
-    """Whether a change of a list touches only items other than the one that `path` goes through."""
-    if later.start is None or len(path) <= len(later.path):
-        return False
-    index = path[len(later.path)]
-    if not isinstance(index, int):
-        return False
-    return later.start > index or (later.stop is not None and later.stop <= index)

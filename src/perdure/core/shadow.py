@@ -152,25 +152,38 @@ class DictShadow(Shadow):
                 target[key] = value
 
 
+PIECES_MAX = 32
+"""Of a list; each change looks through them. One with more is put together."""
+
+
 class ListShadow(Shadow):
-    """A list as pieces of the live one and of new ones."""
+    """A list as pieces of the live one and of new ones.
+
+    Attributes:
+        front: how many items of the live list stand in front of all changes.
+    """
 
     def __init__(self, value: Any, node: Node) -> None:
         super().__init__(value, node)
-        self.pieces: list[tuple[list[Any], int, int]] = [(value, 0, len(value))]
+        self._pieces: list[tuple[list[Any], int, int]] = [(value, 0, len(value))]
+        self._whole: list[Any] | None = None
+        """All of it, instead of the pieces."""
         self.log: list[tuple[int, int, list[Any]]] = []
-        self.count = len(value)
+        self.count = self.front = len(value)
 
     @property
     def changed_itself(self) -> bool:
         return bool(self.log)
 
     def get(self, key: Any) -> Any:
-        if 0 <= key < self.count:
-            for items, start, stop in self.pieces:
-                if key < stop - start:
-                    return items[start + key]
-                key -= stop - start
+        if not 0 <= key < self.count:
+            return MISSING
+        if self._whole is not None:
+            return self._whole[key]
+        for items, start, stop in self._pieces:
+            if key < stop - start:
+                return items[start + key]
+            key -= stop - start
         return MISSING
 
     def items(self, index: int, count: int) -> list[Any]:
@@ -181,18 +194,22 @@ class ListShadow(Shadow):
 
     def splice(self, index: int, removed: int, values: list[Any]) -> None:
         self.log.append((index, removed, values))
-        if index == self.count:
-            self.pieces.append((values, 0, len(values)))
-            self.count += len(values)
-            return
-        front = list(self._cut(0, index))
-        back = list(self._cut(index + removed, self.count))
-        self.pieces = [*front, (values, 0, len(values)), *back]
+        if self._whole is None and len(self._pieces) > PIECES_MAX:
+            self._whole = self.preview()
+        if self._whole is not None:
+            self._whole[index : index + removed] = values
+        elif index == self.count:
+            self._pieces.append((values, 0, len(values)))
+        else:
+            front = list(self._cut(0, index))
+            back = list(self._cut(index + removed, self.count))
+            self._pieces = [*front, (values, 0, len(values)), *back]
+        self.front = min(self.front, index)
         self.count += len(values) - removed
 
     def _cut(self, low: int, high: int) -> Iterator[tuple[list[Any], int, int]]:
         at = 0
-        for items, start, stop in self.pieces:
+        for items, start, stop in self._pieces:
             first, last = max(low, at), min(high, at + stop - start)
             if first < last:
                 yield items, start + first - at, start + last - at
@@ -202,7 +219,9 @@ class ListShadow(Shadow):
         return self.count
 
     def preview(self) -> Any:
-        return [item for items, start, stop in self.pieces for item in items[start:stop]]
+        if self._whole is not None:
+            return self._whole.copy()
+        return [item for items, start, stop in self._pieces for item in items[start:stop]]
 
     def apply(self) -> None:
         for index, removed, values in self.log:

@@ -365,10 +365,9 @@ class Planner(Ground):
         plain = look_up(self.plain, final)
         if type(plain) is not list or len(plain) != shadow.count:
             raise self.drifted(shadow.path)
-        items, start, stop = shadow.pieces[0] if shadow.pieces else (None, 0, 0)
-        item = shadow.node.child(0)
-        if items is shadow.value and start == 0 and stop and item is not None:
-            self.same(item, items[stop - 1], plain[stop - 1], (*shadow.path, stop - 1))
+        last, item = shadow.front - 1, shadow.node.child(0)
+        if last >= 0 and item is not None:
+            self.same(item, shadow.value[last], plain[last], (*shadow.path, last))
 
     def _check_object(self, shadow: ObjectShadow) -> None:
         """Run the class's own validation where something that it looks at has changed."""
