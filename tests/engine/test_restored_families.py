@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 import perdure
 from perdure import replication
-from perdure.errors import RunFailed
+from perdure.cli.portable import write_log
+from perdure.core import codec
+from perdure.errors import Corrupt, NeedsAttention, RunFailed
+from perdure.state.portable import Portable, read_file
 from perdure.storage.locate import _named_memories
 from perdure.store import Store
 from perdure.testing import run_until_waiting
@@ -40,6 +45,12 @@ def parent(run: perdure.Run[dict], picky: bool) -> Any:
 @perdure.agent(dict)
 def sends_off(run: perdure.Run[dict], picky: bool) -> None:
     run.options(key="k", let_live=True).start(child, "kid")
+
+
+@perdure.agent(dict)
+def leaves(run: perdure.Run[dict]) -> None:
+    run.options(key="k", let_live=True).start(child, "kid")
+    run.wait_for("never")
 
 
 @pytest.fixture(params=kinds(["memory", "sqlite"], listed=True))
@@ -249,13 +260,13 @@ def test_what_ended_with_its_parent_and_was_gone_on_with_goes_on(urls: tuple[str
 
 
 def test_why_says_that_what_a_run_waits_for_was_not_imported(urls: tuple[str, str]) -> None:
-    """An order that waits is in no log. Where its parent was imported, `why` said to ask the same
-    of a run that was not there."""
+    """A child had begun, and only its parent's log was imported. `why` said to ask the same of a
+    run that was not there."""
     with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
         boss(source, False)
+        kid(source)
         assert source.handle(BOSS).why().ways[0].command == ("why", KID)
-        for info in source.agents():
-            store.import_log(source.export_log(info))
+        take(source, store, "boss")
         run = store.handle(BOSS)
         assert run.status == "waiting" and due(store) == []
         assert run.why().ways[0].words.startswith("there is no such run")
@@ -267,3 +278,206 @@ def test_why_says_that_what_a_run_waits_for_was_not_imported(urls: tuple[str, st
         assert due(store) == [KID]
         assert signalled(store) == 5
         assert run_until_waiting(anew, parent, "boss", False).result() == 5
+
+
+# -- imports ---------------------------------------------------------------------------------------
+
+
+def exported(store: Store, name: str) -> Portable:
+    """By way of a file."""
+    (info,) = [one for one in store.agents() if one.name == name]
+    stream = BytesIO()
+    write_log(info, store.export_log(info), stream, progress=lambda done, total: None)
+    stream.seek(0)
+    return read_file(stream, name)
+
+
+def take(source: Store, store: Store, *names: str) -> None:
+    for name in names:
+        take_file(store, exported(source, name))
+
+
+def take_file(store: Store, file: Portable) -> None:
+    store.import_log(file.entries, root=file.root)
+
+
+BOTH = pytest.mark.parametrize("names", [("boss", "kid"), ("kid", "boss")])
+FUNCTIONS = pytest.mark.parametrize("function", [parent, sends_off])
+
+
+@FUNCTIONS
+def test_what_an_imported_run_asked_for_begins(
+    urls: tuple[str, str], function: Callable[..., Any]
+) -> None:
+    """A child was asked for, and its worker had a break, when its parent was exported: an order is
+    in no log. Where that was imported it waited for a run that there was none of, for good."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        before = run_until_waiting(source, function, "boss", False)
+        take(source, store, "boss")
+        assert due(store) == [KID]
+        (order,) = store.runs("kid")
+        assert (order.status, order.parent) == ("pending", before.id)
+        assert signalled(store) == 5
+        assert run_until_waiting(store, function, "boss", False).status == "done"
+        assert due(store) == []
+        for name in ("boss", "kid"):
+            store.agent(name).verify()
+
+
+@FUNCTIONS
+def test_a_fork_of_an_imported_parent_has_the_same_child(
+    urls: tuple[str, str], function: Callable[..., Any]
+) -> None:
+    """From before its start, under a key of its own: that took a run which did not come."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        run_until_waiting(source, function, "boss", False)
+        take(source, store, "boss")
+        (info,) = store.runs("boss")
+        fork = store.handle(info.id).fork("start:child#1", branch="beside")
+        assert signalled(store) == 5
+        beside = store.options(key=fork.info.key)
+        result = run_until_waiting(beside, function, "boss", False).result()
+        assert result == (5 if function is parent else None)
+        assert len(store.runs("kid")) == 1
+
+
+def test_a_fork_asks_where_its_origins_child_was_not_imported(urls: tuple[str, str]) -> None:
+    """It had begun elsewhere. The same run was taken without a word, and waited for, for good."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        boss(source, False)
+        kid(source)
+        take(source, store, "boss")
+        fork = store.handle(BOSS).fork("start:child#1", branch="beside")
+        beside = store.options(key=fork.info.key)
+        with pytest.raises(NeedsAttention, match="is not there"):
+            run_until_waiting(beside, parent, "boss", False)
+        assert due(store) == []
+        fork.settle("start:child#1", not_done=True)
+        run_until_waiting(beside, parent, "boss", False)
+        assert due(store) == [KID]
+        assert signalled(store) == 5
+        assert run_until_waiting(beside, parent, "boss", False).result() == 5
+
+
+@BOTH
+def test_what_has_begun_by_another_file_does_not_begin_twice(
+    urls: tuple[str, str], names: tuple[str, str]
+) -> None:
+    """The parent was exported before its child began, and the child behind that."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        boss(source, False)
+        files = {"boss": exported(source, "boss")}
+        signalled(source)
+        files["kid"] = exported(source, "kid")
+        for name in names:
+            take_file(store, files[name])
+        assert due(store) == [BOSS]
+        assert boss(store, False).result() == 5
+        assert store.runner.context.backend.inbox() == []
+
+
+def test_what_was_to_end_before_it_began_does_not_begin_by_an_import(
+    urls: tuple[str, str],
+) -> None:
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        boss(source, False)
+        source.handle(BOSS).cancel("no use")
+        take(source, store, "boss")
+        assert due(store) == [] and store.runs("kid") == []
+
+
+@BOTH
+def test_what_was_to_end_with_its_parent_ends_where_both_are_imported(
+    urls: tuple[str, str], names: tuple[str, str]
+) -> None:
+    """The parent was cancelled, and its child, whose worker had a break, not yet, when both were
+    exported. Where they were imported the child went on waiting, for good."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        boss(source, False)
+        kid(source)
+        source.handle(BOSS).cancel("no use")
+        take(source, store, *names)
+        assert due(store) == [KID]
+        with pytest.raises(RunFailed, match="with boss/parent/main"):
+            kid(store)
+        assert due(store) == []
+
+
+@BOTH
+@pytest.mark.parametrize("why", ["lives", "went on"])
+def test_what_was_not_to_end_with_its_parent_goes_on_where_both_are_imported(
+    urls: tuple[str, str], names: tuple[str, str], why: str
+) -> None:
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        if why == "lives":
+            run = run_until_waiting(source, leaves, "boss")
+            kid(source)
+            run.cancel("no use")
+        else:
+            boss(source, False)
+            kid(source)
+            cancelled_together(source)
+            source.handle(KID).retry("wait_for:go#1")
+            kid(source)
+        take(source, store, *names)
+        assert due(store) == []
+        assert signalled(store) == 5
+
+
+@BOTH
+@pytest.mark.parametrize("what", ["end", "begin", "cancel"])
+def test_two_logs_that_are_imported_at_the_same_time_hear_of_each_other(
+    urls: tuple[str, str], names: tuple[str, str], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had looked for the other before that was there."""
+    with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
+        boss(source, False)
+        files = {"boss": exported(source, "boss")}
+        if what == "cancel":
+            kid(source)
+            source.handle(BOSS).cancel("no use")
+            files["boss"] = exported(source, "boss")
+        else:
+            signalled(source)
+        if what == "end":
+            files["boss"] = exported(source, "boss")
+        files["kid"] = exported(source, "kid")
+        submit = store.runner.context.submit
+
+        def submitting(proposal: Any) -> Any:
+            monkeypatch.undo()
+            take_file(store, files[names[1]])
+            return submit(proposal)
+
+        monkeypatch.setattr(store.runner.context, "submit", submitting)
+        take_file(store, files[names[0]])
+        if what == "cancel":
+            assert due(store) == [KID]
+            with pytest.raises(RunFailed, match="with boss/parent/main"):
+                kid(store)
+        else:
+            assert due(store) == [BOSS]
+            assert boss(store, False).result() == 5
+        assert due(store) == []
+
+
+@pytest.mark.parametrize("wrong", [
+    b"", b"\xc1", b"\x01", codec.encode({"kid/child/k": 1}), codec.encode({"x": {}}),
+    codec.encode({KID: {"parent": BOSS, "function": "child", "key": 1, "args": {}}}),
+    codec.encode({KID: {"parent": BOSS, "function": "child", "key": "k", "args": {"x": "y"}}}),
+])  # fmt: skip
+def test_orders_that_are_none_are_refused(wrong: bytes) -> None:
+    with perdure.open("memory://") as source, perdure.open("memory://") as store:
+        boss(source, False)
+        entries = exported(source, "boss").entries
+        (at,) = [n for n, entry in enumerate(entries) if entry.orders is not None]
+        for place in {at, at - 1} if wrong else {at - 1}:
+            bad = list(entries)
+            bad[place] = replace(bad[place], orders=wrong or entries[at].orders)
+            with pytest.raises(Corrupt, match="orders"):
+                store.import_log(bad)
+        with pytest.raises(TypeError, match="made of bytes"):
+            store.import_log([replace(entries[0], orders="")])
+        assert store.agents() == []
+        store.import_log([replace(entry, orders=None) for entry in entries])  # as older ones are
+        assert store.runs("kid") == []

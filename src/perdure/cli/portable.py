@@ -1,10 +1,10 @@
 """The portable file: a log as JSON Lines, complete or refused.
 
 A header line, one line per commit, a footer. The commits' stored bytes are in base64, so that ids
-stay as they are; what stands beside them is for readers (and for `jq`), and only `asked` of it is
-read back (by `perdure.state.portable`). The footer has the count, the root, and the SHA-256 of all
-lines before it: a file that was cut off or changed on its way is refused before anything is
-written.
+stay as they are; what stands beside them is for readers (and for `jq`), and only `asked` and
+`orders` of it are read back (by `perdure.state.portable`). The footer has the count, the root, and
+the SHA-256 of all lines before it: a file that was cut off or changed on its way is refused before
+anything is written.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def write_log(
         line = {name: readable[name] for name in ("seq", "id", "at", "branch", "parents", "cause")}
         line["header"] = base64.b64encode(entry.header).decode()
         line["payload"] = base64.b64encode(entry.payload).decode()
-        if entry.asked is not None:
-            line["asked"] = base64.b64encode(entry.asked).decode()
+        for name, data in (("asked", entry.asked), ("orders", entry.orders)):
+            if data is not None:
+                line[name] = base64.b64encode(data).decode()
         put(line)
         progress(number, info.seq)
     footer = {

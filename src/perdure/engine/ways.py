@@ -24,13 +24,13 @@ def by(words: str, command: str, *given: str, **options: str | bool) -> Way:
 
 
 def of_child(backend: Backend, child: str) -> Way:
-    """For a run that waits for another's end. An order is in no log before it is carried out: where
-    a log was imported, what its run had asked for is not there."""
+    """For a run that waits for another's end. Where only its own log was imported, and the other
+    had begun, that is not there."""
     if backend.runs(run_id=child) or backend.inbox(child, kind="start", limit=1):
         return by("ask the same of the run that it waits for", "why", child)
     if is_purged(backend, child):
         return Way(f"not for run {visible(child)}, which was purged with its agent")
     return Way(
-        "there is no such run, and nothing asks for one: end this one, and start it anew, under "
-        "another key"
+        "there is no such run, and nothing asks for one: import the log of its agent; or end this "
+        "one, and start it anew, under another key"
     )

@@ -80,11 +80,11 @@ def _parse(data: bytes, target: str, number: int, digest: Any) -> dict[str, Any]
 
 def _entry(line: dict[str, Any], target: str, number: int) -> LogEntry:
     try:
-        asked = line.get("asked")
+        beside = [line.get("asked"), line.get("orders")]
         return LogEntry(
             base64.b64decode(line["header"], validate=True),
             base64.b64decode(line["payload"], validate=True),
-            base64.b64decode(asked, validate=True) if asked is not None else None,
+            *(None if one is None else base64.b64decode(one, validate=True) for one in beside),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise Corrupt(f"line {number} is no commit", target=target, hint=HINT) from error

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.values import Plain
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
 from perdure.state.family import CHILD, end_told, incarnation_of, to_end_with
@@ -25,11 +28,26 @@ _NO_ORDER = "t", "run"
 """What the record of a run's begin has beside its order."""
 
 
-class Awaited:
-    """The runs whose ends the waits of a log wait for, fed with its commits in order. Some of these
-    waits may be in a history that their run left."""
+class Started(Struct, frozen=True):
+    """A run that another one, `by`, asked for. `lives`: also when that one is cancelled."""
+
+    by: str
+    agent: str
+    lives: bool
+
+
+class Ties:
+    """What a log says of its runs and of those that they know, fed with its commits in order. Some
+    of it may be in a history that a run left.
+
+    Attributes:
+        started: by their ids.
+        cancelled: runs that were, once at least.
+    """
 
     def __init__(self) -> None:
+        self.started: dict[str, Started] = {}
+        self.cancelled: set[str] = set()
         self._by_place: dict[tuple[str, str], list[str]] = {}
 
     def note(self, commit: Commit) -> None:
@@ -42,9 +60,16 @@ class Awaited:
                 ]  # fmt: skip
             elif record["t"] == "wait-ended":
                 self._by_place.pop(place, None)
+            elif record["t"] == "run-cancelled":
+                self.cancelled.add(place[0])
+            elif record["t"] == "step" and "child" in record:
+                child = record["child"]
+                self.started[str(child["run"])] = Started(
+                    place[0], str(child["agent"]), bool(child["let_live"])
+                )
 
     @property
-    def pairs(self) -> Iterator[tuple[str, str]]:
+    def awaited(self) -> Iterator[tuple[str, str]]:
         """A run that waits, and one that it waits for."""
         for (run, _), children in self._by_place.items():
             yield from ((run, child) for child in children)
@@ -66,24 +91,18 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
     for info in living(target):
         if not target.runs(agent=info.name, limit=1):
             continue
-        awaited = Awaited()
-        started: dict[str, tuple[str, str, bool]] = {}
+        ties = Ties()
         for commit in LogReader(target, info).commits(1, damaged_too=True):
-            awaited.note(commit)
-            for record in commit.records:
-                if record["t"] == "step" and "child" in record:
-                    child = record["child"]
-                    lives = bool(child["let_live"])
-                    started[str(child["run"])] = str(record["run"]), str(child["agent"]), lives
-        yield from ends_for(target, {}, awaited)
-        for run, (by, agent, lives) in started.items():
-            starter = _row(target, {}, by)
+            ties.note(commit)
+        yield from ends_for(target, {}, ties)
+        for run, start in ties.started.items():
+            starter = _row(target, {}, start.by)
             if starter is None:
                 continue
-            if starter.status != "cancelled" or starter.problem == MOVED or lives:
-                yield from _order_untold(source, target, run, agent, until)
+            if _ends_others(starter) and not start.lives:
+                yield from _cancel_untold(target, {}, ties, run, start.by)
             else:
-                yield from _cancel_untold(target, run, by)
+                yield from _order_untold(source, target, run, start.agent, until)
 
 
 def _order_untold(
@@ -106,30 +125,99 @@ def _order_untold(
                 return
 
 
-def _cancel_untold(target: Backend, run: str, by: str) -> Iterator[Message]:
+def _ends_others(starter: RunInfo) -> bool:
+    """Whether the runs that it started are to end with it; see `to_children`."""
+    return starter.status == "cancelled" and starter.problem != MOVED
+
+
+def _cancel_untold(
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str, by: str
+) -> Iterator[Message]:  # fmt: skip
     """What asks a run to end along with the one that started it; not one that did, and was gone on
-    with since."""
-    row = _row(target, {}, run)
-    if row is None or row.status in FINISHED or target.inbox(run, kind="cancel", limit=1):
+    with since.
+
+    Args:
+        rows, ties: of a log that the backend is about to have.
+    """
+    row = _row(backend, rows, run)
+    if row is None or row.status in FINISHED or backend.inbox(run, kind="cancel", limit=1):
         return
-    info = target.agent(row.agent)
-    if info is None or info.no != row.agent_no:
-        return
-    for commit in LogReader(target, info).commits(row.started, damaged_too=True):
-        if any(one["t"] == "run-cancelled" and one.get("run") == run for one in commit.records):
+    if run not in rows:
+        info = backend.agent(row.agent)
+        if info is None or info.no != row.agent_no:
             return
-    yield to_end_with(by, run, row.agent)
+        ties = Ties()
+        for commit in LogReader(backend, info).commits(row.started, damaged_too=True):
+            ties.note(commit)
+    if run not in ties.cancelled:
+        yield to_end_with(by, run, row.agent)
+
+
+# -- of a log that is taken in ---------------------------------------------------------------------
+
+
+def untold_by(
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, orders: Mapping[str, Plain]
+) -> Iterator[Message]:  # fmt: skip
+    """What its runs and those that are there already are to hear of each other.
+
+    Args:
+        rows: of its runs.
+        orders: what came along with it, by the runs that they ask for.
+    """
+    yield from ends_for(backend, rows, ties)
+    yield from ends_of(backend, rows)
+    for run, start in ties.started.items():
+        starter = _row(backend, rows, start.by)
+        if starter is None:
+            continue
+        if _ends_others(starter) and not start.lives:
+            yield from _cancel_untold(backend, rows, ties, run, start.by)
+        elif run in orders and _row(backend, rows, run) is None and _may_begin(backend, run, start):
+            order: Any = orders[run]
+            yield Message(run, start.agent, "start", str(order["function"]), "", order)
+    for row in rows.values():
+        if row.status in FINISHED or not row.parent or row.parent in rows:
+            continue
+        starter = _row(backend, rows, row.parent)
+        if starter is not None and _ends_others(starter) and _is_to_end(backend, starter, row.id):
+            yield from _cancel_untold(backend, rows, ties, row.id, starter.id)
+
+
+def _may_begin(backend: Backend, run: str, start: Started) -> bool:
+    """Whether nobody asks for it yet, and its agent is such that it is that run which begins."""
+    if backend.inbox(run, kind="start", limit=1):
+        return False
+    info = backend.agent(start.agent)
+    number = 1 if info is None else info.incarnation + bool(info.deleted)
+    return number == incarnation_of(run)
+
+
+def _is_to_end(backend: Backend, starter: RunInfo, run: str) -> bool:
+    """Whether one that started another is to end that with itself."""
+    info = backend.agent(starter.agent)
+    if info is None or info.no != starter.agent_no:
+        return False
+    ties = Ties()
+    for commit in LogReader(backend, info).commits(starter.started, damaged_too=True):
+        ties.note(commit)
+    return run in ties.started and not ties.started[run].lives
+
+
+def begun_by(backend: Backend, rows: Mapping[str, RunInfo]) -> list[int]:
+    """The numbers of messages that ask for runs of a log which is taken in: they have begun."""
+    return [one.no for run in rows for one in backend.inbox(run, kind="start")]
 
 
 def ends_for(
-    backend: Backend, rows: Mapping[str, RunInfo], awaited: Awaited
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties
 ) -> Iterator[Message]:  # fmt: skip
     """What tells runs that wait of ends that they have not heard of.
 
     Args:
         rows: of the runs of a log that the backend is about to have; others are there.
     """
-    for run, child in dict.fromkeys(awaited.pairs):
+    for run, child in dict.fromkeys(ties.awaited):
         ended = _row(backend, rows, child)
         if ended is not None and ended.status in FINISHED:
             yield from _unless_told(backend, rows, ended, run)

@@ -6,22 +6,24 @@ stands beside the log (branches, checkpoints, keys, runs) is rebuilt from it on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import chain, remains
+from perdure.core import chain, codec, remains
 from perdure.core.arguments import iterable
 from perdure.core.exact import is_a
 from perdure.core.names import shown
+from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import MAIN, MISSING, Cause, Commit, RunInfo, Verified, id_text
 from perdure.state import unfolding
 from perdure.state.context import Context
 from perdure.state.line import Line
 from perdure.state.places import resolve
-from perdure.state.retelling import Awaited, ends_for, ends_of
+from perdure.state.retelling import Ties, begun_by, untold_by
 from perdure.storage import snapshots
 from perdure.storage.keys import find_key
 from perdure.storage.port import Append, Backend, Shipment
@@ -40,11 +42,14 @@ class LogEntry(Struct, frozen=True):
         header, payload: the exact bytes; the chain's hashes are made of them.
         asked: what its idempotency key was used for, as a digest; None without a key. It is kept
             beside the log, not in the chain.
+        orders: of runs that it asked for, and that had not begun when this was read: what they were
+            asked, by their ids. That is in no log before they begin; None: there are none.
     """
 
     header: bytes
     payload: bytes
     asked: bytes | None = None
+    orders: bytes | None = None
 
     @property
     def commit(self) -> Commit:
@@ -89,9 +94,48 @@ def export_log(
             key = commit.cause.key
             found = find_key(backend, reader.no, key) if key is not None else None
             held = found[1] if found is not None and found[0] == row.seq else None
-            yield LogEntry(row.header, row.payload, held)
+            yield LogEntry(row.header, row.payload, held, _orders_of(backend, commit))
             before = commit
         first = rows[-1].seq + 1 if rows else last + 1
+
+
+def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
+    orders: dict[str, Plain] = {}
+    for record in commit.records:
+        if "child" in record:
+            run = str(record["child"]["run"])
+            for message in backend.inbox(run, kind="start"):
+                order: Any = message.value
+                if order.get("parent") == record["run"] and not backend.runs(run_id=run):
+                    orders[run] = order
+    return codec.encode(orders) if orders else None
+
+
+def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
+    """Raises Corrupt: they are no orders, or none that this commit gave."""
+    if entry.orders is None:
+        return {}
+    given = {str(one["child"]["run"]): one for one in commit.records if "child" in one}
+    try:
+        orders: Any = codec.decode(entry.orders)
+        if all(run in given and _fits(order, given[run]) for run, order in orders.items()):
+            return dict(orders)
+    except (AttributeError, TypeError, ValueError, codec.UndecodableError):
+        pass
+    raise Corrupt(
+        "the orders beside it are none of its own",
+        target=f"agent {commit.agent!r}, commit {commit.seq}", hint=HINT,
+    )  # fmt: skip
+
+
+def _fits(order: Any, record: Mapping[str, Any]) -> bool:
+    """Whether an order is the one that this record of a start gave: with the same arguments."""
+    if type(order) is not dict or order.get("parent") != record["run"]:
+        return False
+    args = order.get("args")
+    if not all(type(order.get(name)) is str for name in ("function", "key")):
+        return False
+    return type(args) is dict and args.items() <= dict(record["args"]).items()
 
 
 def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
@@ -146,16 +190,30 @@ def import_log(
     context.backend.ship(Shipment(number_min=plan.seen))
     # Nor are messages from run to run in any log.
     rows, backend = plan.rows, context.backend
-    plan.appends[-1].sends = [*ends_for(backend, rows, plan.awaited), *ends_of(backend, rows)]
+    plan.appends[-1].sends = [*untold_by(backend, rows, plan.ties, plan.orders)]
+    plan.appends[-1].consumed = begun_by(backend, rows)
     context.submit(_Whole.of(plan, last))
+    _tell_of_others(context, plan)
     return Verified(last.agent, last.seq, 1, last.id)
+
+
+def _tell_of_others(context: Context, plan: _Plan) -> None:
+    """Of two logs that were taken in at the same time, each was not there yet for the other: the
+    later one sees both."""
+    backend = context.backend
+    rows = {run: row for run in plan.rows for row in backend.runs(run_id=run)}
+    for message in untold_by(backend, rows, plan.ties, plan.orders):
+        context.send(message)
+    asked = [run for run in plan.orders if backend.runs(run_id=run)]
+    if begun := [one.no for run in asked for one in backend.inbox(run, kind="start")]:
+        backend.ship(Shipment(taken=begun))
 
 
 def _check_entry(entry: LogEntry) -> None:
     if not is_a(entry, LogEntry):
         raise TypeError(f"entries are what export_log gave, not {shown(entry)}")
-    asked = () if entry.asked is None else (entry.asked,)
-    for part in (entry.header, entry.payload, *asked):
+    more = [part for part in (entry.asked, entry.orders) if part is not None]
+    for part in (entry.header, entry.payload, *more):
         if type(part) is not bytes:
             raise TypeError(f"an entry of a log is made of bytes, not {shown(part)}")
 
@@ -177,7 +235,8 @@ class _Plan:
 
     def __init__(self) -> None:
         self.appends: list[Append] = []
-        self.awaited = Awaited()
+        self.ties = Ties()
+        self.orders: dict[str, Plain] = {}
         self._line = Line()
         self._parents: list[int] = []
 
@@ -201,7 +260,8 @@ class _Plan:
             )  # fmt: skip
         self.appends.append(self._line.append(commit, entry.header, entry.payload, entry.asked))
         self._parents.append(commit.parent)
-        self.awaited.note(commit)
+        self.ties.note(commit)
+        self.orders |= _read_orders(entry, commit)
 
     @property
     def rows(self) -> dict[str, RunInfo]:
