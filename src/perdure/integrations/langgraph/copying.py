@@ -53,7 +53,8 @@ def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo
             continue
         finally:
             view.forget()
-        return info, view.log.commit(info.seq).id, view.removed_at(info.seq)
+        then = View(view.log, info.seq)  # somebody may have moved it since
+        return info, view.log.commit(info.seq).id, then.removed_at(info.seq)
     raise source.too_busy()
 
 

@@ -83,6 +83,15 @@ class Past:
                 return True
         return False
 
+    def skips_behind(self, seq: int) -> bool:
+        """Whether what came right behind a commit, whatever its own number, lies there."""
+        for at, to in self._moves:
+            if seq >= at:
+                return False
+            if seq >= to:
+                return True
+        return False
+
     def gone(self, seq: int) -> bool:
         """Whether a commit of a line does not count any more. One that came too late, behind what
         somebody had gone back from a moment before, does not either."""

@@ -1,18 +1,19 @@
 """Removing single checkpoints: the log keeps them, the thread does not show them any more (I7).
 
 What is removed stands in the state of a branch of the thread's agent, so it is recorded like all
-else, and one commit removes any number.
+else, and one commit removes any number. Its cause refers to the last commit that whoever removes
+had seen: it is as if it came right behind that one, whatever came between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from perdure.core.chances import chances
 from perdure.core.diff import diff
 from perdure.core.values import copy
-from perdure.errors import Conflict
+from perdure.errors import Conflict, NotFound
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.reading import metadata_of
 from perdure.integrations.langgraph.record import record_of
@@ -26,25 +27,19 @@ from perdure.model import Cause
 def keep_latest(thread: Thread) -> None:
     """Remove all checkpoints of a thread but the latest of each namespace, in one commit."""
     with thread.lock:
-        for _ in chances():
-            views = thread.views()
-            if not views:
-                return
+        for look in _looks(thread):
+            views = look.views
             spaces = {space for view in views for space in view.namespaces()}
             latest = {space: thread.find(space, None) for space in spaces}
-            marks = {label_of(view.log): _all_but(view, latest) for view in views}
-            if _commit(thread, marks, "all but the latest checkpoints removed"):
+            marks = {label_of(one.log): _all_but(one, look.seen, latest) for one in views}
+            if look.commit(marks, "all but the latest checkpoints removed"):
                 return
-        raise thread.too_busy()
 
 
-def _all_but(view: View, latest: dict[str, Found | None]) -> dict[str, Any]:
-    until = view.until or view.log.info.seq
-    end = max((head for _, head in view.log.branches()), default=until)
-    until = view.until or end
+def _all_but(view: View, seen: int, latest: dict[str, Found | None]) -> dict[str, Any]:
     return {
         space: {
-            "until": until,
+            "until": view.until or seen,
             "keep": [found.seq] if found is not None and found.view is view else [],
             "also": [],
         }
@@ -55,14 +50,11 @@ def _all_but(view: View, latest: dict[str, Found | None]) -> dict[str, Any]:
 def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:
     """Remove a thread's checkpoints that some runs put. Reads the whole log."""
     with thread.lock:
-        for _ in chances():
-            views = thread.views()
-            if not views:
-                return
-            removals = removals_of(views)
+        for look in _looks(thread):
+            removals = removals_of(look.views)
             marks: dict[str, dict[str, Any]] = {}
             found = False
-            for view in views:
+            for view in look.views:
                 own = marks[label_of(view.log)] = copy(removals.get(label_of(view.log), {}))
                 for space, seq in _of_runs(coder, view, run_ids):
                     if not is_removed(removals, view.log, space, seq):
@@ -70,9 +62,8 @@ def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:
                         mark = own.setdefault(space, {"until": 0, "keep": [], "also": []})
                         mark["also"].append(seq)
                         mark["keep"] = [one for one in mark["keep"] if one != seq]
-            if not found or _commit(thread, marks, f"{len(run_ids)} runs removed"):
+            if not found or look.commit(marks, f"{len(run_ids)} runs removed"):
                 return
-        raise thread.too_busy()
 
 
 def _of_runs(coder: Coder, view: View, run_ids: Collection[str]) -> Iterable[tuple[str, int]]:
@@ -84,24 +75,51 @@ def _of_runs(coder: Coder, view: View, run_ids: Collection[str]) -> Iterable[tup
                 yield key[0], commit.seq
 
 
-def _commit(thread: Thread, marks: dict[str, Any], what: str) -> bool:
-    """Write down what is removed; False: somebody else just did, look again."""
-    view = thread.views()[0]
-    view.forget()
-    head = view.log.head(names.REMOVED)
-    try:
-        if head:
-            held = view.log.at(head)
-            delta = diff(held.state, marks)
-            if delta or view.removed_at() != head:  # a rollback left behind what it says
-                view.log.append(held, delta, marks, Cause("save", what), branch=names.REMOVED)
-        else:
-            held = view.log.begin(1)
-            delta = diff(None, marks)
-            cause = Cause("fork", names.REMOVED, refers=(1,))
-            view.log.append(held, delta, marks, cause, branch=names.REMOVED, new=True)
-    except Conflict:
-        return False
-    finally:
-        view.forget()
-    return True
+class _Look:
+    """A look at a thread.
+
+    Attributes:
+        views: of it, as they are.
+        seen: seq of the last commit that was there when it began; whether more is seen, is chance.
+    """
+
+    def __init__(self, views: list[View]) -> None:
+        self.views = views
+        self.seen = views[0].end
+        self._head = views[0].log.head(names.REMOVED)
+        views[0].forget()  # what was removed before that is known from here on
+
+    def commit(self, marks: dict[str, Any], what: str) -> bool:
+        """Write down what is removed; False: somebody else just did, look again."""
+        view, head = self.views[0], self._head
+        try:
+            if head:
+                held = view.log.at(head)
+                delta = diff(held.state, marks)
+                if delta or view.removed_at() != head:  # a rollback left behind what it says
+                    cause = Cause("save", what, refers=(self.seen,))
+                    view.log.append(held, delta, marks, cause, branch=names.REMOVED)
+            else:
+                held = view.log.begin(1)
+                delta = diff(None, marks)
+                cause = Cause("fork", names.REMOVED, refers=(1, self.seen))
+                view.log.append(held, delta, marks, cause, branch=names.REMOVED, new=True)
+        except (Conflict, NotFound):
+            return False
+        finally:
+            view.forget()
+        return True
+
+
+def _looks(thread: Thread) -> Iterator[_Look]:
+    """Time and again, until there is no such thread.
+
+    Raises:
+        Conflict: others removed something between each look and its commit.
+    """
+    for _ in chances():
+        views = thread.views()
+        if not views:
+            return
+        yield _Look(views)
+    raise thread.too_busy()

@@ -336,8 +336,12 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """
         wanted = frozenset(names.said(one, "a run_id") for one in names.several(run_ids, "run_ids"))
         if wanted:
-            for thread in builtins.list(self._all()):
+            first = {thread.name: thread for thread in self._all()}
+            for thread in first.values():
                 remove_runs(self._coder, thread, wanted)
+            for thread in builtins.list(self._all()):
+                if thread.name not in first:  # it may be a copy of one, from just before
+                    remove_runs(self._coder, thread, wanted)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """A thread with all that another holds now: one commit of a few bytes, that points there.

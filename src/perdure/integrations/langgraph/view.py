@@ -401,10 +401,19 @@ class View:
         if self._is_straight:
             return 0
         seq, past = self.log.head(names.REMOVED) or 0, self.past()
-        while seq and (past.skips(seq) or (until is not None and seq > until)):
+        while seq and (past.moved or until is not None):
             commit = self.log.commit(seq)
+            if (until is None or seq <= until) and not past.skips_behind(_seen_by(commit)):
+                break
             seq = commit.parent if commit.cause.kind != "fork" else 0
         return seq
+
+
+def _seen_by(removal: Commit) -> int:
+    """The last commit that whoever removed something had seen: a move that came since has no part
+    in it. Earlier versions do not say that."""
+    refers = removal.cause.refers
+    return refers[-1] if len(refers) > (removal.cause.kind == "fork") else removal.seq - 1
 
 
 def removals_of(views: Iterable[View]) -> dict[str, Any]:
