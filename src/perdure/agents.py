@@ -444,7 +444,7 @@ class Agent(Generic[T]):
         Also from a head that cannot be read: what is lost is what was committed since then.
 
         Raises:
-            Conflict: the branch has an unfinished run and `cancel_run` is not set.
+            Conflict: the branch has an unfinished run; `cancel_run` ends it, and those it started.
         """
         return self._do(self._rolling_back(to, cancel_run))
 
@@ -456,7 +456,7 @@ class Agent(Generic[T]):
         return moves.moving(self._working, partial(self._resolve, to), cause, cancel_run=cancel_run)
 
     def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
-        """Make another branch's head the state of this one, as a new commit."""
+        """Make another branch's head the state of this one, as a new commit; see `rollback`."""
         return self._do(self._adopting(branch, cancel_run))
 
     def _adopting(self, branch: str, cancel_run: bool) -> Flow[Moved]:

@@ -33,13 +33,12 @@ from perdure.model import (
     AgentInfo,
     Cause,
     Durability,
-    Message,
     RunInfo,
     RunStatus,
     Verified,
 )
 from perdure.state.context import Context
-from perdure.state.family import to_children, to_parents
+from perdure.state.family import to_family, to_parents
 from perdure.state.notes import note
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
@@ -228,20 +227,14 @@ class Store:
         deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
         extras = Extras(
             [*records, deleted], runs=cancelled, delete_agent=True, purge=purge,
-            sends=self._told_of_end(reader, cancelled, asked),
+            sends=[
+                *(message for run in cancelled for message in to_family(run, reader)),
+                *(message for run in asked for message in to_parents(run)),
+            ],
         )  # fmt: skip
         note(self._context, reader, branch, head, Cause("delete"), extras)
         for message in extras.sends:
             self.runner.wakeups.tell(message.run)
-
-    def _told_of_end(
-        self, reader: LogReader, cancelled: Sequence[RunInfo], asked: Sequence[RunInfo]
-    ) -> list[Message]:
-        """What tells those that started these runs, and those that they started."""
-        sends = [message for run in (*cancelled, *asked) for message in to_parents(run)]
-        for run in cancelled:
-            sends += to_children(reader.commits(run.started, damaged_too=True), run.id)
-        return sends
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
         """A handle on one incarnation of an agent with its state as a plain dict, whatever its

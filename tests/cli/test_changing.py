@@ -5,6 +5,8 @@ import json
 import pytest
 
 import perdure
+from perdure import RunFailed
+from perdure.testing import run_until_waiting
 from tests.cli.operator import Operator, failing, support
 
 
@@ -38,6 +40,24 @@ def test_an_unfinished_run_is_in_the_way_until_it_is_said_to_end(operator: Opera
     assert "--cancel-run" in said
     operator.see("undo", "ticket-43", "--cancel-run")
     assert operator.json("runs", "ticket-43")[0]["status"] == "cancelled"
+
+
+def test_what_a_run_started_ends_with_it_where_it_is_said_to_end(operator: Operator) -> None:
+    @perdure.agent(dict, name="waiting")
+    def waiting(run: perdure.Run[dict]) -> str:
+        return str(run.wait_for("word"))
+
+    @perdure.agent(dict, name="sending")
+    def sending(run: perdure.Run[dict]) -> str:
+        return run.options(key="k").start(waiting, "ticket-45").result()
+
+    with perdure.open(operator.path) as store:
+        store.agent("ticket-44").save({"n": 1}, "opened")
+        run_until_waiting(store, sending, "ticket-44")
+        run_until_waiting(store.options(key="k"), waiting, "ticket-45")
+    operator.see("rollback", "ticket-44", "1", "--cancel-run")
+    with perdure.open(operator.path) as store, pytest.raises(RunFailed, match="with ticket-44/"):
+        run_until_waiting(store.options(key="k"), waiting, "ticket-45")
 
 
 def test_a_name_that_cannot_be_is_a_wrong_command_line(operator: Operator) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import perdure
 from perdure.errors import PerdureError, RunFailed
 from perdure.model import FINISHED, UNFINISHED
+from perdure.storage.reader import LogReader
 from perdure.store import Store
 from tests.simulation.house import Once
 
@@ -116,13 +117,16 @@ class Family:
         bugs.clear()
         deeds: list[Callable[[], None]] = [
             self.begin, self.go_on, self.go_on, self.go_on, self.signal, self.signal, self.cancel,
-            self.retry, self.retry, self.fork, self.bug, self.purge,
+            self.move, self.retry, self.retry, self.fork, self.bug, self.purge,
         ]  # fmt: skip
         self.begin()
         for _ in range(DEEDS):
             deed = self.random.choice(deeds)
+            before = self.cancelled()
             with suppress(PerdureError, BugError):
                 deed()
+            for run in self.cancelled() - before:
+                self.check_told(run)
         bugs.clear()
         self.end()
 
@@ -162,6 +166,29 @@ class Family:
         elif not open_calls:
             run.resume()
 
+    def cancelled(self) -> set[str]:
+        return {run.id for run in self.store.runs(status=["cancelled"])}
+
+    def check_told(self, run: str) -> None:
+        """Those that it started end with it, or were told to, however it was cancelled.
+
+        Raises:
+            AssertionError: it has left some of them behind.
+        """
+        backend, row = self.store.runner.context.backend, self.store.handle(run).info
+        info = backend.agent(row.agent)
+        if info is None or info.no != row.agent_no:
+            return  # it was purged, with what it had recorded
+        for commit in LogReader(backend, info).commits(row.started):
+            for record in commit.records:
+                if record.get("run") != run or "child" not in record:
+                    continue
+                child = record["child"]
+                left = self.store.runs(child["agent"], unfinished=True)
+                if not child["let_live"] and child["run"] in {one.id for one in left}:
+                    words = f"{child['run']} goes on without {run}, behind"
+                    assert backend.inbox(child["run"], kind="cancel"), [words, *self.said]
+
     # -- deeds -----------------------------------------------------------------------------------
 
     def say(self, *words: object) -> None:
@@ -200,6 +227,14 @@ class Family:
         if run := self.some(*UNFINISHED):
             self.say("cancel", run.id)
             run.cancel("by chance")
+
+    def move(self) -> None:
+        """What a run has done is taken back, and it is cancelled with that."""
+        if run := self.some(*UNFINISHED):
+            agent = self.store.agent(run.info.agent, branch=run.info.branch)
+            seq = self.random.randint(1, agent.seq or 1)
+            self.say("rollback beneath", run.id, seq)
+            agent.rollback(seq, cancel_run=True)
 
     def retry(self) -> None:
         if run := self.some(*FINISHED, "needs_attention"):

@@ -213,9 +213,20 @@ def test_what_was_not_begun_yet_is_not_asked_for_twice(urls: tuple[str, str]) ->
         assert len(store.runner.context.backend.inbox(kind="start")) == 1
 
 
-def cancelled_together(store: Store) -> datetime:
-    """Gives a moment after the parent's end, and before the child's."""
+def cancelled_boss(store: Store) -> None:
     store.handle(BOSS).cancel("no use")
+
+
+def moved_boss(store: Store) -> None:
+    store.agent("boss").rollback(1, cancel_run=True)
+
+
+CANCELS = pytest.mark.parametrize("cancel", [cancelled_boss, moved_boss])
+
+
+def cancelled_together(store: Store, cancel: Callable[[Store], None] = cancelled_boss) -> datetime:
+    """Gives a moment after the parent's end, and before the child's."""
+    cancel(store)
     moment = now(store)
     with pytest.raises(RunFailed, match="with boss/parent/main"):
         kid(store)
@@ -231,13 +242,16 @@ def test_what_was_to_end_before_it_began_does_not_begin(urls: tuple[str, str]) -
         assert due(store) == [] and store.runs("kid") == []
 
 
-def test_what_was_to_end_with_its_parent_ends(urls: tuple[str, str]) -> None:
+@CANCELS
+def test_what_was_to_end_with_its_parent_ends(
+    urls: tuple[str, str], cancel: Callable[[Store], None]
+) -> None:
     """The parent was cancelled by the moment, and its child, whose worker had a break, ended with
     it later. In the restored store the child went on waiting, for good."""
     with perdure.open(urls[0]) as store:
         boss(store, False)
         kid(store)
-        moment = cancelled_together(store)
+        moment = cancelled_together(store, cancel)
     replication.restore(*urls, moment)
     with perdure.open(urls[1]) as store:
         assert due(store) == [KID]
@@ -387,15 +401,16 @@ def test_what_was_to_end_before_it_began_does_not_begin_by_an_import(
 
 
 @BOTH
+@CANCELS
 def test_what_was_to_end_with_its_parent_ends_where_both_are_imported(
-    urls: tuple[str, str], names: tuple[str, str]
+    urls: tuple[str, str], names: tuple[str, str], cancel: Callable[[Store], None]
 ) -> None:
     """The parent was cancelled, and its child, whose worker had a break, not yet, when both were
     exported. Where they were imported the child went on waiting, for good."""
     with perdure.open(urls[0]) as source, perdure.open(urls[1]) as store:
         boss(source, False)
         kid(source)
-        source.handle(BOSS).cancel("no use")
+        cancel(source)
         take(source, store, *names)
         assert due(store) == [KID]
         with pytest.raises(RunFailed, match="with boss/parent/main"):

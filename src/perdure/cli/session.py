@@ -84,7 +84,9 @@ ShrinkOption = Annotated[
 ]
 CancelRunOption = Annotated[
     bool,
-    typer.Option("--cancel-run", help="If the branch has an unfinished run, end it."),
+    typer.Option(
+        "--cancel-run", help="If the branch has an unfinished run, end it, and those it started."
+    ),
 ]
 
 

@@ -53,9 +53,9 @@ from perdure.errors import (
     Unstorable,
     UnsupportedFormat,
 )
-from perdure.model import MAIN, Cause, Commit, Message, RunInfo
+from perdure.model import MAIN, Cause, Commit, RunInfo
 from perdure.state.context import Context
-from perdure.state.family import to_children, to_parents
+from perdure.state.family import to_family
 from perdure.state.following import any_changes
 from perdure.state.projections import FINISHED, row_problem, row_text
 from perdure.state.remaining import Unused
@@ -456,11 +456,6 @@ class Drive:
         row = replace(self._row, status="cancelled", ended=HERE, problem=problem)
         return "run-cancelled", record, row
 
-    def _to_children(self, row: RunInfo) -> list[Message]:
-        if row.status != "cancelled":
-            return []
-        return to_children(self.working.reader.commits(row.started, damaged_too=True), self.id)
-
     def _commit(
         self, execution: Execution[Any] | None, kind: str, record: Mapping[str, Any],
         row: RunInfo, *, last: bool = True,
@@ -483,7 +478,7 @@ class Drive:
                 extras = replace(
                     extras, records=[*records, unused.noted_in(record)], read_to=unused.read_to,
                     consumed=[*taken, *(one.no for one in (*unused.asked, *unused.cancels))],
-                    sends=[*to_parents(row, unused.asked), *self._to_children(row)],
+                    sends=to_family(row, self.working.reader, unused.asked),
                 )  # fmt: skip
             try:
                 self.working.commit_delta([], self._cause(kind), replace(extras, runs=[row]))

@@ -38,7 +38,7 @@ from perdure.errors import (
 )  # fmt: skip
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
-from perdure.state.family import to_children, to_parents
+from perdure.state.family import to_family
 from perdure.state.notes import note
 from perdure.state.projections import FINISHED, row_text
 from perdure.state.remaining import Unused, sent_key
@@ -395,9 +395,8 @@ class RunHandle(Generic[R]):
     def _with_cancelled(self, extras: Extras, row: RunInfo, reader: LogReader) -> Extras:
         """Those that started it, or that it started, hear of it in the same commit."""
         unused = Unused.read(self._context.backend, self._id)
-        children = to_children(reader.commits(row.started, damaged_too=True), self._id)
         return replace(
-            extras, sends=to_parents(row, unused.asked) + children,
+            extras, sends=to_family(row, reader, unused.asked),
             consumed=[message.no for message in (*unused.cancels, *unused.asked)],
             read_to=unused.read_to, records=[unused.noted_in(record) for record in extras.records],
         )  # fmt: skip

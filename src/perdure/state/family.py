@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from perdure.core.bounds import index_key
 from perdure.model import Commit, Message, RunInfo
+from perdure.storage.reader import LogReader
 
 CHILD = "child:"
 """A parent is told of a child's end by a signal of this name, followed by the child's id."""
@@ -24,6 +25,20 @@ def incarnation_of(run: str) -> int:
     """The number of the agent's incarnation that a run is of, from its id."""
     said = run.rpartition("~")[2]  # which names have escaped
     return int(said) if "~" in run and said.isdecimal() else 1
+
+
+def to_family(run: RunInfo, reader: LogReader, asked: Iterable[Message] = ()) -> list[Message]:
+    """What tells of a run's end: those that started it and, if it was cancelled, those that it
+    started and that are to end with it. For the commit that ends it, whoever makes that.
+
+    Args:
+        run, asked: as of `to_parents`.
+        reader: of its agent's log.
+    """
+    told = to_parents(run, asked)
+    if run.status == "cancelled":
+        told += to_children(reader.commits(run.started, damaged_too=True), run.id)
+    return told
 
 
 def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:

@@ -16,7 +16,7 @@ from perdure.core.ops import OpError
 from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit, RunInfo
-from perdure.state.family import to_parents
+from perdure.state.family import to_family
 from perdure.state.flow import Flow
 from perdure.state.heading import committing_move, find_head
 from perdure.state.hindrances import hindrance
@@ -201,7 +201,7 @@ def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
         runs=cancelled,
         sends=[
             message for run, one in zip(cancelled, unused, strict=True)
-            for message in to_parents(run, one.asked)
+            for message in to_family(run, working.reader, one.asked)
         ],
         consumed=[message.no for one in unused for message in (*one.asked, *one.cancels)],
         read_to={run: no for one in unused for run, no in one.read_to.items()},
@@ -209,7 +209,8 @@ def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
 
 
 def _tell(working: WorkingCopy[Any], extras: Extras) -> None:
-    """Those who wait for the end of the runs that were cancelled, or whose inbox it went to."""
+    """Those who wait for the end of the runs that were cancelled, and those who were sent word of
+    it."""
     for run in {*(row.id for row in extras.runs), *(message.run for message in extras.sends)}:
         working.context.backend.notify(run)
 

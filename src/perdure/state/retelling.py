@@ -19,7 +19,6 @@ from perdure.core.values import Plain
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
 from perdure.state.family import CHILD, end_told, incarnation_of, to_end_with
-from perdure.state.projections import MOVED
 from perdure.state.tokens import last_number, living
 from perdure.storage.port import Backend, Shipment
 from perdure.storage.reader import LogReader
@@ -127,7 +126,7 @@ def _order_untold(
 
 def _ends_others(starter: RunInfo) -> bool:
     """Whether the runs that it started are to end with it; see `to_children`."""
-    return starter.status == "cancelled" and starter.problem != MOVED
+    return starter.status == "cancelled"
 
 
 def _cancel_untold(
