@@ -245,7 +245,7 @@ class Message(Struct, frozen=True):
     Attributes:
         run, agent: for which run, of which agent; for a "start", of a run that is not there yet.
         name: the signal's name, the name of the question, or the name of the agent function.
-        key: the same run, kind, name and key is put in once only; empty for "start" and "cancel".
+        key: the same run, kind, name and key is put in once only; empty for a "start".
         value: what it brings; MISSING once it was taken out.
         who: the person or program that it comes from.
         at: when it came, in microseconds since 1970 by the store's clock; the store sets it.

@@ -224,6 +224,34 @@ def test_asked_for_twice_it_is_cancelled_once(store: Store, stage: Stage) -> Non
     assert store.runner._context.backend.inbox() == []
 
 
+def test_one_that_was_set_back_can_be_cancelled_again(store: Store, stage: Stage) -> None:
+    """Somebody retried a run that had been cancelled, saw that it did the wrong thing, and
+    cancelled it again. That was taken for the same message, which had come already: nobody said so,
+    and the run did all of it."""
+
+    @perdure.agent(dict)
+    def acting(run: perdure.Run[dict]) -> str:
+        run.wait_for("go")
+        run.call(stage.hold)
+        run.call(stage.noted.append, "acted")
+        return "done"
+
+    go(store, acting)
+    handle = store.handle("a/acting/main")
+    for _ in range(2):
+        handle.cancel("a mistake")
+        handle.retry("wait_for:go#1")
+    handle.signal("go")
+    running = Background(lambda: store.run(acting, "a"))
+    until(lambda: stage.inside.is_set() or running.ended)
+    handle.cancel("once more")
+    stage.go_on.set()
+    with pytest.raises(RunFailed, match="once more"):
+        running.join()
+    assert (handle.status, stage.noted) == ("cancelled", [])
+    assert store.runner._context.backend.inbox() == []
+
+
 def test_what_it_waited_to_record_is_not_lost(store: Store, stage: Stage) -> None:
     @perdure.agent(dict)
     def acting(run: perdure.Run[dict]) -> None:

@@ -129,3 +129,20 @@ def test_an_end_that_was_taken_back_before_the_parent_heard_of_it_is_none(
     assert go_on(store).status == "done"
     assert run_until_waiting(store, function, "p").status == "done"
     assert run.result() == "fine"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_child_that_was_set_back_ends_with_its_parent_all_the_same(
+    store: Store, waits: bool
+) -> None:
+    """It had been cancelled once. That its parent was to end it was taken for the same message: it
+    went on, and nobody could end it together with the parent any more."""
+    run = ended(store, parent, "cancelled")
+    child_of(store).retry("look#1")
+    if waits:
+        assert go_on(store).status == "waiting"
+    run.cancel("all of it")
+    with pytest.raises(RunFailed, match=f"with {run.id}"):
+        go_on(store)
+    assert store.runs(unfinished=True) == []
+    assert store.runner.context.backend.inbox() == []

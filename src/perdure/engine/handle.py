@@ -298,7 +298,8 @@ class RunHandle(Generic[R]):
         info = self.info
         if info.status in FINISHED:
             raise Conflict(f"is {info.status} already", target=f"run {self._id}")
-        self._send("cancel", "", "", why, "")
+        # A run that was cancelled before, and set back, had a message of this kind already.
+        self._send("cancel", "", os.urandom(12).hex(), why, "")
         if not info.started:
             return  # a worker that picks it up finds that it is not to begin
         try:

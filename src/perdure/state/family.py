@@ -69,11 +69,16 @@ def to_children(commits: Iterable[Commit], run: str) -> list[Message]:
         if record.get("run") == run and "child" in record
     )  # fmt: skip
     return [
-        to_end_with(run, str(child["run"]), str(child["agent"]))
+        to_end_with(run, str(child["run"]), str(child["agent"]), once=os.urandom(12).hex())
         for child in started if not child["let_live"]
     ]  # fmt: skip
 
 
-def to_end_with(run: str, child: str, agent: str) -> Message:
-    """What tells a run to end with the one that started it."""
-    return Message(child, agent, "cancel", "", "", f"with {run}")
+def to_end_with(run: str, child: str, agent: str, *, once: str) -> Message:
+    """What tells a run to end with the one that started it.
+
+    Args:
+        once: a key, under which it hears of this once. It may have been cancelled before, set back
+            and gone on with, so this is to be told from all that it heard then.
+    """
+    return Message(child, agent, "cancel", "", once, f"with {run}")

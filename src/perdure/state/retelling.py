@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.bounds import index_key
 from perdure.core.values import Plain
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
@@ -149,7 +150,7 @@ def _cancel_untold(
         for commit in LogReader(backend, info).commits(row.started, damaged_too=True):
             ties.note(commit)
     if run not in ties.cancelled:
-        yield to_end_with(by, run, row.agent)
+        yield to_end_with(by, run, row.agent, once=index_key(by))
 
 
 # -- of a log that is taken in ---------------------------------------------------------------------
