@@ -125,6 +125,10 @@ def copy(saver: PerdureSaver) -> None:
     saver.copy_thread("t", "u")
 
 
+def delete(saver: PerdureSaver) -> None:
+    saver.delete_thread("t")
+
+
 def go_on(saver: PerdureSaver) -> None:
     put(saver, {"n": "more"}, get(saver).config, 99, id="1fffffff-0000-6000-8000-000000000000")
 
@@ -136,6 +140,7 @@ def go_on(saver: PerdureSaver) -> None:
         pytest.param(of_two_runs, prune, go_on, id="a put: it was hidden with the others"),
         pytest.param(of_two_runs, removing("a"), removing("b"), id="a removal: it was forgotten"),
         pytest.param(gone_back_from, copy, back, id="a rollback: the copy showed what was removed"),
+        pytest.param(gone_back_from, copy, delete, id="its end: the copy showed what was removed"),
         pytest.param(of_two_runs, removing("b"), copy, id="a copy: it showed what was removed"),
     ],
 )

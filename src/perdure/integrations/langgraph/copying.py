@@ -47,14 +47,16 @@ def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo
         if not views or info is None:
             raise NotFound("there is no such thread to copy", target=f"thread {source.name!r}")
         view = views[0]
+        # Of that moment: somebody may move or delete it before it is said.
+        removed = View(view.log, info.seq).removed_at(info.seq)
+        end = view.log.commit(info.seq).id
         try:
             _say(view, target, logs.now())
         except (Conflict, NotFound):  # somebody else copies it too, or deleted it: look again
             continue
         finally:
             view.forget()
-        then = View(view.log, info.seq)  # somebody may have moved it since
-        return info, view.log.commit(info.seq).id, then.removed_at(info.seq)
+        return info, end, removed
     raise source.too_busy()
 
 
