@@ -129,6 +129,12 @@ def delete(saver: PerdureSaver) -> None:
     saver.delete_thread("t")
 
 
+def write(saver: PerdureSaver) -> None:
+    """As LangGraph does, before the checkpoint itself comes."""
+    at = config(checkpoint_id="1fffffff-0000-6000-8000-000000000000")
+    saver.put_writes(at, [("out", 1)], "task")
+
+
 def go_on(saver: PerdureSaver) -> None:
     put(saver, {"n": "more"}, get(saver).config, 99, id="1fffffff-0000-6000-8000-000000000000")
 
@@ -141,6 +147,7 @@ def go_on(saver: PerdureSaver) -> None:
         pytest.param(of_two_runs, removing("a"), removing("b"), id="a removal: it was forgotten"),
         pytest.param(gone_back_from, copy, back, id="a rollback: the copy showed what was removed"),
         pytest.param(gone_back_from, copy, delete, id="its end: the copy showed what was removed"),
+        pytest.param(of_two_runs, write, delete, id="its end: a bare StopIteration"),
         pytest.param(of_two_runs, removing("b"), copy, id="a copy: it showed what was removed"),
     ],
 )

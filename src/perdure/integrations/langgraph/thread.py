@@ -454,19 +454,19 @@ class Thread:
                 continue
             view = views[0]
             tips = view.tips(namespace)
-            tip = open_at(tips, checkpoint_id)
+            tip, line_of = open_at(tips, checkpoint_id), namespace
             if tip is None:
-                found = find_any(views, namespace, checkpoint_id)
-                if found is None:
+                if find_any(views, namespace, checkpoint_id) is None:
                     refusals.refuse_gone(self.name, view, namespace, checkpoint_id)
-                if found is None and was_deleted(self._logs, view, namespace, checkpoint_id):
-                    refusals.refuse_late(self.name, checkpoint_id)
-                namespace_, tip = "", next(one for one in view.tips("") if one.open)
-            else:
-                namespace_ = namespace
+                    if was_deleted(self._logs, view, namespace, checkpoint_id):
+                        refusals.refuse_late(self.name, checkpoint_id)
+                tip, line_of = next((one for one in view.tips("") if one.open), None), ""
+            if tip is None:  # it was deleted since it was looked at
+                self.forget()
+                continue
             number = view.written(namespace, checkpoint_id) + 1
             try:
-                self._append_writes(view, namespace_, tip, namespace, number, requests)
+                self._append_writes(view, line_of, tip, namespace, number, requests)
                 return
             except Conflict:
                 view.forget()
