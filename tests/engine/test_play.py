@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
 import perdure
-from perdure.testing import Clock, play
+from perdure.testing import Clock, kill_at_every_boundary, play
 
 
 @dataclass
@@ -72,6 +72,58 @@ def test_play_gives_result_state_and_calls() -> None:
 
 def test_play_starts_from_the_schemas_default() -> None:
     assert play(support, "x", tools=FAKES).state.customer == "c"
+
+
+@dataclass
+class Bill:
+    number: str
+
+
+class Row(TypedDict):
+    number: str
+
+
+BILL = perdure.Schema(Bill, id="bill")
+
+
+@perdure.agent(BILL)
+def billing(run: perdure.Run[Bill]) -> str:
+    return run.state.number
+
+
+@perdure.agent(Row)
+def row(run: perdure.Run[Row]) -> str:
+    return run.state["number"]
+
+
+@perdure.agent(perdure.Schema(int | str, id="several"))
+def several(run: perdure.Run[Any]) -> Any:
+    return run.state
+
+
+WAYS = {billing: r"state=Bill\(…\)", row: r"state=Row\(…\)", several: "state=…"}
+
+
+@pytest.mark.parametrize("tried", [play, kill_at_every_boundary])
+@pytest.mark.parametrize("function", WAYS)
+def test_a_state_that_needs_values_is_asked_for_in_the_words_of_the_call(
+    tried: Any, function: Any
+) -> None:
+    """It was about an agent "played", which nobody had named, and named the way out of another
+    call, `store.agent(…, initial=bill(…))`, with the schema's id for a class."""
+    words = f"function {function.__name__}: its state cannot be made without values"
+    with pytest.raises(perdure.SchemaError, match=f"^{words}\n  → give one: {WAYS[function]} "):
+        tried(function)
+
+
+def test_an_agent_that_needs_values_is_begun_with_them() -> None:
+    """A run had no agent to go on with, and said to open a handle: that alone creates none."""
+    with perdure.open("memory://") as store:
+        with pytest.raises(perdure.SchemaError, match=r"initial=Bill\(…\)\), whose first commit"):
+            store.run(billing, "a")
+        with store.agent("a", BILL, initial=Bill("b-1")).edit("begun"):
+            pass
+        assert store.run(billing, "a") == "b-1"
 
 
 def test_play_raises_what_the_function_raises() -> None:

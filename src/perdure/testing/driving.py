@@ -15,7 +15,8 @@ from perdure.engine.functions import spec_of
 from perdure.engine.handle import RunHandle
 from perdure.engine.runner import Runner
 from perdure.errors import PerdureError
-from perdure.model import FINISHED, RunInfo
+from perdure.model import FINISHED, MISSING, RunInfo
+from perdure.state.initial import default_state
 from perdure.storage.port import Backend
 from perdure.store import Options, Store
 
@@ -85,6 +86,18 @@ def refuse_in_a_loop(function: Callable[..., Any], call: str) -> None:
         hint=f"call it on another thread: await asyncio.to_thread({call}, …), with the same "
         "arguments",
     )
+
+
+def refuse_without_state(function: Callable[..., Any], state: Any) -> None:
+    """For what tries a function on an agent of its own, whose state is `state`.
+
+    Raises:
+        SchemaError: there is none, and the function's schema cannot be made without values.
+    """
+    if state is MISSING:
+        spec = spec_of(function)
+        words = "its state cannot be made without values"
+        default_state(spec.schema, words, f"function {spec.name}", "state={}")
 
 
 def execute(runner: Runner, command: Command) -> End:

@@ -21,7 +21,7 @@ from perdure.engine.scopes import scope_of
 from perdure.model import MISSING
 from perdure.private import new_folder
 from perdure.testing.boundaries import BOUNDARIES_MAX, run_with_kills
-from perdure.testing.driving import refuse_in_a_loop
+from perdure.testing.driving import refuse_in_a_loop, refuse_without_state
 from perdure.testing.mortal import CallLog, PhysicalCall
 from perdure.testing.trials import Trial
 
@@ -104,10 +104,12 @@ def kill_at_every_boundary(
     Raises:
         AssertionError: naming the boundary, and what was otherwise.
         PerdureError: it is ``async def``, and would be called in a thread that runs a loop already.
+        SchemaError: its agent's state needs values, and `state` gives none.
         What the run raises where it cannot go on by itself, and what `check` raises.
     """
     if by == "exception":
         refuse_in_a_loop(function, "kill_at_every_boundary")
+    refuse_without_state(function, state)
     with tempfile.TemporaryDirectory(dir=_quick(), ignore_cleanup_errors=True) as temporary:
         trial = Trial(
             function, args, kwargs, state, list(answers), dict(signals or {}), tools or {},

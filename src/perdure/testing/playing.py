@@ -25,7 +25,7 @@ from perdure.model import MISSING, Commit
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage.memory import MemoryBackend
 from perdure.testing.clock import Clock
-from perdure.testing.driving import execute, refuse_in_a_loop
+from perdure.testing.driving import execute, refuse_in_a_loop, refuse_without_state
 
 if TYPE_CHECKING:
     from perdure.engine.async_run import AsyncRun
@@ -97,6 +97,7 @@ def play(
         What the function raises.
         PerdureError: the function is ``async def``, and an event loop is running on this thread.
         NeedsAttention: it waits for something that was not given, and has no timeout.
+        SchemaError: its agent's state needs values, and `state` gives none.
         ValueError: an answer or a signal is left over.
     """
     clock = Clock() if clock is None else clock
@@ -104,6 +105,7 @@ def play(
         raise TypeError(f"clock= is a perdure.testing.Clock, not {shown(clock)}")
     spec = spec_of(function)
     refuse_in_a_loop(function, "play")
+    refuse_without_state(function, state)
     sent = mapping({} if signals is None else signals, "signals= has lists of values by name")
     given = Given(
         [take_any(answer, "answers") for answer in iterable(answers, "answers=")],
