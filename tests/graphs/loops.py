@@ -48,6 +48,9 @@ class Loop(asyncio.SelectorEventLoop):
         chance: how often, and for how long, it is held up.
     """
 
+    tasks: Any = None
+    """The task factory of those that are made."""
+
     def __init__(self, chance: random.Random | None = None) -> None:
         self.now_s = 0.0
         self._chance = chance
@@ -55,6 +58,7 @@ class Loop(asyncio.SelectorEventLoop):
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
+        self.set_task_factory(self.tasks)
         alive.add(self)
 
     def time(self) -> float:

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 import zlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
 from types import FrameType
@@ -41,24 +41,31 @@ NUMBERS = 1 << 20
 """Above it, what is added to the numbers of one run's tasks, so that those of many runs in one set,
 as asyncio has it of all, do not stand in each other's way."""
 
+_roots: set[Coroutine[Any, Any, Any]] = set()
+"""What the tasks of functions run, while they are made."""
+
 _numbered: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
 
 
-class Task(asyncio.Task[Any]):
-    """One of a run. Sets hold it by its number: a `TaskGroup` cancels its tasks, and `asyncio.wait`
-    gives those that are done, in the order of a set. By their addresses, as it is with others, that
-    would be another one each time."""
+def numbered(kind: type[asyncio.Task[Any]]) -> Callable[..., asyncio.Task[Any]]:
+    """The class of tasks of that kind that are of a run. Sets hold them by their numbers: a
+    `TaskGroup` cancels its tasks, and `asyncio.wait` gives those that are done, in the order of a
+    set. By their addresses, as it is with others, that would be another one each time."""
 
-    __slots__ = ("_by_number",)
+    class Task(kind):  # type: ignore[misc, valid-type]
+        __slots__ = ("_by_number",)
 
-    def __init__(self, body: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
-        self._by_number = number.__hash__  # first: it is in a set before it is begun
-        super().__init__(body, **options)
+        def __init__(self, body: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
+            self._by_number = number.__hash__  # first: it is in a set before it is begun
+            super().__init__(body, **options)
+
+    # No function of ours, which can be interrupted: asyncio asks for it where a group drops a task
+    # that has ended, and one that did not come to its end there would be waited for for ever.
+    Task.__hash__ = vars(Task)["_by_number"]  # type: ignore[method-assign]
+    return Task
 
 
-# No function of ours, which can be interrupted: asyncio asks for it where a group drops a task that
-# has ended, and one that did not come to its end there would be waited for for ever.
-Task.__hash__ = vars(Task)["_by_number"]  # type: ignore[method-assign]
+Task = numbered(asyncio.Task)
 
 
 class RunTasks:
@@ -101,7 +108,12 @@ class RunTasks:
         self._driver = asyncio.current_task()
         self._driver_cancels = self._driver.cancelling() if self._driver is not None else 0
         self.making[body] = scope
-        function = self._function = asyncio.create_task(body, context=contextvars.copy_context())
+        try:
+            _roots.add(body)
+            function = asyncio.create_task(body, context=contextvars.copy_context())
+        finally:
+            _roots.discard(body)
+        self._function = function
         self.scopes[function] = scope
         del self.making[body]
         return function
@@ -378,7 +390,7 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
     if loop.get_task_factory() is not None and _numbered.get(loop) is loop.get_task_factory():
         return
     own = loop.get_task_factory()
-    make = own or _plain
+    make, make_numbered = _made_as_ever(own), _numbered_by(own)
 
     def factory(
         loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
@@ -397,15 +409,16 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
         context = contextvars.copy_context() if given is None else given.copy()
         context.run(enter_scope, scope, frame.run)
         options["context"] = context
+        options.pop("eager_start", None)
         scope.runs = coroutine
         through: Any = _through(coroutine, frame.run, tasks)
         through.__qualname__ = name  # as people, and their tools, see it
         tasks.making[through] = scope
         try:
-            if own is not None:  # a framework's: it knows what it wants
+            if make_numbered is None:  # a framework's: it knows what it wants
                 task = make(loop, through, **options)
             else:
-                task = Task(through, next(tasks.numbers), loop=loop, **options)
+                task = make_numbered(through, next(tasks.numbers), loop=loop, **options)
             tasks.add(task, scope)
         except BaseException as error:
             if tasks.find_made(through):
@@ -421,6 +434,43 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
     _numbered[loop] = factory
     loop.set_task_factory(cast(Any, factory))
+
+
+def _numbered_by(own: Any) -> Callable[..., asyncio.Task[Any]] | None:
+    """What makes a run's tasks, where a loop has a task factory of its own; None: that does.
+
+    Eager tasks begin as others do: how far one comes in the midst of its maker depends on what is
+    recorded, which is at hand on replay and was waited for the first time."""
+    constructor = asyncio.Task if own is None else _constructor_of(own)
+    if constructor is None or constructor is asyncio.Task:
+        return constructor and Task
+    if isinstance(constructor, type) and issubclass(constructor, asyncio.Task):
+        return numbered(constructor)
+    return lambda body, _, **options: constructor(body, **options, eager_start=False)
+
+
+def _made_as_ever(own: Any) -> Callable[..., asyncio.Task[Any]]:
+    """What makes tasks that are of no run, and that of a run's function: where others begin at
+    once, it does not."""
+    constructor = _constructor_of(own)
+    if constructor is None:
+        return own or _plain
+
+    def make(
+        loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Task[Any]:
+        options.setdefault("eager_start", coroutine not in _roots)
+        return constructor(coroutine, loop=loop, **options)  # type: ignore[no-any-return]
+
+    return make
+
+
+def _constructor_of(own: Any) -> Any:
+    """What one of asyncio's eager task factories makes tasks with; None: it is another."""
+    eager = getattr(asyncio, "eager_task_factory", None)  # since Python 3.12
+    if eager is None or getattr(own, "__code__", None) is not eager.__code__:
+        return None
+    return own.__closure__[0].cell_contents
 
 
 def _plain(
