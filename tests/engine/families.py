@@ -129,6 +129,8 @@ class Family:
                 self.check_told(run)
         bugs.clear()
         self.end()
+        for info in self.store.agents():
+            self.store.agent_of(info).verify()
 
     def end(self) -> None:
         """Each run comes to its end.

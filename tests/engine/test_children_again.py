@@ -146,3 +146,27 @@ def test_a_child_that_was_set_back_ends_with_its_parent_all_the_same(
         go_on(store)
     assert store.runs(unfinished=True) == []
     assert store.runner.context.backend.inbox() == []
+
+
+@pytest.mark.parametrize("step", ["look#1", "wait_for:go#1"])
+def test_a_fork_of_a_child_is_nobodys_child(store: Store, step: str) -> None:
+    """A run that another one had started was forked. Its row said that nobody had started the fork,
+    and the record of that said who: `verify` called the agent corrupt, which nothing was wrong
+    with. In copies, whose rows follow from the log, the fork ended with a parent of another."""
+    run = run_until_waiting(store, parent, "p")
+    go_on(store)
+    fork = child_of(store).fork(step, branch="what-if", effects="reuse")
+    store.agent("k").verify()
+    run.cancel("no use")
+    with perdure.open("memory://") as copy:
+        for name in ("p", "k"):
+            info = store.find(name)
+            assert info is not None
+            copy.import_log(store.export_log(info))
+        for place in (store, copy):
+            handle = place.handle(fork.id)
+            assert handle.info.parent == ""
+            handle.signal("go", "fine")
+            options = place.options(key=fork.info.key)
+            assert run_until_waiting(options, kid, "k").result() == "fine"
+            place.agent("k").verify()

@@ -50,7 +50,7 @@ def fork_run(
         raise Conflict("there is such a run", target=f"run {new}", hint="use another key")
     began = _started(reader, info)
     record = {
-        **began, "run": new, "key": key, "pending": True, "turn": info.turn,
+        **began, "run": new, "key": key, "parent": "", "pending": True, "turn": info.turn,
         "turn_at": info.turn_at, "again": back.record,
     }  # fmt: skip
     row = replace(

@@ -106,6 +106,8 @@ class RunRows:
 
 def _started(record: Any, commit: Commit) -> RunInfo:
     args = record.get("args") or {}
+    # Nobody waits for a fork. Its record may name who started the run that it was made from.
+    parent = "" if "again" in record else record.get("parent") or ""
     joined = "\0".join(f"{name}={digest}" for name, digest in sorted(args.items()))
     return RunInfo(
         str(record["run"]), commit.agent, 0, commit.branch, str(record.get("function", "")),
@@ -114,5 +116,5 @@ def _started(record: Any, commit: Commit) -> RunInfo:
         turn=record.get("turn") or 1,
         version=row_text(str(record.get("version") or "")),
         queue=row_text(str(record.get("queue") or "default")),
-        parent=row_text(str(record.get("parent") or "")), started_at=commit.at_micros,
+        parent=row_text(str(parent)), started_at=commit.at_micros,
     )  # fmt: skip
