@@ -87,7 +87,7 @@ def renewed(key: str, until: int) -> str:
 
 def signal_of(began: Mapping[str, Any], ended: Mapping[str, Any]) -> Message | None:
     """What a wait took, by the records of its begin and its end; None: it was no signal."""
-    name = _signals(began).get(str(ended["label"]))
+    name = signal_names(began).get(str(ended["label"]))
     if name is None or not ended["key"]:
         return None
     return Message("", "", "signal", name, str(ended["key"]), ended["value"], str(ended["who"]))
@@ -138,7 +138,7 @@ def signals_left(
                 continue
             place = run, str(record.get("place", ""))
             if record["t"] == "wait-began":
-                names[place] = _signals(record)
+                names[place] = signal_names(record)
             elif record["t"] == "wait-ended":
                 name = names.get(place, {}).get(str(record["label"]))
                 if name is not None:
@@ -151,7 +151,7 @@ def signals_left(
     return {which: message for which, message in found.items() if which not in used}
 
 
-def _signals(began: Mapping[str, Any]) -> dict[str, str]:
+def signal_names(began: Mapping[str, Any]) -> dict[str, str]:
     """The names of the signals that a wait waits for, by the labels of its branches."""
     return {
         str(branch["label"]): str(branch["name"])

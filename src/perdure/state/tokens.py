@@ -48,7 +48,7 @@ def last_number(backend: Backend) -> int:
     while True:
         part = backend.mail(cursor, limit=PAGE)
         last = max([last, part.last, *(message.no for message in part.messages)])
-        if not part.messages:
+        if part.last or not part.messages:
             return last
         cursor = part.cursor
 

@@ -6,7 +6,8 @@ stands beside the log (branches, checkpoints, keys, runs) is rebuilt from it on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -18,12 +19,15 @@ from perdure.core.exact import is_a
 from perdure.core.names import shown
 from perdure.core.values import Plain
 from perdure.errors import Conflict, Corrupt, NotFound
-from perdure.model import MAIN, MISSING, Cause, Commit, RunInfo, Verified, id_text
+from perdure.model import MAIN, MISSING, Cause, Commit, Message, RunInfo, Verified, id_text
 from perdure.state import unfolding
+from perdure.state.arriving import PAGE
 from perdure.state.context import Context
 from perdure.state.line import Line
 from perdure.state.places import resolve
 from perdure.state.retelling import Ties, begun_by, untold_by
+from perdure.state.taken import Taken
+from perdure.state.tokens import last_number
 from perdure.storage import snapshots
 from perdure.storage.keys import find_key
 from perdure.storage.port import Append, Backend, Shipment
@@ -33,6 +37,9 @@ from perdure.storage.retention import RETENTION
 from perdure.storage.snapshots import Leaves
 
 Progress = Callable[[int, int], None]
+
+NUMBERS_AHEAD = 1 << 20
+TRIES_MAX = 20
 
 
 class LogEntry(Struct, frozen=True):
@@ -188,6 +195,7 @@ def import_log(
     plan.check_states()
     # What a run that waits had looked at has a number there; new messages must have later ones.
     context.backend.ship(Shipment(number_min=plan.seen))
+    _say_what_was_taken(context.backend, plan)
     # Nor are messages from run to run in any log.
     rows, backend = plan.rows, context.backend
     plan.appends[-1].sends = [*untold_by(backend, rows, plan.ties, plan.orders)]
@@ -195,6 +203,30 @@ def import_log(
     context.submit(_Whole.of(plan, last))
     _tell_of_others(context, plan)
     return Verified(last.agent, last.seq, 1, last.id)
+
+
+def _say_what_was_taken(backend: Backend, plan: _Plan) -> None:
+    """I5: the same signal, sent again to a run that has taken it, is not taken twice. Said before
+    the runs are there: nobody can send them one in between."""
+    standing = backend.standing()
+    if standing is not None and standing.closed:
+        return  # it will refuse the log, and what it has follows another store
+    taken = plan.taken.messages(plan.parents)
+    while part := [*islice(taken, PAGE)]:
+        _take_in(backend, part)
+
+
+def _take_in(backend: Backend, messages: Sequence[Message]) -> None:
+    for left in reversed(range(TRIES_MAX)):
+        # Far above those that others are being given at this moment.
+        first = last_number(backend) + NUMBERS_AHEAD
+        numbered = [replace(one, no=no) for no, one in enumerate(messages, first)]
+        try:
+            backend.ship(Shipment(messages=numbered))
+            return
+        except Conflict:  # somebody takes in another log
+            if not left:
+                raise
 
 
 def _tell_of_others(context: Context, plan: _Plan) -> None:
@@ -236,9 +268,11 @@ class _Plan:
     def __init__(self) -> None:
         self.appends: list[Append] = []
         self.ties = Ties()
+        self.taken = Taken()
         self.orders: dict[str, Plain] = {}
         self._line = Line()
-        self._parents: list[int] = []
+        self.parents: list[int] = []
+        """Of its commits, from the first one on."""
 
     @property
     def seq(self) -> int:
@@ -259,8 +293,9 @@ class _Plan:
                 hint=HINT,
             )  # fmt: skip
         self.appends.append(self._line.append(commit, entry.header, entry.payload, entry.asked))
-        self._parents.append(commit.parent)
+        self.parents.append(commit.parent)
         self.ties.note(commit)
+        self.taken.note(commit)
         self.orders |= _read_orders(entry, commit)
 
     @property
@@ -282,13 +317,13 @@ class _Plan:
         """
         head = 0 if self.appends[-1].delete_agent else self._line.heads.get(MAIN, 0)
         without = []
-        for seq, state in unfolding.states(self._parents, self._stored):
+        for seq, state in unfolding.states(self.parents, self._stored):
             if state is MISSING:
                 without.append(seq)
             elif seq == head:
                 first = self.appends[head - 1]
                 first.snapshot, _ = snapshots.write(
-                    state, Leaves(), first.agent, first.incarnation, self._parents[head - 1]
+                    state, Leaves(), first.agent, first.incarnation, self.parents[head - 1]
                 )
         trimmed = [item.seq for item in self.appends if item.payload == remains.REMOVED]
         word = self._line.heads.get(RETENTION, 0)
