@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -403,3 +404,73 @@ def test_a_run_started_under_a_key_of_its_own_is_the_same_run(
         origin.retry("look#1")
         assert origin.result(timeout=30) == 1
     assert world.paid == [5]
+
+
+@pytest.mark.parametrize("first", ["origin", "fork", "other fork"])
+def test_of_a_run_and_its_forks_the_second_takes_what_the_first_started_under_a_key(
+    store: Store, world: World, family: tuple[Any, Any], first: str
+) -> None:
+    """A run that waited was forked, to try something. The fork came first to a start under a key,
+    and the run itself, in production, failed there: somebody else had started that."""
+    _, paying = family
+
+    @perdure.step
+    def look() -> int:
+        return 1
+
+    @perdure.agent(dict)
+    def order(run: perdure.Run[dict]) -> list[Any]:
+        look()
+        word = run.wait_for("go")
+        return [word, run.options(key="ship-17").start(paying, "bank", 5).result()]
+
+    origin = store.start(order, "a")
+    with working(store, order, paying):
+        wait_until(lambda: origin.status == "waiting")
+        runs = {"origin": origin}
+        for name in ("fork", "other fork"):
+            runs[name] = origin.fork("look#1", branch=name, effects="reuse")
+        wait_until(lambda: all(run.status == "waiting" for run in runs.values()))
+        for name in sorted(runs, key=lambda name: name != first):
+            runs[name].signal("go", name)
+            assert runs[name].result(timeout=30) == [name, 1]
+    assert world.paid == [5]
+    (child,) = store.runs("bank")
+    assert child.parent == runs[first].id
+    store.agent("a").verify()
+
+
+def came_there(run: perdure.RunHandle[Any]) -> bool:
+    return run.info.waits.startswith("run bank") or bool(run.info.ended)
+
+
+def test_what_a_fork_started_is_not_ended_by_its_origin(
+    store: Store, family: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the fork's. With other arguments it is another run, and refused as ever."""
+    monkeypatch.setattr(mail, "LOOK_AGAIN_S", 0.1)
+    _, paying = family
+
+    @perdure.step
+    def look() -> int:
+        return 1
+
+    @perdure.agent(dict)
+    def order(run: perdure.Run[dict]) -> Any:
+        look()
+        return run.options(key="ship-17").start(paying, "bank", run.wait_for("go")).result()
+
+    origin = store.start(order, "a")
+    with working(store, order, paying):
+        wait_until(lambda: origin.status == "waiting")
+        forks = [origin.fork("look#1", branch=f"b{n}", effects="reuse") for n in range(2)]
+        wait_until(lambda: all(one.status == "waiting" for one in forks))
+        for one, cents in ((forks[0], 9), (origin, 9), (forks[1], 8)):
+            one.signal("go", cents)
+            wait_until(partial(came_there, one))
+        with pytest.raises(perdure.Conflict, match="was started by run a/order/main@b0 already"):
+            forks[1].result(timeout=30)
+        origin.cancel()
+        (child,) = store.runs("bank")
+        store.handle(child.id).signal("go")
+        assert forks[0].result(timeout=30) == 1

@@ -19,11 +19,13 @@ from perdure.engine.functions import spec_of
 from perdure.engine.identity import KEY, digests, digests_before
 from perdure.engine.lookup import find_run
 from perdure.engine.orders import Order
+from perdure.engine.recorded import reader_of
 from perdure.engine.values import binding_of, preview, results_of
 from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.model import MISSING, Message
 from perdure.state.family import agent_of
+from perdure.storage.port import Backend
 from perdure.visible import visible
 
 R = TypeVar("R")
@@ -169,6 +171,8 @@ def _start(
             return taken
         record["made"] = arrived.made.key
     problem = find_problem(execution, child, order) if options.key is not None else None
+    if problem is not None and _is_of_a_relative(execution, child, order):
+        return (yield from _take_over(record, child))
     if problem is not None:
         yield Record(({**record, "error": error_record(problem)},))
         raise problem
@@ -198,10 +202,7 @@ def _decide_again(
     same = made.had(record["args"])
     wanted = made.key == child or (arrived.effects == "reuse" and same)
     if wanted and made.key and _is_known(execution, made.key):
-        # It stays with those that started it: that this run is cancelled does not end it.
-        taken = {"run": made.key, "agent": agent_of(made.key), "let_live": True}
-        yield Record(({**record, "value": made.key, "made": made.key, "child": taken},), sync=True)
-        return made.key
+        return (yield from _take_over(record, made.key))
     if arrived.effects == "live":
         return None
     asked = {
@@ -210,6 +211,37 @@ def _decide_again(
     }  # fmt: skip
     yield Record((asked,), sync=True)
     raise _started_before(execution, arrived.place, asked)
+
+
+def _take_over(record: Mapping[str, Any], child: str) -> Generator[Effect, Any, str]:
+    """A run that was started already, instead of another. It stays with the one that started it:
+    that this run is cancelled does not end it."""
+    taken = {"run": child, "agent": agent_of(child), "let_live": True}
+    yield Record(({**record, "value": child, "made": child, "child": taken},), sync=True)
+    return child
+
+
+def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bool:
+    """Whether a run that this one would start was started, in the same way, by a fork of it, or by
+    one that it was forked from, or by another fork of that. Which of them comes first to a start
+    under a key is chance: for the next one it was started before."""
+    backend = execution.context.backend
+    with execution.asking:
+        info = find_run(backend, child)
+        if not order.has(info.args) or agent_of(info.parent or "") != execution.agent:
+            return False
+        return not _lineage(backend, execution.id).isdisjoint(_lineage(backend, info.parent))
+
+
+def _lineage(backend: Backend, run: str) -> set[str]:
+    """A run and those that it was forked from."""
+    rows = backend.runs(run_id=run)
+    reader = reader_of(backend, rows[0]) if rows else None
+    found = {run}
+    for record in reader.commit(rows[0].started).records if reader is not None else ():
+        if record["t"] == "run-started" and record.get("run") == run and "again" in record:
+            found.update(record["again"]["runs"])
+    return found
 
 
 def _started_before(
