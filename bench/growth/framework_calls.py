@@ -45,13 +45,21 @@ def _thread(store: Store, length: int) -> None:
         at = _put(saver, at)
 
 
+def _forked(store: Store, length: int) -> None:
+    """Somebody went back to each checkpoint, and on from there."""
+    saver, at = PerdureSaver(store), CONFIG
+    all_of_it = [at := _put(saver, at) for _ in range(length)]
+    for one in all_of_it:
+        _put(saver, one)
+
+
 def _items(store: Store, length: int) -> None:
     items = PerdureStore(store)
     for number in range(length):
         items.put(NAMESPACE, f"k{number:06}", {"text": "x", "n": number})
 
 
-HISTORIES |= {"thread": _thread, "items": _items}
+HISTORIES |= {"thread": _thread, "forked": _forked, "items": _items}
 
 
 @call("PerdureSaver.get_tuple", history="thread")
@@ -92,6 +100,21 @@ def copy_thread(place: Place, measure: Measure) -> None:
 def delete_thread(place: Place, measure: Measure) -> None:
     saver = PerdureSaver(place.store)
     measure(lambda: saver.delete_thread("t"))
+
+
+@call("PerdureSaver.trim", history="thread", growth="linear")
+@call("PerdureSaver.trim", history="forked", growth="linear",
+      what="PerdureSaver.trim of a thread with as many forks")  # fmt: skip
+def trim(place: Place, measure: Measure) -> None:
+    saver, [info] = PerdureSaver(place.store), place.store.agents()
+    measure(lambda: saver.trim(info.seq - 5))
+
+
+@call("Agent.verify", history="forked", growth="linear",
+      what="Agent.verify of a thread with as many forks")  # fmt: skip
+def verify(place: Place, measure: Measure) -> None:
+    [info] = place.store.agents()
+    measure(place.store.agent_of(info).verify)
 
 
 @call("PerdureStore.get", history="items")

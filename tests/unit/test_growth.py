@@ -36,6 +36,9 @@ FEWER = (15, 60)
 MORE = (60, 240)
 """Where what is read ahead at a time is no small part of a shorter one."""
 
+FORKED = (260, 520)
+"""Of checkpoints to which somebody goes back from further away than a look ahead goes."""
+
 RUNS = (70, 210)
 """More than are looked at to see whether an index lacks any of the latest."""
 
@@ -93,6 +96,7 @@ def test_i8_no_call_grows_above_what_it_may(history: str, tmp_path: Path) -> Non
     lengths = MORE if history == "thread" else LENGTHS
     lengths = FEWER if history in ("agents", "inbox") else lengths
     lengths = RUNS if history == "runs" else lengths
+    lengths = FORKED if history == "forked" else lengths
     too_much = [
         f"{one.what}: {line.factor:.2f} times for {line.longer:g} times the history: {line.works}"
         for one in CALLS

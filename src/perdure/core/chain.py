@@ -243,6 +243,15 @@ def tail_of(header: bytes, target: str) -> Tail:
     return Tail(fields.seq, commit_id(header), fields.at, header)
 
 
+def parents_of(header: bytes, target: str) -> tuple[int, ...]:
+    """The parents that a stored header names.
+
+    Raises:
+        Corrupt, UnsupportedFormat: as they say.
+    """
+    return _typed_header(header, target).parents
+
+
 def _typed_header(header: bytes, target: str) -> _Header:
     try:
         return _decode_header(header)

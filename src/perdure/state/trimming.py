@@ -170,6 +170,7 @@ class _Scan:
         self._done: set[int] = set()
         self._stay: set[int] = {1}
         self._parents: list[tuple[int, ...]] = []
+        self._origins: dict[int, int] = {}
         self._in_doubt: dict[str, int] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._gone: list[int] = []
@@ -214,6 +215,8 @@ class _Scan:
     def _note(self, commit: Commit) -> None:
         self.end = commit.seq
         self._parents.append(commit.parents)
+        origin = 0 if commit.trimmed or commit.parent >= commit.seq else commit.parent
+        self._origins[commit.seq] = origin
         if commit.trimmed:
             self._gone.append(commit.seq)
         if commit.trimmed or commit.branch == RETENTION:
@@ -253,7 +256,9 @@ class _Scan:
         """What is to be said in the log, but for its place there: also all that was said before."""
         said = self._said
         needed = {seq for seq in states if 1 < seq < self.horizon}
-        wanted = Wanted(self._reader, said, needed, self._hashes)
+        bases = dict.fromkeys(said.bases, 0) if said is not None else {}
+        origins = {**self._origins, **bases}
+        wanted = Wanted(self._reader, said, needed, origins, self._hashes)
         wanted.keep_way_back(self._damaged, self.horizon)
         stay = self._stay | set(self._in_doubt.values()) | payloads | wanted.payloads
         stay |= wanted.states

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from perdure.core import chain
 from perdure.errors import Corrupt, NotFound
 from perdure.state.checkpoints import state_hash
+from perdure.state.partings import Stop, stops
 from perdure.storage.reader import Folded, LogReader
 from perdure.storage.retention import Trim
 from perdure.storage.way_back import with_way_back
@@ -18,6 +19,7 @@ class Wanted:
 
     Args:
         needed: seqs of the states that something reads or builds on.
+        origins: as `LogReader.origins`, of those and all before them.
         hashes: of the states that were folded before, by seq; those that are now are added.
 
     Attributes:
@@ -26,16 +28,25 @@ class Wanted:
     """
 
     def __init__(
-        self, reader: LogReader, said: Trim | None, needed: Iterable[int], hashes: dict[int, str]
-    ) -> None:
+        self, reader: LogReader, said: Trim | None, needed: Iterable[int],
+        origins: Mapping[int, int], hashes: dict[int, str],
+    ) -> None:  # fmt: skip
         self._reader = reader
         self._said = said
         self._hashes = hashes
         self.states: set[int] = set()
         self.payloads: set[int] = set()
-        known: Folded | None = None
-        for seq in sorted(needed):
-            known = self._want(seq, known)
+        held = Held()
+        for stop in stops(needed, origins):
+            known = held.before(stop)
+            want = self._want if stop.wanted else self._pass
+            held.behind(stop, want(stop.seq, known))
+
+    def _pass(self, seq: int, known: Folded | None) -> Folded | None:
+        """A state that only others are made of; they say so themselves where it cannot be had."""
+        if self._said is not None and not self._said.keeps_state(seq):
+            return None
+        return self._reader.fold_if_there(seq, known)
 
     def _want(self, seq: int, known: Folded | None) -> Folded | None:
         """The state that the next ones may be folded on from."""
@@ -91,9 +102,31 @@ def fold_whole(reader: LogReader, seq: int, known: Folded | None = None) -> Fold
         raise
 
 
+class Held:
+    """The states that others are still to be folded on from."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, Folded | None] = {}
+
+    def before(self, stop: Stop) -> Folded | None:
+        if stop.is_last:
+            return self._states.pop(stop.on, None)
+        return self._states.get(stop.on)
+
+    def behind(self, stop: Stop, folded: Folded | None) -> None:
+        if stop.goes_on:
+            self._states[stop.seq] = folded
+
+
 def fold_each(reader: LogReader, seqs: Iterable[int]) -> Iterator[Folded]:
-    """The states at some commits, each on from the one before where it can."""
-    known: Folded | None = None
-    for seq in sorted(seqs):
-        known = fold_whole(reader, seq, known)
-        yield known
+    """The states at some commits, each on from another where it can."""
+    wanted = {*seqs}
+    held = Held()
+    for stop in stops(wanted, reader.origins(max(wanted, default=0))):
+        known = held.before(stop)
+        if stop.wanted:
+            folded = fold_whole(reader, stop.seq, known)
+            held.behind(stop, folded)
+            yield folded
+        else:
+            held.behind(stop, reader.fold_if_there(stop.seq, known))

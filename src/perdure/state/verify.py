@@ -24,7 +24,7 @@ from perdure.storage import snapshots
 from perdure.storage.commits import check_follows
 from perdure.storage.keys import find_key
 from perdure.storage.port import Backend, Ref
-from perdure.storage.reader import LogReader
+from perdure.storage.reader import Folded, LogReader
 from perdure.storage.retention import RETENTION, Trim
 from perdure.visible import visible
 
@@ -217,6 +217,8 @@ class _Walk:
         self._heads: dict[str, tuple[int, Plain]] = {}  # of each branch: seq, state
         self.builders = 0
         self._kept: dict[int, tuple[int, Plain]] = {}  # of each seq: its builders left, state
+        self._far: Folded | None = None
+        """The last state that was folded anew."""
         self.names = Names()
         self.runs = RunRows()
 
@@ -342,8 +344,10 @@ class _Walk:
                 return copy(other)
         # Snapshots in front of here are checked: from the log alone, each of many that go far back
         # would take a time that grows with it. Where states are lost, one may be all that there is.
+        # Who steps back to one commit after the other goes on from the one before it.
         good = bool(self._findings.lost) or not self.doubted
-        return self._reader.fold(commit.parent, snapshots_too=good).state
+        self._far = self._reader.fold(commit.parent, snapshots_too=good, known=self._far)
+        return copy(self._far.state)
 
     def _note_snapshot(self, commit: Commit, state: Plain) -> None:
         try:

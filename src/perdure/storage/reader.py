@@ -39,6 +39,9 @@ def weight(delta: Sequence[Op], size: int) -> int:
     return size + (COMMIT_WEIGHT if delta else JOURNAL_WEIGHT)
 
 
+CHUNK_NEAR = 16
+"""How many commits are read at first where a state that is known is not far."""
+
 FOLDS = 5
 """Times that a state is folded while retention is at work beside that."""
 
@@ -298,6 +301,13 @@ class LogReader(CommitReader):
             "what its state is made of is not all there", target=self.target(seq), hint=chain.HINT
         )
 
+    def fold_if_there(self, seq: int, known: Folded | None) -> Folded | None:
+        """As `fold`, by the log alone. None: something of what it is made of is gone or damaged."""
+        try:
+            return self._fold(seq, False, known)
+        except UNREADABLE:
+            return None
+
     def _branch(self, seq: int) -> str:
         try:
             return self.peek(seq).branch
@@ -320,7 +330,8 @@ class LogReader(CommitReader):
         snapshot_at, size = None, 0
         newest: Commit | None = None
         broken: PerdureError | None = None
-        for commit, row in self._ancestor_rows(seq, "foldable"):
+        chunk = None if known is None else CHUNK_NEAR
+        for commit, row in self._ancestor_rows(seq, "foldable", chunk):
             newest = newest or commit
             if known is not None and commit.seq == known.seq:
                 state, snapshot_at = copy(known.state), commit.at_micros
@@ -378,6 +389,26 @@ class LogReader(CommitReader):
             last.seq, state, last.schema_id, last.schema_version, leaves, weighed, len(commits),
             first.at_micros, 0,
         )  # fmt: skip
+
+    def origins(self, last: int) -> dict[int, int]:
+        """Of each commit up to one, by its header alone, the commit that its state goes on from; 0
+        where it is there whole, is gone or goes on from none, and where that cannot be read."""
+        found: dict[int, int] = {}
+        first = 1
+        while rows := self._backend.read(self.no, first, last, limit=CHUNK_MAX):
+            for row in rows:
+                found[row.seq] = self._origin(row)
+            first = rows[-1].seq + 1
+        return found
+
+    def _origin(self, row: StoredCommit) -> int:
+        if row.payload.startswith(remains.MAGIC):
+            return 0
+        try:
+            parents = chain.parents_of(row.header, self.target(row.seq))
+        except UNREADABLE:
+            return 0
+        return parents[0] if parents and parents[0] < row.seq else 0
 
     def _kept_state(self, row: StoredCommit) -> Plain:
         try:

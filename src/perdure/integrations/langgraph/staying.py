@@ -22,7 +22,7 @@ from perdure.integrations.langgraph.past import Past, is_move, moment_of
 from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.refusals import FORKING
 from perdure.integrations.langgraph.thread import Thread
-from perdure.integrations.langgraph.view import View, is_removed, parent_of, removals_of
+from perdure.integrations.langgraph.view import Tip, View, is_removed, parent_of, removals_of
 from perdure.integrations.langgraph.written import writes_on
 from perdure.model import Commit
 
@@ -58,6 +58,15 @@ def stays(thread: Thread, passing: Collection[str], horizon: int, needed: Collec
     for origin in thread.seen[1:]:  # it stays; what is left of the copy leads there no more
         lacking.refuse_for(origin.log, origin.until)
     return found.states | found.removals, found.payloads
+
+
+def _behind(view: View, namespace: str, tip: Tip, seq: int) -> Iterator[int]:
+    """What came on a line behind its last checkpoint: by it, that one is found."""
+    for commit in view.way(namespace, tip.branch, tip.head):
+        if commit.seq <= seq:
+            break
+        if writes_on(commit) is not None:
+            yield commit.seq
 
 
 class _Moment:
@@ -159,11 +168,7 @@ class _Staying:
                 self.states |= {
                     one.seq for one in (found, last) if not view.is_trimmed(one.seq)
                 }  # fmt: skip
-                # What came on the line behind its last checkpoint: by it, that one is found.
-                self.payloads |= {
-                    commit.seq for commit in view.way(namespace, tip.branch, tip.head)
-                    if commit.seq > found.seq and writes_on(commit) is not None
-                }  # fmt: skip
+                self.payloads.update(_behind(view, namespace, tip, found.seq))
         self.states |= self._ends(then)
 
     def _ends(self, then: _Moment) -> set[int]:
