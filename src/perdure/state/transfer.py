@@ -106,6 +106,13 @@ def export_log(
         first = rows[-1].seq + 1 if rows else last + 1
 
 
+_ORDER: Mapping[str, type] = {
+    "function": str, "key": str, "args": dict, "preview": str, "version": str, "queue": str,
+    "digests": int, "deadline": int, "input": list,
+}  # fmt: skip
+"""The kinds of what an order holds."""
+
+
 def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
     orders: dict[str, Plain] = {}
     for record in commit.records:
@@ -127,7 +134,7 @@ def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
         orders: Any = codec.decode(entry.orders)
         if all(run in given and _fits(order, given[run]) for run, order in orders.items()):
             return dict(orders)
-    except (AttributeError, TypeError, ValueError, codec.UndecodableError):
+    except (AttributeError, LookupError, TypeError, ValueError, codec.UndecodableError):
         pass
     raise Corrupt(
         "the orders beside it are none of its own",
@@ -139,10 +146,15 @@ def _fits(order: Any, record: Mapping[str, Any]) -> bool:
     """Whether an order is the one that this record of a start gave: with the same arguments."""
     if type(order) is not dict or order.get("parent") != record["run"]:
         return False
-    args = order.get("args")
-    if not all(type(order.get(name)) is str for name in ("function", "key")):
+    if not all(type(order.get(name, kind())) is kind for name, kind in _ORDER.items()):
         return False
-    return type(args) is dict and args.items() <= dict(record["args"]).items()
+    given = order.get("input", [[], {}])
+    if [type(one) for one in given] != [list, dict] or not {"function", "key"} <= {*order}:
+        return False
+    names = [*given[1], *order]
+    return all(type(name) is str for name in names) and (
+        order["args"].items() <= dict(record["args"]).items()
+    )
 
 
 def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
