@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Conflict, NeedsAttention, NotFound, Store
+from perdure import Conflict, Corrupt, NeedsAttention, NotFound, Store
+from perdure.engine import rerunning
 from perdure.testing import run_until_waiting
 
 
@@ -223,4 +224,21 @@ def test_a_run_is_set_back_to_no_step_of_another(store: Store, world: World) -> 
     for back in (second.retry, lambda step: second.fork(step, branch="b")):
         with pytest.raises(NotFound, match="was moved to before its turn began"):
             back("draft#1")
+    store.agent("a").verify()
+
+
+def test_i5_a_run_whose_history_is_not_on_its_branch_does_nothing_again(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a version that did not refuse that left it. It had no record to go by, and paid again."""
+    function, first, second = failed_and_waiting(store, world)
+    monkeypatch.setattr(rerunning, "_refuse_others", lambda *given: None)
+    first.retry("draft#1", effects="reuse")
+    first.signal("go", "on")
+    assert store.options(key="1").run(function, "a", "first") == "first: 1 on"
+    second.signal("go", "on")
+    with pytest.raises(Corrupt, match="is not on branch 'main' any more"):
+        store.options(key="2").run(function, "a", "second")
+    assert second.status == "needs_attention" and len(world.refunds) == 2
+    second.cancel()
     store.agent("a").verify()

@@ -31,7 +31,7 @@ from perdure.engine.journal import Journal
 from perdure.engine.lacking import lacking, lacks
 from perdure.engine.leaving import Cancelled, DeadlinePassed, end_of
 from perdure.engine.liveness import Liveness
-from perdure.engine.made import Origins, made_before, path_of
+from perdure.engine.made import Origins, cut_off, made_before, path_of
 from perdure.engine.orders import Order, refuse_others, resuming, starting
 from perdure.engine.outcomes import its_own
 from perdure.engine.playing import Fakes, Played
@@ -290,6 +290,8 @@ class Drive:
         commits = path_of(working.reader, working.seq, info.turn_at)
         if any(commit.trimmed for commit in commits):  # retention holds what a run needs
             raise working.reader.trimmed(info.turn_at)
+        if commits and commits[-1].parent != info.turn_at:
+            raise cut_off(info)
         origins = Origins.of(info, commits)
         # What is made again, the world has not seen: its keys come from the commit that set the
         # run back, no longer from the one that began the turn.

@@ -264,3 +264,12 @@ def path_of(reader: LogReader, head: int, turn_at: int) -> list[Commit]:
             break
         path.append(commit)
     return path
+
+
+def cut_off(info: RunInfo) -> Corrupt:
+    """I5: a run whose history its branch does not have any more would do all of it again."""
+    return Corrupt(
+        f"the history of its turn, from commit {info.turn_at} on, is not on branch {info.branch!r} "
+        "any more", target=f"run {info.id}",
+        hint="that was moved beneath it: cancel the run, and start it anew, under another key",
+    )  # fmt: skip
