@@ -117,7 +117,7 @@ class Family:
         bugs.clear()
         deeds: list[Callable[[], None]] = [
             self.begin, self.go_on, self.go_on, self.go_on, self.signal, self.signal, self.cancel,
-            self.move, self.retry, self.retry, self.fork, self.bug, self.purge,
+            self.move, self.retry, self.retry, self.fork, self.bug, self.delete,
         ]  # fmt: skip
         self.begin()
         for _ in range(DEEDS):
@@ -209,11 +209,13 @@ class Family:
     def go_on(self) -> None:
         self.worker.look_once()
 
-    def purge(self) -> None:
+    def delete(self) -> None:
         name = f"kid-{self.random.randrange(3)}"
-        self.say("purge", name)
+        self.say("delete", name)
         self.store.delete(name)
-        self.store.purge(name)
+        if self.random.random() < 0.5:
+            self.say("purge", name)
+            self.store.purge(name)
 
     def bug(self) -> None:
         name = self.random.choice([*(f"kid-{n}" for n in range(3)), "middle-0", "parent-0"])

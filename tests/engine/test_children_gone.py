@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.errors import NeedsAttention
+from perdure.errors import NeedsAttention, RunFailed
 from perdure.store import Store
 from perdure.testing import run_until_waiting
 from tests.engine.conftest import Async, Place
@@ -224,6 +224,27 @@ def test_i8_a_wait_for_what_nobody_knows_needs_a_person(
     run_until_waiting(options, parent, "p", None)
     child_ends(store)
     assert run_until_waiting(options, parent, "p", None).result() == "fine"
+
+
+@KEYS
+@BACK
+@pytest.mark.parametrize("step", ["look#1", "look#2"])
+def test_i8_a_child_whose_agent_was_deleted_before_it_began_is_not_waited_for(
+    store: Store, step: str, back: Callable[..., Any], key: str | None
+) -> None:
+    """A parent was told that, and failed for a bug before it heard it. Set back, it waited for a
+    run that could not begin, for good."""
+    bugs.append("early")
+    with pytest.raises(ValueError, match="before"):
+        run_until_waiting(store, parent, "p", key)
+    bugs.clear()
+    if store.find("k") is None:
+        store.agent("k", initial={}).checkpoint("there")
+    store.delete("k")
+    run, options = back(store, store.handle(store.runs("p")[0].id), step, "reuse")
+    with pytest.raises(RunFailed, match="its agent was deleted"):
+        run_until_waiting(options, parent, "p", key)
+    assert run.status == "failed" and began == []
 
 
 def test_something_else_may_come_instead_of_a_purged_child(store: Store) -> None:

@@ -14,6 +14,7 @@ from perdure.core.values import Plain
 from perdure.engine.recorded import reader_of
 from perdure.errors import NeedsAttention
 from perdure.state.family import CHILD, agent_of, incarnation_of
+from perdure.state.projections import DELETED
 from perdure.storage.port import Backend
 from perdure.visible import visible
 
@@ -22,7 +23,7 @@ class Trace(Struct):
     """What is left of a run in the log of one that waits for it.
 
     Attributes:
-        end: how it ended, as its row would say that; None: nobody recorded it.
+        end: how it ended, as its row would say that; None: nobody knows.
         place: of the call that started it; empty: of that nothing is left, either.
     """
 
@@ -50,7 +51,17 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
                 trace.end = dict(record["value"])
             elif "child" in record and record["child"]["run"] == child:
                 trace.place = place[1]
+    if trace.end is None and trace.place and _never_began(backend, child):
+        trace.end = {"status": "cancelled", "value": None, "problem": DELETED}
     return trace
+
+
+def _never_began(backend: Backend, child: str) -> bool:
+    """Whether a run that was asked for is not there because its agent was deleted before it began.
+    That was told once, to a run that may have left without hearing it."""
+    info = backend.agent(agent_of(child), incarnation_of(child))
+    deleted = info is not None and info.deleted and not info.purged
+    return deleted and not backend.runs(run_id=child)  # it may have come and gone meanwhile
 
 
 def is_purged(backend: Backend, child: str) -> bool:
