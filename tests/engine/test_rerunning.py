@@ -9,7 +9,7 @@ import pytest
 import perdure
 from perdure import Conflict, Corrupt, NeedsAttention, NotFound, Store
 from perdure.engine import rerunning
-from perdure.testing import run_until_waiting
+from perdure.testing import replay, run_until_waiting
 
 
 class World:
@@ -189,6 +189,25 @@ def failed_and_waiting(store: Store, world: World) -> tuple[Any, Any, Any]:
         first.run(function, "a", "first")
     world.fails = False
     return function, store.handle("a/chat/1"), run_until_waiting(second, function, "a", "second")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_of_one_that_has_not_begun_that_is_said(store: Store, support: Any, there: bool) -> None:
+    """It was asked for, and no worker had come: its agent was said to be deleted, also where that
+    was there."""
+    if there:
+        store.agent("a").save({"n": 1})
+    handle = store.start(support, "a", "bill")
+    calls = (
+        lambda: handle.fork("draft#1", branch="b"), lambda: handle.retry("draft#1"), handle.resume,
+        lambda: handle.settle("refund#1", not_done=True),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(Conflict, match="is pending: it has not begun"):
+            call()
+    with pytest.raises(NotFound, match="it has not begun"):
+        replay(store, support, handle.id)
+    assert (handle.status, handle.effects()) == ("pending", [])
 
 
 def test_i5_a_run_is_not_set_back_beneath_another_that_goes_on(store: Store, world: World) -> None:

@@ -19,7 +19,7 @@ from perdure.engine.circles import WaitingInPlace
 from perdure.engine.failures import rebuild_error
 from perdure.engine.journal import Journal
 from perdure.engine.ledger import EffectInfo, effects_of
-from perdure.engine.lookup import check_answer, find_run, take_any
+from perdure.engine.lookup import check_answer, find_run, refuse_not_begun, take_any
 from perdure.engine.made import Again
 from perdure.engine.questions import Asked, Question
 from perdure.engine.rerunning import fork_run, refuse_unfinished, retry_run
@@ -404,6 +404,7 @@ class RunHandle(Generic[R]):
 
     def _reader(self) -> LogReader:
         info = self.info
+        refuse_not_begun(info)
         agent = self._context.backend.agent(info.agent)
         while agent is not None and agent.no != info.agent_no:
             agent = self._context.backend.agent(info.agent, agent.incarnation - 1)

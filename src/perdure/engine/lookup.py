@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from perdure.core.values import Plain, take
 from perdure.engine.orders import Order
 from perdure.engine.values import fitting
-from perdure.errors import NotFound, SchemaError, Unstorable
+from perdure.errors import Conflict, NotFound, SchemaError, Unstorable
 from perdure.model import Message, RunInfo
 from perdure.state.projections import DELETED
 from perdure.storage.port import Backend
@@ -48,6 +48,19 @@ def asked_for(message: Message) -> RunInfo:
         args=order.args, version=order.version, queue=order.queue, parent=order.parent,
         started_at=message.at, changed_at=message.at,
     )  # fmt: skip
+
+
+def refuse_not_begun(info: RunInfo) -> None:
+    """For what is about the steps and the log of a run.
+
+    Raises:
+        Conflict: it was asked for, and has neither yet.
+    """
+    if not info.started:
+        raise Conflict(
+            f"is {info.status}: it has not begun", target=f"run {info.id}",
+            hint="let a worker, or its program, begin it; or cancel it",
+        )  # fmt: skip
 
 
 def never_begun(message: Message) -> RunInfo:

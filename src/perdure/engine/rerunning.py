@@ -18,6 +18,7 @@ from perdure.core.arguments import one_of
 from perdure.core.bounds import NAME_MAX, index_key
 from perdure.core.names import check_label, check_name, check_words
 from perdure.core.schema import Schema
+from perdure.engine.lookup import refuse_not_begun
 from perdure.engine.made import Again, Origins, path_back, path_of
 from perdure.engine.orders import run_id
 from perdure.errors import Conflict, NotFound
@@ -220,6 +221,7 @@ def _started(reader: LogReader, info: RunInfo) -> dict[str, Any]:
 
 def refuse_unfinished(info: RunInfo) -> None:
     """A run is set back only when nobody may be at it."""
+    refuse_not_begun(info)
     if info.status not in (*FINISHED, "needs_attention"):
         raise Conflict(
             f"is {info.status}", target=f"run {info.id}",
@@ -228,6 +230,7 @@ def refuse_unfinished(info: RunInfo) -> None:
 
 
 def _reader(context: Context, info: RunInfo) -> LogReader:
+    refuse_not_begun(info)
     agent = context.backend.agent(info.agent)
     if agent is None or agent.no != info.agent_no:
         raise NotFound("its agent was deleted", target=f"run {info.id}")

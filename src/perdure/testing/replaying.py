@@ -146,7 +146,8 @@ def _source(
             info = _choose(source, function, run)
             agent = source.find(info.agent)
             if agent is None or agent.no != info.agent_no:
-                raise NotFound("its agent was deleted", target=f"run {info.id}")
+                words = "its agent was deleted" if info.started else "it has not begun"
+                raise NotFound(words, target=f"run {info.id}")
             copy.import_log(source.export_log(agent))
         else:
             read = _read(source)
