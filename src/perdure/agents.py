@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -27,6 +26,7 @@ from perdure.state.healing import healing_log
 from perdure.state.moves import Moved
 from perdure.state.places import Where as Where
 from perdure.state.places import horizon, place_of, resolve
+from perdure.state.returned import refuse_awaitable, refuse_new_state
 from perdure.state.trimming import Trimmed, trim
 from perdure.state.verify import Progress, verify_log
 from perdure.state.working import WorkingCopy
@@ -189,7 +189,8 @@ class Agent(Generic[T]):
         Raises:
             Conflict: after 100 tries, with growing pauses; or the key was used for something
                 else, an executor has the branch, an edit is open, or `fn` raised it.
-            TypeError: `fn` is a coroutine function.
+            TypeError: `fn` is a coroutine function, or returned a new state and did not change
+                the draft.
         """
         function(fn, "fn, what makes the change,")
         name = what or str(getattr(fn, "__name__", ""))
@@ -202,7 +203,10 @@ class Agent(Generic[T]):
             edit, lost = Edit(self._working, cause), False
             try:
                 with edit as draft:
-                    _refuse_awaitable(fn(draft), fn, self.id)
+                    result = fn(draft)
+                    if result is not None:
+                        refuse_awaitable(result, fn, self.id)
+                        refuse_new_state(result, fn, edit.block, self.id)
                     lost = True  # what is a conflict from here on was a race
                 return edit.commit
             except Conflict as error:
@@ -481,20 +485,3 @@ class Agent(Generic[T]):
     def redo(self, *, cancel_run: bool = False) -> Moved:
         """Take back the latest undo. Raises as `undo` does."""
         return self._do(moves.redoing(self._working, cancel_run=cancel_run))
-
-
-def _refuse_awaitable(result: object, fn: Callable[..., object], agent: str) -> None:
-    """A coroutine that nobody awaits does nothing: the edit would be lost without a word.
-
-    Raises:
-        TypeError: `fn` returned one.
-    """
-    if result is None or not inspect.isawaitable(result):
-        return
-    if inspect.iscoroutine(result):
-        result.close()
-    name = getattr(fn, "__qualname__", repr(fn))
-    raise TypeError(
-        f"agent {agent!r}: {name} is async, and update calls plain functions; make it one, or "
-        "open the store by perdure.open_async, whose agents take both"
-    )

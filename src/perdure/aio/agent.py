@@ -16,6 +16,7 @@ from perdure.aio.loops import Home, Turn
 from perdure.core.arguments import function
 from perdure.core.chances import CHANCES_MAX, pauses
 from perdure.core.drift import Drift
+from perdure.core.entering import ToEnter
 from perdure.core.holders import End, ends_block, first_frame, is_over, span_of
 from perdure.core.names import cause_of
 from perdure.errors import Conflict, NotFound, PerdureError
@@ -24,6 +25,7 @@ from perdure.state import moves, operations
 from perdure.state.edit import Block, used_key
 from perdure.state.flow import Flow, drive_async
 from perdure.state.moves import Moved
+from perdure.state.returned import refuse_new_state
 from perdure.state.trimming import Trimmed
 from perdure.state.verify import Progress
 from perdure.storage.refusals import HeldError
@@ -166,7 +168,9 @@ class AsyncAgent(Generic[T]):
                 async with edit as draft:
                     result = fn(draft)
                     if inspect.isawaitable(result):
-                        await result
+                        result = await result
+                    if result is not None:
+                        refuse_new_state(result, fn, edit.block, self.id)
                     lost = True  # what is a conflict from here on was a race
                 return edit.commit
             except Conflict as error:
@@ -301,13 +305,17 @@ class AsyncAgent(Generic[T]):
         return await self._do(moves.redoing(self._working, cancel_run=cancel_run))
 
 
-class AsyncEdit(Generic[T]):
+class AsyncEdit(ToEnter, Generic[T]):
     """The context manager that `AsyncAgent.edit` returns; see `Edit`."""
+
+    __slots__ = ("_agent", "_end", "_held", "_turn", "block")
+
+    entered = "async with agent.edit(…) as draft: draft.x = 1"
 
     def __init__(self, agent: AsyncAgent[T], cause: Cause) -> None:
         self._agent = agent
         self._turn = agent._turn
-        self._block = Block(agent._working, cause)
+        self.block = Block(agent._working, cause)
         self._end: End | None = None
 
     async def __aenter__(self) -> T:
@@ -320,12 +328,12 @@ class AsyncEdit(Generic[T]):
             working.edit_lost = partial(is_over, span) if span is not None else None
             draft = await self._begin_at_head()
             if draft is None:
-                draft = await self._agent._home.call(self._block.begin)
+                draft = await self._agent._home.call(self.block.begin)
                 await self._agent.look()
         except BaseException as error:
             try:
-                if self._block.begun:  # and then its task was cancelled
-                    self._block.abandon()
+                if self.block.begun:  # and then its task was cancelled
+                    self.block.abandon()
                 if not working.editing:
                     working.edit_lost = None
                 if isinstance(error, Exception | asyncio.CancelledError):
@@ -337,10 +345,10 @@ class AsyncEdit(Generic[T]):
 
     async def _begin_at_head(self) -> T | None:
         """The usual case: nobody else has written, and nothing but that is to be read."""
-        place, agent = self._block.place, self._agent
+        place, agent = self.block.place, self._agent
         if place is None or not agent._shows_what_is_in_memory:
             return None
-        return self._block.begin_at(await agent._home.context.heads.head(*place))
+        return self.block.begin_at(await agent._home.context.heads.head(*place))
 
     @ends_block
     async def __aexit__(
@@ -349,9 +357,9 @@ class AsyncEdit(Generic[T]):
     ) -> None:  # fmt: skip
         try:
             if kind is None:
-                await self._agent.drive(self._block.ending())
+                await self._agent.drive(self.block.ending())
                 return
-            self._block.abandon()
+            self.block.abandon()
             if error is None or isinstance(error, Exception | asyncio.CancelledError):
                 await self._agent.look()
         finally:
@@ -360,4 +368,4 @@ class AsyncEdit(Generic[T]):
     @property
     def commit(self) -> Commit | None:
         """As `Edit.commit`."""
-        return self._block.commit
+        return self.block.commit

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from perdure.aio.agent import AsyncAgent
 from perdure.aio.loops import Home
 from perdure.aio.runs import AsyncOptions, AsyncRunHandle
+from perdure.core.entering import ToEnter
 from perdure.core.schema import Schema
 from perdure.engine.async_run import AsyncRun
 from perdure.engine.liveness import LEASE_TTL
@@ -46,8 +47,10 @@ def open_async(
     )  # fmt: skip
 
 
-class Opening:
+class Opening(ToEnter):
     """What `open_async` returns: to be awaited, or used in an ``async with``."""
+
+    entered = "store = await perdure.open_async(…)"
 
     def __init__(self, open_it: Callable[[], Store]) -> None:
         self._open_it = open_it

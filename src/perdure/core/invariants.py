@@ -45,6 +45,11 @@ def invariant(*paths: str) -> Callable[[F], F]:
 
     ``@perdure.invariant("status", "messages")``. Without it an invariant runs at every commit.
     """
+    if any(map(callable, paths)):
+        raise TypeError(
+            "@perdure.invariant takes the paths that it is about, as @perdure.invariant('status'); "
+            "an invariant of the whole state is a plain function"
+        )
     parsed = tuple(parse_path(one) for one in paths)
 
     def mark(function: F) -> F:

@@ -369,6 +369,8 @@ def agent(
             they recorded.
     """
 
+    if inspect.isfunction(schema):
+        raise TypeError(f"say the type of its state: @perdure.agent(dict) above {label(schema)}")
     of_schema = Schema.of(schema)
     name = None if name is None else check_name(name, "an agent function")
     version = check_words(version, "version=")

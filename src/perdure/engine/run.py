@@ -91,10 +91,7 @@ class Run(Generic[T]):
         """Record a call of any callable as a step; a step or tool is recorded as what it is."""
         check_function(function, "function, what is called,")
         recorded = recorded_as(function)
-        if is_async(recorded.function):
-            raise TypeError(
-                f"{recorded.name} is async: make the agent function `async def`, and await it there"
-            )
+        _refuse_async(recorded.function)
         execution = self._execution
         if execution.inside() in ("step", "tool") and recorded.kind == "step":
             return function(*args, **kwargs)  # a step inside a step is plain
@@ -300,6 +297,7 @@ class RunThreads:
             RuntimeError: the block is over.
         """
         check_function(function, "function, what is submitted,")
+        _refuse_async(function)
         self._execution.leaving.look_behind()
         self._execution.check()
         if self._closing and not self._open:
@@ -455,3 +453,15 @@ class RunEdit(Generic[T]):
                 raise
         finally:
             execution.edits.release()
+
+
+def _refuse_async(function: Callable[..., Any]) -> None:
+    """Nobody awaits what it gives, which has the truth of anything that is there.
+
+    Raises:
+        TypeError: it is an ``async def`` function.
+    """
+    if is_async(function):
+        raise TypeError(
+            f"{label(function)} is async: make the agent function `async def`, and await it there"
+        )

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.core.bounds import index_key
 from perdure.core.draft import Recording
+from perdure.core.entering import ToEnter
 from perdure.core.holders import End, Holder, ends_block, holder_of_block, is_over, span_of
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
@@ -52,6 +53,16 @@ class Block(Generic[T]):
         self.made = used_key(working, self._cause, self._declared)
         self._throwaway = self.made is not None
         return self._record()
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the draft is as it was given out."""
+        return self._recording is None or not self._recording.done
+
+    @property
+    def state_type(self) -> type:
+        """Of the state, as it is given out."""
+        return type(self._working.typed)
 
     @property
     def place(self) -> tuple[int, str] | None:
@@ -108,16 +119,19 @@ class Block(Generic[T]):
         return made.read() if isinstance(made, Committed) else made
 
 
-class Edit(Generic[T]):
+class Edit(ToEnter, Generic[T]):
     """The context manager that `edit` returns. `commit` is what it made, once the block ended."""
 
-    _end: End | None = None
+    __slots__ = ("_end", "_holder", "_working", "block")
+
+    entered = "with agent.edit(…) as draft: draft.x = 1"
 
     def __init__(
         self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()
     ) -> None:
+        self._end: End | None = None
         self._working = working
-        self._block = Block(working, cause, declared)
+        self.block = Block(working, cause, declared)
 
     def __enter__(self) -> T:
         working = self._working
@@ -133,10 +147,10 @@ class Edit(Generic[T]):
             if working.editing:
                 working.refuse_inside_edit()
             working.edit_lost = partial(is_over, holder)
-            return self._block.begin()
+            return self.block.begin()
         except BaseException:
-            if self._block.begun:
-                self._block.abandon()
+            if self.block.begun:
+                self.block.abandon()
             if not working.editing:
                 working.edit_lost = None
             working.lock.give_back(holder)
@@ -149,9 +163,9 @@ class Edit(Generic[T]):
     ) -> None:  # fmt: skip
         try:
             if kind is not None:
-                self._block.abandon()
+                self.block.abandon()
             else:
-                drive(self._working.context, self._block.ending())
+                drive(self._working.context, self.block.ending())
         finally:
             self._working.lock.give_back(self._holder)
             del self._holder  # the frame of a caller who may hold this edit: no cycle is left
@@ -160,7 +174,7 @@ class Edit(Generic[T]):
     def commit(self) -> Commit | None:
         """The commit that the block made; the recorded one if its key was used before; None if
         nothing changed."""
-        return self._block.commit
+        return self.block.commit
 
 
 def key_extras(cause: Cause, declared: tuple[object, ...]) -> Extras:

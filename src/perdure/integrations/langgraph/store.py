@@ -21,6 +21,7 @@ import perdure
 from perdure.aio.unbuilt import in_own_thread
 from perdure.core.arguments import flag, mapping, number
 from perdure.core.arguments import function as callable_
+from perdure.core.entering import ToEnter
 from perdure.core.locks import Lock
 from perdure.integrations.langgraph.lifetime import Ready
 from perdure.integrations.langgraph.store_batch import Batch, Reading, Rules
@@ -289,8 +290,10 @@ def _checked_ttl(ttl: TTLConfig) -> TTLConfig:
     return cast(TTLConfig, given)
 
 
-class Opening:
+class Opening(ToEnter):
     """What `PerdureStore.from_url` returns: to be used in a ``with`` or an ``async with``."""
+
+    entered = "with PerdureStore.from_url(…) as store: …"
 
     def __init__(self, begin: Callable[[], PerdureStore]) -> None:
         self._begin = begin
