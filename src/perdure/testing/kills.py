@@ -83,20 +83,18 @@ def kill_at_every_boundary(
         tools: stand-ins for tools and steps, by the function that is called.
         before: called with a new folder before each try: it empties what the tools act on.
         check: looks at each ending, too, e.g. at what the tools did; raises if it is not right.
-        same: what of an ending must be as undisturbed; the default's faults are that `run.uuid()`
-            and `run.random()` give others each time, so leave out what comes of them; and that
-            which of several tasks makes a call may differ. With it, a tool's calls are counted
-            in all, and not at each place.
+        same: what of an ending must be as undisturbed: leave out what comes of `run.uuid()` and
+            `run.random()`, which give others each time, and which of several tasks makes a call.
+            With it, a tool's calls are counted in all, and not at each place.
         by: ``"exception"``: in this process, which is fast, and in which ``finally`` blocks run;
             ``"sigkill"``: in forked processes that are really killed. What a tool does must then
             be in files to be seen.
         settle: looks into the books for a call that had begun when its process died, or took too
             long, or raised: returns what it gave, or `perdure.NOT_DONE`.
         folder: where the stores are made; default: a temporary folder that goes afterwards.
-        timeout_s: for one process, or for what it executes at a stretch. It ends waits and pauses
-            that do not unload the run: in threads that are not the run's own (`run.map`,
-            `run.executor`), and beside tasks that wait for a queue, an event, a lock or a
-            semaphore of asyncio.
+        timeout_s: for one process, or what it executes at a stretch. It ends waits that do not
+            unload the run: in threads other than those of `run.map` and `run.executor`, and beside
+            tasks that wait for a queue, an event, a lock or a semaphore of asyncio.
 
     Returns:
         The endings, the undisturbed one first.
