@@ -432,7 +432,7 @@ class Agent(Generic[T]):
 
         Raises:
             NotFound: no such branch.
-            Conflict: it is this handle's own, or an executor holds it.
+            Conflict: it is this handle's own, or a run has it that is not finished.
         """
         return self._do(operations.deleting_branch(self._working, name))
 

@@ -100,6 +100,24 @@ def test_a_branch_with_an_unfinished_run_is_not_moved(
     agent.verify()
 
 
+def test_i8_a_branch_that_a_run_is_on_is_not_deleted(store: Store, f: Any, crash: Crashes) -> None:
+    """A what-if was cleaned up, and its run waited still. Whoever went on with that was told that
+    there was no such branch, and so was whoever cancelled it: it was unfinished for good."""
+    store.run(f, "a")
+    agent = store.agent("a")
+    fork = store.handle("a/f/main").fork("act#1", branch="what-if", effects="live")
+    crash.arm("one")
+    with pytest.raises(CrashError):
+        store.options(key=fork.info.key).run(f, "a")
+    words = r"run a/f/main@what-if has it, .* not finished .*\n.*`perdure cancel a/f/main@what-if`"
+    with pytest.raises(Conflict, match=words):
+        agent.delete_branch("what-if")
+    fork.cancel()
+    agent.delete_branch("what-if")
+    assert [run.status for run in store.runs("a")] == ["done", "cancelled"]
+    agent.verify()
+
+
 def test_a_finished_run_does_not_stand_in_the_way(store: Store, f: Any) -> None:
     store.run(f, "a")
     agent = store.agent("a")

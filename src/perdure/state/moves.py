@@ -166,13 +166,14 @@ def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:
         yield commit
 
 
-def unfinished_runs(working: WorkingCopy[Any]) -> list[RunInfo]:
-    """The branch's runs that are not finished, oldest first."""
+def unfinished_runs(working: WorkingCopy[Any], branch: str | None = None) -> list[RunInfo]:
+    """The runs of its branch, or of another one, that are not finished, oldest first."""
     reader = working.reader_if_created()
     if reader is None:
         return []
     runs = working.context.backend.runs(agent=working.name, unfinished=True)
-    return [run for run in runs if run.branch == working.branch and run.agent_no == reader.no]
+    branch = working.branch if branch is None else branch
+    return [run for run in runs if run.branch == branch and run.agent_no == reader.no]
 
 
 def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from perdure.core import shell
 from perdure.core.diff import diff
 from perdure.core.names import check_label, check_name
 from perdure.core.ops import Op
@@ -21,6 +22,7 @@ from perdure.state.moves import unfinished_runs
 from perdure.state.working import WorkingCopy
 from perdure.storage.proposals import HERE, Extras
 from perdure.storage.retention import STORES_OWN
+from perdure.visible import visible
 
 T = TypeVar("T")
 
@@ -128,6 +130,12 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
     def prepare() -> None:
         working.reader.ref(name)
         working.refresh()
+        for run in unfinished_runs(working, name):  # I8: it could never go on, nor end
+            raise Conflict(
+                f"run {visible(run.id)} has it, and is not finished ({run.status})",
+                target=f"agent {working.name!r}, branch {name!r}",
+                hint=f"let it finish, or end it first: `{shell.perdure('cancel', run.id)}`",
+            )  # fmt: skip
 
     yield prepare
     extras = Extras(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)
