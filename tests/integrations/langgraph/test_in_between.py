@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,10 @@ def write(saver: PerdureSaver) -> None:
     saver.put_writes(at, [("out", 1)], "task")
 
 
+def trim(saver: PerdureSaver) -> None:
+    saver.trim(timedelta(0), ["t"])
+
+
 def go_on(saver: PerdureSaver) -> None:
     put(saver, {"n": "more"}, get(saver).config, 99, id="1fffffff-0000-6000-8000-000000000000")
 
@@ -159,6 +164,15 @@ def test_what_came_between_a_look_and_its_commit(
     with saver_of(tmp_path / "base.db") as saver:
         filled(saver)
     check(Base(tmp_path / "base.db"), first, second)
+
+
+def test_a_trim_beside_a_graph_that_goes_on(tmp_path: Path) -> None:
+    """What came while it looked was taken for one of those that it had seen: a bare KeyError, and
+    no thread behind that one was trimmed."""
+    with saver_of(tmp_path / "base.db") as saver:
+        gone_back_from(saver)
+        put(saver, {"n": "inner"}, config(ns="sub:1"), 10)
+    check(Base(tmp_path / "base.db"), trim, go_on, trims="first")
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

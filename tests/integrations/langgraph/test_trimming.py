@@ -195,6 +195,18 @@ def test_going_on_from_a_checkpoint_that_went_is_refused(saver: PerdureSaver) ->
     assert values_of(saver)["n"] == 19
 
 
+def test_a_thread_that_has_to_stay_holds_up_no_other(saver: PerdureSaver) -> None:
+    """The first one that a copy reads, or that has channels of deltas, ended the nightly call: all
+    threads behind it by name kept all that they had."""
+    for thread in ("t", "u"):
+        line(saver, 20, config(thread))
+    saver.copy_thread("t", "v")
+    with pytest.raises(Conflict, match="'v'"):
+        saver.trim(NOW)
+    assert len(list(saver.list(config("u")))) < 5
+    assert len(list(saver.list(config("t")))) == 20
+
+
 def test_a_thread_that_is_copied_stays(saver: PerdureSaver) -> None:
     line(saver, 20)
     saver.copy_thread("t", "copy")

@@ -387,9 +387,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             passing: channels of yours in which no value stays between steps (`EphemeralValue`).
 
         Raises:
-            Conflict: a copy reads the thread; or a channel of it is stored as deltas.
-            Corrupt, UnsupportedFormat: of the first thread that cannot be read; all others are
-                trimmed before.
+            Conflict: a copy reads a thread; or a channel of it is stored as deltas.
+            Corrupt, UnsupportedFormat: one cannot be read. All others are trimmed before.
         """
         threads = self._all()
         if thread_ids is not None:

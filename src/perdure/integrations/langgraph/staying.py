@@ -108,13 +108,14 @@ class _Staying:
         self._puts: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         self._writes: defaultdict[Spot, set[int]] = defaultdict(set)
         self._parents: dict[int, tuple[int, ...]] = {}
-        moments = {horizon - 1}
+        moments, end = {horizon - 1}, 0
         for commit in view.log.commits(damaged_too=True):
             moments.update(self._look_at(commit))
+            end = commit.seq
         for puts in self._puts.values():
             puts.sort()
-        then = [view.then(moment) for moment in sorted(moments) if moment > 0]
-        self.moments = [_Moment(one) for one in (*then, view)]
+        moments.add(end)  # what it is now, whatever others put while this looks
+        self.moments = [_Moment(view.then(one)) for one in sorted(moments) if one > 0]
 
     def _look_at(self, commit: Commit) -> Iterator[int]:
         """Note a commit; the moments that it makes others of."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 from perdure.adapters import Trimmed, Where
-from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
+from perdure.errors import Conflict, Corrupt, PerdureError, UnsupportedFormat
 from perdure.integrations.langgraph.staying import stays
 from perdure.integrations.langgraph.thread import Thread
 
@@ -18,19 +18,20 @@ def trim_threads(
     """Each of these that is there.
 
     Raises:
-        Corrupt, UnsupportedFormat: of the first that cannot be read, once all others are done.
+        Corrupt, UnsupportedFormat, Conflict: of the first that cannot be read, or else trimmed,
+            once all others are done.
     """
     done: list[Trimmed] = []
-    unreadable: list[PerdureError] = []
+    kept: list[PerdureError] = []
     for thread in threads:
         try:
             found = trim_thread(thread, before, passing)
-        except (Corrupt, UnsupportedFormat) as error:
-            unreadable.append(error)
+        except (Corrupt, UnsupportedFormat, Conflict) as error:
+            kept.append(error)
         else:
             done += [found] if found is not None else []
-    if unreadable:
-        raise unreadable[0]
+    if kept:
+        raise min(kept, key=lambda error: isinstance(error, Conflict))
     return done
 
 
