@@ -181,6 +181,13 @@ def _runs(store: Store, length: int) -> None:
     run_until_waiting(store, waiting, "a", 1)
 
 
+def _orders(store: Store, length: int) -> None:
+    """As many messages of one conversation, and one of another that came last."""
+    for number in range(length):
+        store.options(key=f"k{number}").start(finishing, "a")
+    store.start(finishing, "b")
+
+
 def _steps(store: Store, length: int) -> None:
     run_until_waiting(store, waiting, "a", length)
 
@@ -218,13 +225,13 @@ def _taken(store: Store, length: int) -> None:
 
 HISTORIES: dict[str, Callable[[Store, int], None]] = {
     "log": _log, "undos": _undos, "toggles": _toggles, "tries": _tries,
-    "group": _group, "names": _names, "agents": _agents, "runs": _runs, "steps": _steps,
-    "going": _going, "turns": _turns, "inbox": _inbox, "taken": _taken,
+    "group": _group, "names": _names, "agents": _agents, "runs": _runs, "orders": _orders,
+    "steps": _steps, "going": _going, "turns": _turns, "inbox": _inbox, "taken": _taken,
 }  # fmt: skip
 """What each is of its length: commits of one agent, undone ones, undos that were each redone at
 once, edits that were each undone at once, edits of one group, branches and checkpoints, agents of
-the store, runs of one agent, steps of a run that waits, of one that goes on, turns, signals that
-nobody has read, signals that a run took."""
+the store, runs of one agent, runs of one agent that nobody has begun, steps of a run that waits, of
+one that goes on, turns, signals that nobody has read, signals that a run took."""
 
 
 # -- functions of runs -----------------------------------------------------------------------------

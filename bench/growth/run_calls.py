@@ -17,7 +17,7 @@ from bench.growth.places import (
     turning,
     waiting,
 )
-from perdure import Run, Timer
+from perdure import Run, Timer, Worker, WorkerEvent
 from perdure.testing.driving import run_until_waiting
 
 # -- from outside ----------------------------------------------------------------------------------
@@ -124,6 +124,21 @@ def take_more(place: Place, measure: Measure) -> None:
         run_until_waiting(place.store, chatting, "a")
 
     often(measure, again)
+
+
+@call("Worker.run", history="orders", growth="linear",
+      what="Worker.run, until as many runs of one agent are done")  # fmt: skip
+def work(place: Place, measure: Measure) -> None:
+    done: list[WorkerEvent] = []
+
+    def note(event: WorkerEvent) -> None:
+        if event.kind == "done":
+            done.append(event)
+        if len(done) > place.length:
+            worker.stop()
+
+    worker = Worker(place.store, [finishing], on_event=note)
+    measure(lambda: worker.run(signals=False))
 
 
 # -- inside ----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from perdure.core import logs
+from perdure.engine.asked import Asked
 from perdure.engine.drives import Command
 from perdure.engine.functions import of_version, spec_of
 from perdure.engine.handle import RunHandle
@@ -91,6 +92,7 @@ class Picker:
         self._claim: Claim | None = getattr(self._context.backend, "claim", None)
         self._unknown: dict[str, tuple[RunInfo, float]] = {}
         self._unknown_starts: set[str] = set()
+        self._asked = Asked(self._context.backend, self._is_ours)
         self._callers: set[str] = set()
 
     # -- what is there to do -------------------------------------------------------------------
@@ -110,8 +112,17 @@ class Picker:
         if others and self._claim is not None:
             found = self._claimed(found, self._claim, free)
         for pick in found:
-            if not taken(pick.run, pick.agent, pick.branch) and self._is_free(pick):
+            if taken(pick.run, pick.agent, pick.branch) or not self._is_free(pick):
+                continue
+            if pick.asked is None or pick.look.inbox("start"):
                 yield pick
+            else:
+                self.note_begun(pick)
+
+    def note_begun(self, pick: Pick) -> None:
+        """Nobody need begin it any more."""
+        if pick.asked is not None:
+            self._asked.is_gone(pick.agent, pick.asked.no)
 
     def _claimed(
         self, found: Iterator[Pick], claim: Claim, free: Callable[[], int]
@@ -165,24 +176,26 @@ class Picker:
         self._unknown = {run: self._unknown[run] for run in unknown if run in self._unknown}
 
     def _starts(self, taken: Taken) -> Iterator[Pick]:
-        backend = self._context.backend
-        agents: set[str] = set()
-        for message in _growing(
-            lambda limit: backend.inbox(kind="start", limit=limit), lambda message: message.no
-        ):
-            asked = message.value if isinstance(message.value, Mapping) else {}
-            queue = str(asked.get("queue", "default"))
-            if queue not in self._queues or message.agent in agents:
-                continue
-            function = self._function(message.name, str(asked.get("version", "")))
-            if function is None:
-                self._say_unknown(message)
-                continue
-            agents.add(message.agent)  # those behind it wait for it
-            if taken(message.run, message.agent, MAIN):
-                continue
-            look = Look(backend, message.agent, message.run)
-            yield Pick(message.run, message.agent, MAIN, function, look, message.at, None, message)
+        for message in self._asked.first_of_each(lambda run, agent: taken(run, agent, MAIN)):
+            function = self._function_of(message)
+            if function is not None:
+                look = Look(self._context.backend, message.agent, message.run)
+                yield Pick(
+                    message.run, message.agent, MAIN, function, look, message.at, None, message
+                )
+
+    def _is_ours(self, message: Message) -> bool:
+        asked = message.value if isinstance(message.value, Mapping) else {}
+        if str(asked.get("queue", "default")) not in self._queues:
+            return False
+        known = self._function_of(message) is not None
+        if not known:
+            self._say_unknown(message)
+        return known
+
+    def _function_of(self, message: Message) -> Callable[..., Any] | None:
+        asked = message.value if isinstance(message.value, Mapping) else {}
+        return self._function(message.name, str(asked.get("version", "")))
 
     def _function(self, name: str, version: str) -> Callable[..., Any] | None:
         known = self._functions.get(name)

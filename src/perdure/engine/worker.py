@@ -19,6 +19,7 @@ from perdure.core.arguments import count, flag, function, iterable
 from perdure.core.exact import is_a
 from perdure.core.names import check_name, shown, words_of
 from perdure.core.threads import begin
+from perdure.engine.asked import LOOKING_MAX
 from perdure.engine.drives import Drive
 from perdure.engine.ends import BranchTaken, Finished, FinishedMeanwhileError
 from perdure.engine.functions import MARK, AgentSpec, by_name, spec_of
@@ -46,9 +47,6 @@ TRIES = 5
 """How often a run is tried whose end cannot be recorded, before a person is asked."""
 
 TAKE_UP_S = 60.0
-LOOKING_MAX = 0.05
-"""What part of its time an idle worker may spend on looking, however much there is to look at."""
-
 _log = logs.logger("perdure.worker")
 
 
@@ -268,6 +266,7 @@ class Worker:
 
     def _take_news(self, what: _News, job: Job) -> None:
         if what == "begun":
+            self._picker.note_begun(job.pick)
             row = job.pick.row
             words = "nobody had it" if row is not None and row.status == "running" else ""
             self._say(WorkerEvent("resumed" if row else "started", job.pick.run, words))

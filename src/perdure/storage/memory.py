@@ -291,12 +291,14 @@ class MemoryBackend:
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
         name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        after: int = 0,
     ) -> list[Message]:  # fmt: skip
         with self._lock:
             self._check_open()
             return self._runs.inbox(
-                run, agent=agent, kind=kind, name=name, limit=limit, newest_first=newest_first
-            )
+                run, agent=agent, kind=kind, name=name, limit=limit, newest_first=newest_first,
+                after=after,
+            )  # fmt: skip
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._lock:

@@ -341,9 +341,13 @@ class Backend(Protocol):
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
         name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        after: int = 0,
     ) -> list[Message]:  # fmt: skip
         """Messages that no commit took out yet, of one run, of one agent or of all, in the order
-        they came; each condition narrows. Costs what it returns, and what `name` passes over."""
+        they came; each condition narrows. Costs what it returns, and what `name` passes over.
+
+        `after`: only those with greater numbers. The numbers of those to one run grow; not so those
+        to several."""
         ...
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:

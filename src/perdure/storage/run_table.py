@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -165,6 +165,7 @@ class RunTable:
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
         name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        after: int = 0,
     ) -> list[Message]:  # fmt: skip
         """As `Backend.inbox`."""
         some = self.waiting.all if kind is None else self.waiting.of(("kind", kind))
@@ -172,8 +173,13 @@ class RunTable:
             some = self.waiting.of(("agent", agent))
         if run is not None:
             some = self.waiting.of(("run", run))
+        found: Iterable[Message] = some.values()
+        if newest_first or after:
+            found = takewhile(lambda message: message.no > after, reversed(some.values()))
+        if after and not newest_first:
+            found = reversed([*found])
         wanted = (
-            message for message in (reversed(some.values()) if newest_first else some.values())
+            message for message in found
             if agent in (None, message.agent) and kind in (None, message.kind)
             and name in (None, message.name)
         )  # fmt: skip

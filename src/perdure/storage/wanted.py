@@ -16,6 +16,7 @@ class Wanted(Struct, frozen=True):
     name: str | None = None
     limit: int | None = None
     newest_first: bool = False
+    after: int = 0
 
     @property
     def statement(self) -> str:

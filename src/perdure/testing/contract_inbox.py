@@ -92,6 +92,12 @@ class InboxContract(Contract):
         assert backend.inbox("r", name="f") == [told]
         assert backend.inbox("r", name="g", newest_first=True) == []
         assert backend.inbox(agent="a", name="h") == [starts[3]]
+        assert backend.inbox(after=starts[1].no) == [starts[2], starts[3], told]
+        assert backend.inbox(kind="start", after=starts[0].no, limit=2) == [starts[1], starts[2]]
+        assert backend.inbox(kind="start", after=starts[3].no) == []
+        assert backend.inbox("r", after=starts[3].no) == [told]
+        assert backend.inbox("r", after=told.no) == []
+        assert backend.inbox(agent="a", after=starts[2].no, newest_first=True) == [told, starts[3]]
 
     def test_a_message_is_put_in_once(self, backend: Backend, pen: Pen) -> None:
         pen.write(runs=[a_run("r"), a_run("other")])

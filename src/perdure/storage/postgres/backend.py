@@ -243,8 +243,9 @@ class PostgresBackend:
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
         name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        after: int = 0,
     ) -> list[Message]:  # fmt: skip
-        wanted = Wanted(run, agent, kind, name, limit, newest_first)
+        wanted = Wanted(run, agent, kind, name, limit, newest_first, after)
         return self._reading(lambda db: inbox.messages(db, self._sql, wanted))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:

@@ -56,7 +56,7 @@ def messages(db: Connection, sql: Mapping[str, str], wanted: Wanted) -> list[Mes
     """As `Backend.inbox`."""
     values = {
         "run": _text(wanted.run), "agent": _text(wanted.agent), "kind": wanted.kind,
-        "name": _text(wanted.name), "limit": wanted.limit,
+        "name": _text(wanted.name), "limit": wanted.limit, "after": wanted.after,
     }  # fmt: skip
     order: str = "DESC" if wanted.newest_first else "ASC"
     statement = sql[wanted.statement].replace("{order}", order)

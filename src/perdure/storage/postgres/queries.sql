@@ -257,7 +257,7 @@ run, agent, kind, name, key, value, who, at, no
 
 -- name: named
 -- A part: what narrows every list of messages.
-(%(name)s::text IS NULL OR name = %(name)s)
+no > %(after)s AND (%(name)s::text IS NULL OR name = %(name)s)
 
 -- name: list_messages
 SELECT {message_columns} FROM {schema}.inbox WHERE NOT consumed AND {named}

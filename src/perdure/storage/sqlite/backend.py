@@ -260,9 +260,10 @@ class SqliteBackend:
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
         name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        after: int = 0,
     ) -> list[Message]:  # fmt: skip
         with self._reading() as db:
-            return inbox.messages(db, Wanted(run, agent, kind, name, limit, newest_first))
+            return inbox.messages(db, Wanted(run, agent, kind, name, limit, newest_first, after))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._reading() as db:

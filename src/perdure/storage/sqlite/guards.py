@@ -87,6 +87,9 @@ class All(Struct, frozen=True):
                 raise MisplacedError
         trees.prove(db, self.tree, prefix or FIRST)
         trees.prove(db, self.tree, prefix + LAST)
+        after = values.get("after") if type(values) is dict else 0
+        if after:
+            trees.prove(db, self.tree, (*prefix, column(after), *LAST))
         for tree in self.also:
             trees.prove(db, tree, FIRST)
             trees.prove(db, tree, LAST)

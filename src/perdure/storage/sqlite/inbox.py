@@ -74,7 +74,7 @@ def messages(db: apsw.Connection, wanted: Wanted) -> list[Message]:
     """As `Backend.inbox`."""
     values = {
         "run": wanted.run, "agent": wanted.agent, "kind": wanted.kind, "name": wanted.name,
-        "limit": -1 if wanted.limit is None else wanted.limit,
+        "limit": -1 if wanted.limit is None else wanted.limit, "after": wanted.after,
     }  # fmt: skip
     direction = "down" if wanted.newest_first else "up"
     return [to_message(row) for row in run(db, f"{wanted.statement}_{direction}", values)]

@@ -16,21 +16,21 @@ SELECT 1 FROM inbox WHERE run = ? AND kind = 'start' AND consumed = 0;
 
 -- name: waiting
 -- A part, as the next three: those that no commit took out. What `name` passes over is read.
-WHERE consumed = 0 AND (:name IS NULL OR name = :name)
+WHERE consumed = 0 AND no > :after AND (:name IS NULL OR name = :name)
 
 -- name: waiting_of_kind
 INDEXED BY inbox_by_kind
-WHERE consumed = 0 AND kind = :kind AND (:name IS NULL OR name = :name)
+WHERE consumed = 0 AND kind = :kind AND no > :after AND (:name IS NULL OR name = :name)
 
 -- name: waiting_of_run
 INDEXED BY inbox_by_run
-WHERE consumed = 0 AND run = :run AND (:agent IS NULL OR agent = :agent)
+WHERE consumed = 0 AND run = :run AND no > :after AND (:agent IS NULL OR agent = :agent)
     AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
 
 -- name: waiting_of_agent
 -- However many runs of others wait to begin. What is no row of this table is not passed over.
 INDEXED BY inbox_by_agent
-WHERE agent = :agent AND (typeof(at) <> 'integer' OR (
+WHERE agent = :agent AND no > :after AND (typeof(at) <> 'integer' OR (
     consumed = 0 AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
 ))
 

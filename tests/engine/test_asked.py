@@ -1,0 +1,157 @@
+"""What a worker knows of the orders that wait: as if it read all of them at each look.
+
+A mail loop asked for 2,000 runs on one ticket. A worker that had room for more read them all after
+each run, whether there was one of another ticket: forty seconds, and a quarter of an hour for
+10,000. So it keeps what it has read, while others begin orders, too, and more come.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.engine import asked
+from perdure.engine.asked import Asked
+from perdure.engine.wakeups import POLL_S
+from perdure.model import Message
+
+
+class Inbox:
+    """Of a store. Its clock stands still, but when somebody sets it."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, Message] = {}
+        self.no = 0
+        self.read = 0
+        self.now = 0.0
+
+    def put(self, agent: str, kind: str, no: int = 0) -> None:
+        self.no = max(self.no + 1, no)
+        no = no or self.no
+        value = {"queue": kind}
+        self.messages[no] = Message(f"{agent}/{no}", agent, "start", "f", "", value, no=no)
+
+    def inbox(self, run: str | None = None, *, limit: int, after: int = 0, **_: Any) -> Any:
+        found = [
+            message for no, message in sorted(self.messages.items())
+            if no > after and run in (None, message.run)
+        ]  # fmt: skip
+        self.read += len(found[:limit])
+        return found[:limit]
+
+    def first(self, taken: set[str]) -> list[Message]:
+        """What a look at all of them finds."""
+        found: dict[str, Message] = {}
+        for _, message in sorted(self.messages.items()):
+            if message.value["queue"] == "ours":
+                found.setdefault(message.agent, message)
+        return [message for message in found.values() if message.agent not in taken]
+
+
+@pytest.fixture
+def inbox(monkeypatch: pytest.MonkeyPatch) -> Inbox:
+    return _inbox(monkeypatch)
+
+
+def _inbox(monkeypatch: pytest.MonkeyPatch) -> Inbox:
+    inbox = Inbox()
+    clock = SimpleNamespace(monotonic=lambda: inbox.now)
+    monkeypatch.setattr("perdure.engine.asked.time", clock)
+    return inbox
+
+
+def _asked(inbox: Any) -> Asked:
+    return Asked(inbox, lambda message: message.value["queue"] == "ours")
+
+
+def look(known: Asked, inbox: Inbox, taken: set[str], room: int) -> list[Message]:
+    """As a worker does: what is not there any more is passed over."""
+    found: list[Message] = []
+    for message in known.first_of_each(lambda run, agent: agent in taken):
+        if message.no not in inbox.messages:
+            known.is_gone(message.agent, message.no)
+            continue
+        found.append(message)
+        if len(found) == room:
+            break
+    return found
+
+
+acts = st.lists(
+    st.tuples(
+        st.sampled_from(("put", "put", "put", "look", "look", "begin", "others", "wait")),
+        st.sampled_from("abcd"),
+        st.sampled_from(("ours", "ours", "theirs")),
+        st.integers(1, 6),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(acts)
+def test_it_knows_what_a_look_at_all_of_them_finds(todo: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asked, "PAGES", (1, 3))
+        inbox = _inbox(patch)
+        known = _asked(inbox)
+        for what, agent, queue, number in todo:
+            match what:
+                case "put":
+                    inbox.put(agent, queue)
+                case "look":
+                    taken = set("abcd"[: number % 3])
+                    assert look(known, inbox, taken, number) == inbox.first(taken)[:number]
+                case "begin":
+                    for message in look(known, inbox, set(), number % 3):
+                        del inbox.messages[message.no]
+                        known.is_gone(message.agent, message.no)
+                case "others":
+                    for message in inbox.first(set())[:number]:
+                        del inbox.messages[message.no]
+                case _:
+                    inbox.now += 0.1 * number
+        assert look(known, inbox, set(), 99) == inbox.first(set())
+
+
+def test_each_is_read_once_however_many_wait(inbox: Inbox) -> None:
+    for _ in range(2000):
+        inbox.put("ticket", "ours")
+    inbox.put("another", "ours")
+    known = _asked(inbox)
+    for _ in range(1000):
+        first = look(known, inbox, {"another"}, 8)
+        assert len(first) == 1
+        del inbox.messages[first[0].no]
+        known.is_gone("ticket", first[0].no)
+    assert inbox.read < 2001 + 1100
+
+
+def test_one_with_a_lower_number_is_found_soon(inbox: Inbox) -> None:
+    """Numbers are given before what has them is committed: a later one may be seen first."""
+    inbox.put("a", "ours", no=7)
+    known = _asked(inbox)
+    assert [message.no for message in look(known, inbox, set(), 8)] == [7]
+    inbox.put("b", "ours")
+    inbox.messages[3] = Message("c/3", "c", "start", "f", "", {"queue": "ours"}, no=3)
+    assert [message.no for message in look(known, inbox, set(), 8)] == [7, 8]
+    inbox.now += POLL_S
+    assert [message.no for message in look(known, inbox, set(), 8)] == [3, 7, 8]
+
+
+def test_no_more_are_known_than_so_many(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked, "KNOWN_MAX", 10)
+    for _ in range(200):
+        inbox.put("ticket", "ours")
+    inbox.put("another", "ours")
+    known = _asked(inbox)
+    order: list[str] = []
+    while first := look(known, inbox, set(), 1):
+        order.append(first[0].agent)
+        del inbox.messages[first[0].no]
+        known.is_gone(first[0].agent, first[0].no)
+    assert order == ["ticket"] * 200 + ["another"]
