@@ -223,15 +223,24 @@ def _taken(store: Store, length: int) -> None:
     run_until_waiting(store, chatting, "a")
 
 
+def _backlog(store: Store, length: int) -> None:
+    """Said while nobody was there to hear it."""
+    handle = store.start(chatting, "a")
+    for number in range(length):
+        handle.signal("said", number)
+
+
 HISTORIES: dict[str, Callable[[Store, int], None]] = {
     "log": _log, "undos": _undos, "toggles": _toggles, "tries": _tries,
     "group": _group, "names": _names, "agents": _agents, "runs": _runs, "orders": _orders,
     "steps": _steps, "going": _going, "turns": _turns, "inbox": _inbox, "taken": _taken,
+    "backlog": _backlog,
 }  # fmt: skip
 """What each is of its length: commits of one agent, undone ones, undos that were each redone at
 once, edits that were each undone at once, edits of one group, branches and checkpoints, agents of
 the store, runs of one agent, runs of one agent that nobody has begun, steps of a run that waits, of
-one that goes on, turns, signals that nobody has read, signals that a run took."""
+one that goes on, turns, signals that nobody has read, signals that a run took, signals
+to one that has not begun."""
 
 
 # -- functions of runs -----------------------------------------------------------------------------

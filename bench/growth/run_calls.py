@@ -141,6 +141,12 @@ def work(place: Place, measure: Measure) -> None:
     measure(lambda: worker.run(signals=False))
 
 
+@call("Store.run", "Run.again", history="backlog", growth="linear",
+      what="Store.run of as many turns, each of which takes one of as many signals")  # fmt: skip
+def work_off(place: Place, measure: Measure) -> None:
+    measure(lambda: run_until_waiting(place.store, chatting, "a"))
+
+
 # -- inside ----------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ from perdure.engine.lacking import lacking, lacks
 from perdure.engine.leaving import Cancelled, DeadlinePassed, end_of
 from perdure.engine.liveness import Liveness
 from perdure.engine.made import Origins, cut_off, made_before, path_of
+from perdure.engine.mail import Mail
 from perdure.engine.orders import Order, refuse_others, resuming, starting
 from perdure.engine.outcomes import its_own
 from perdure.engine.playing import Fakes, Played
@@ -124,6 +125,7 @@ class Drive:
         self._row: RunInfo
         self._results = results_of(command.function)
         self._deadline = 0
+        self._mail: Mail | None = None
 
     # -- before ------------------------------------------------------------------------------
 
@@ -304,7 +306,7 @@ class Drive:
             self._rewind(info.turn_at)  # else the state is what it was then
         return self.execution_type(
             working, self.id, journal, self._means.wakeups, fakes=self._command.fakes,
-            played=self._command.played, deadline=self._deadline, before=before,
+            played=self._command.played, deadline=self._deadline, before=before, mail=self._mail,
         )  # fmt: skip
 
     def _rewind(self, seq: int) -> None:
@@ -398,6 +400,7 @@ class Drive:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
         self._commit(execution, "run-turn", record, row, last=False)
         self._row = replace(row, turn_at=self.working.seq)
+        self._mail = execution.mail.next_turn()
 
     def _fail(self, execution: Execution[Any], error: Exception) -> None:
         failure = error_record(error)

@@ -57,7 +57,7 @@ class Execution(Generic[T]):
     def __init__(
         self, working: WorkingCopy[T], run_id: str, journal: Journal, wakeups: Wakeups, *,
         fakes: Fakes | None = None, played: Played | None = None, deadline: int = 0,
-        before: Before | None = None,
+        before: Before | None = None, mail: Mail | None = None,
     ) -> None:  # fmt: skip
         self.working, self.id, self.journal = working, run_id, journal
         self.fakes, self._before = fakes or {}, before
@@ -65,7 +65,7 @@ class Execution(Generic[T]):
         self.root.home = threading.get_ident()
         self.past_record = False
         """True once the function has come to all that is recorded, and that was all released."""
-        self.mail = Mail(working.context.backend, run_id)
+        self.mail = mail or Mail(working.context.backend, run_id)
         self._interrupted: RunInterrupted | None = None
         self._stop: PerdureError | None = None
         self._deadline, self.played = deadline, played
@@ -456,7 +456,7 @@ class Execution(Generic[T]):
     def look_for_cancel(self) -> None:
         """Whether somebody asked for this run to end; looked for now and then, and on news."""
         self._look_at = time.monotonic() + LOOK_S
-        asked = self.context.backend.inbox(self.id, kind="cancel")
+        asked = self.mail.cancels()
         if asked:
             self._stop = Cancelled(str(asked[0].value or ""), target=f"run {self.id}")
 

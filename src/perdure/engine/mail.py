@@ -27,7 +27,8 @@ _COMES_AS = {"signal": "signal", "child": "signal", "ask": "answer"}
 class Mail:
     """See the module. One per execution; safe between threads.
 
-    What was read and is not taken is kept: a run to which a thousand signals came reads them once.
+    What was read and is not taken is kept, from turn to turn: a run to which thousands of signals
+    came reads them once. Those to one run come with growing numbers.
     """
 
     def __init__(self, backend: Backend, run: str) -> None:
@@ -39,6 +40,9 @@ class Mail:
         """The same, and some that were taken, by kind and name: thousands may wait there that this
         run does not wait for yet."""
         self._taken: set[int] = set()
+        self._unsaid: set[int] = set()
+        """Of those that waits took: no record says so yet, as where a wait was interrupted. Then
+        the next turn reads all anew."""
         self._absent: dict[str, Trace | None] = {}
         """Runs that were waited for and not there, and what the log has of those: None, if nobody
         has looked yet."""
@@ -51,11 +55,29 @@ class Mail:
             self._look()
 
     def _look(self) -> None:
-        for message in self._backend.inbox(self._run):
-            self.seen = max(self.seen, message.no)
+        for message in self._backend.inbox(self._run, after=self.seen):
             if message.no not in self._taken and message.no not in self._unread:
-                self._unread[message.no] = message
                 self._named.setdefault((message.kind, message.name), deque()).append(message)
+                self._unread[message.no] = message
+            self.seen = max(self.seen, message.no)  # at last: else it is read again
+
+    def next_turn(self) -> Mail:
+        """That of the run's next execution; this one has nothing then."""
+        with self._lock:
+            mail = Mail(self._backend, self._run)
+            if not self._unsaid:
+                mail._unread, mail._named, mail.seen = self._unread, self._named, self.seen
+            self._unread, self._named = {}, {}
+            return mail
+
+    def cancels(self) -> list[Message]:
+        """What asks for the run's end."""
+        with self._lock:
+            self._look()
+            return self._of("cancel", "")
+
+    def _of(self, kind: str, name: str) -> list[Message]:
+        return [one for one in self._named.get((kind, name), ()) if one.no in self._unread]
 
     def unused(self, *, anew: bool) -> Unused:
         """What was read, now if it is to be `anew`, and nobody took."""
@@ -68,25 +90,21 @@ class Mail:
         """Whether a signal that was sent under that key is there, and nobody took it."""
         with self._lock:
             self._look()
-            return any(
-                one.kind == "signal" and (one.name, base_key(one.key)) == (name, base_key(key))
-                for one in self._unread.values()
-            )
+            key = base_key(key)
+            return any(base_key(one.key) == key for one in self._of("signal", name))
 
     def answers_to(self, question: str) -> list[Message]:
         """Those that came to a question of this name, and nobody took."""
         with self._lock:
             self._look()
-            return [
-                one for one in self._unread.values()
-                if one.kind == "answer" and one.name == question
-            ]  # fmt: skip
+            return self._of("answer", question)
 
     def take(self, numbers: Iterable[int]) -> None:
         """These are consumed, or will be by the run's next commit."""
         with self._lock:
             for no in numbers:
                 self._taken.add(no)
+                self._unsaid.discard(no)
                 self._unread.pop(no, None)
 
     def came(self, effect: Await) -> Came | None:
@@ -171,6 +189,7 @@ class Mail:
         told = message.value
         if branch.kind == "child":  # it may tell of an end before the one that its row says
             told = _end_of(self._row(branch.name.removeprefix(CHILD))) or told
+        self._unsaid.add(message.no)
         self._taken.add(message.no)
         del self._unread[message.no]
         return Came(branch.label, told, message.no, message.key, message.who, message.at)
