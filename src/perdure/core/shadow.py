@@ -153,37 +153,29 @@ class DictShadow(Shadow):
 
 
 PIECES_MAX = 32
-"""Of a list; each change looks through them. One with more is put together."""
+"""Of a list; each change looks through them. So many are put together."""
 
 
 class ListShadow(Shadow):
-    """A list as pieces of the live one and of new ones.
-
-    Attributes:
-        front: how many items of the live list stand in front of all changes.
-    """
+    """A list as pieces of the live one and of new ones."""
 
     def __init__(self, value: Any, node: Node) -> None:
         super().__init__(value, node)
         self._pieces: list[tuple[list[Any], int, int]] = [(value, 0, len(value))]
-        self._whole: list[Any] | None = None
-        """All of it, instead of the pieces."""
         self.log: list[tuple[int, int, list[Any]]] = []
-        self.count = self.front = len(value)
+        """Of each change where it begins, how many items it takes out, and which it puts in."""
+        self.count = len(value)
 
     @property
     def changed_itself(self) -> bool:
         return bool(self.log)
 
     def get(self, key: Any) -> Any:
-        if not 0 <= key < self.count:
-            return MISSING
-        if self._whole is not None:
-            return self._whole[key]
-        for items, start, stop in self._pieces:
-            if key < stop - start:
-                return items[start + key]
-            key -= stop - start
+        if 0 <= key < self.count:
+            for items, start, stop in self._pieces:
+                if key < stop - start:
+                    return items[start + key]
+                key -= stop - start
         return MISSING
 
     def items(self, index: int, count: int) -> list[Any]:
@@ -194,18 +186,16 @@ class ListShadow(Shadow):
 
     def splice(self, index: int, removed: int, values: list[Any]) -> None:
         self.log.append((index, removed, values))
-        if self._whole is None and len(self._pieces) > PIECES_MAX:
-            self._whole = self.preview()
-        if self._whole is not None:
-            self._whole[index : index + removed] = values
-        elif index == self.count:
+        if index == self.count:
             self._pieces.append((values, 0, len(values)))
-        else:
-            front = list(self._cut(0, index))
-            back = list(self._cut(index + removed, self.count))
-            self._pieces = [*front, (values, 0, len(values)), *back]
-        self.front = min(self.front, index)
+            self.count += len(values)
+            return
+        front = list(self._cut(0, index))
+        back = list(self._cut(index + removed, self.count))
+        self._pieces = [*front, (values, 0, len(values)), *back]
         self.count += len(values) - removed
+        if len(self._pieces) > PIECES_MAX:
+            self._pieces = [(self.preview(), 0, self.count)]
 
     def _cut(self, low: int, high: int) -> Iterator[tuple[list[Any], int, int]]:
         at = 0
@@ -219,9 +209,10 @@ class ListShadow(Shadow):
         return self.count
 
     def preview(self) -> Any:
-        if self._whole is not None:
-            return self._whole.copy()
-        return [item for items, start, stop in self._pieces for item in items[start:stop]]
+        found: list[Any] = []
+        for items, start, stop in self._pieces:
+            found += items[start:stop]
+        return found
 
     def apply(self) -> None:
         for index, removed, values in self.log:

@@ -6,6 +6,7 @@ Planning leaves the live object alone; applying cannot fail. Both cost what chan
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from perdure.core import late
@@ -35,6 +36,9 @@ from perdure.core.unions import UnionNode
 from perdure.core.values import SCALARS, Path, look_up, same
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.model import MISSING
+
+_BEGIN = itemgetter(0)
+"""Of a change in the log of a `ListShadow`."""
 
 
 class TypedPlan:
@@ -365,7 +369,7 @@ class Planner(Ground):
         plain = look_up(self.plain, final)
         if type(plain) is not list or len(plain) != shadow.count:
             raise self.drifted(shadow.path)
-        last, item = shadow.front - 1, shadow.node.child(0)
+        last, item = min(map(_BEGIN, shadow.log)) - 1, shadow.node.child(0)
         if last >= 0 and item is not None:
             self.same(item, shadow.value[last], plain[last], (*shadow.path, last))
 
