@@ -209,26 +209,24 @@ class Store:
             Conflict: a living executor is running it.
         """
         name, purge = check_name(name, "an agent"), flag(purge, "purge=")
-        info = self._context.backend.agent(name)
+        backend = self._context.backend
+        info = backend.agent(name)
         if info is None or info.deleted:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
-        reader, branch = LogReader(self._context.backend, info), self._any_branch(info)
+        reader, branch = LogReader(backend, info), self._any_branch(info)
         head = reader.peek(reader.ref(branch).seq)
-        runs = self._context.backend.runs(agent=name, unfinished=True)
+        runs = backend.runs(agent=name, unfinished=True)
         cancelled = [
             replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
             for run in runs if run.agent_no == info.no
         ]  # fmt: skip
         records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
-        asked = [
-            never_begun(message)
-            for message in self._context.backend.inbox(agent=name, kind="start")
-        ]  # fmt: skip
+        asked = [never_begun(message) for message in backend.inbox(agent=name, kind="start")]
         deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
         extras = Extras(
             [*records, deleted], runs=cancelled, delete_agent=True, purge=purge,
             sends=[
-                *(message for run in cancelled for message in to_family(run, reader)),
+                *(one for run in cancelled for one in to_family(backend, run, reader)),
                 *(message for run in asked for message in to_parents(run)),
             ],
         )  # fmt: skip

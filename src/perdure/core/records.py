@@ -83,6 +83,7 @@ class Started(Record, frozen=True, kw_only=True):
     turn: Number = 0
     turn_at: Number = 0
     deadline: Moment = 0
+    origin: tuple[Number, bytes] | None = None
 
 
 class Turn(Record, frozen=True, kw_only=True):

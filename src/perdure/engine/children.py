@@ -25,6 +25,7 @@ from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.model import MISSING, Message
 from perdure.state.family import agent_of
+from perdure.state.kinship import Origin
 from perdure.storage.port import Backend
 from perdure.visible import visible
 
@@ -101,15 +102,21 @@ def refuse_deadlock(execution: Execution[Any], child: str) -> None:
 def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflict | None:
     """What speaks against starting it: a run that others asked for would not tell this one of its
     end."""
-    try:
-        with execution.asking:
-            info = find_run(execution.context.backend, child)
-    except NotFound:
-        return None
-    if info.parent == execution.id and order.has(info.args):
+    backend, ours = execution.context.backend, False
+    with execution.asking:
+        try:
+            info = find_run(backend, child)
+        except NotFound:
+            return None
+        if info.parent == execution.id:
+            origin = Origin.find(backend, child)
+            ours = origin is None or origin.is_of(backend)
+    if ours and order.has(info.args):
         return None
     by = f"run {info.parent}" if info.parent else "somebody else"
-    was = "with other arguments" if info.parent == execution.id else f"by {by}"
+    if info.parent == execution.id:
+        by = "a run of this id in another store"
+    was = "with other arguments" if ours else f"by {by}"
     return Conflict(f"was started {was} already", target=f"run {child}", hint="give it another key")
 
 
@@ -170,6 +177,7 @@ def _start(
         if taken is not None:
             return taken
         record["made"] = arrived.made.key
+    order = replace(order, origin=execution.journal.origin)
     problem = find_problem(execution, child, order) if options.key is not None else None
     if problem is not None and _is_of_a_relative(execution, child, order):
         return (yield from _take_over(record, child))
@@ -230,6 +238,9 @@ def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bo
         info = find_run(backend, child)
         if not order.has(info.args) or agent_of(info.parent or "") != execution.agent:
             return False
+        origin = Origin.find(backend, child)
+        if origin is None or not origin.is_of(backend):
+            return False
         return not _lineage(backend, execution.id).isdisjoint(_lineage(backend, info.parent))
 
 
@@ -266,14 +277,15 @@ def _started_before(
 def _is_known(execution: Execution[Any], run: str) -> bool:
     """Whether it can be waited for: it is there, or was asked for, or its end is recorded."""
     backend = execution.context.backend
+    from perdure.engine.gone import find_stranger, trace_of  # few runs ever need it
+
     with execution.asking:
+        trace = trace_of(backend, execution.id, run)
         try:
             find_run(backend, run)
         except NotFound:
-            from perdure.engine.gone import trace_of  # few runs ever need it
-
-            return trace_of(backend, execution.id, run).end is not None
-    return True
+            return trace.end is not None
+        return trace.end is not None or find_stranger(backend, execution.id, run, trace) is None
 
 
 def _gone(execution: Execution[Any], place: str, asked: Mapping[str, Any]) -> NeedsAttention:

@@ -297,7 +297,8 @@ class Drive:
         origins = Origins.of(info, commits)
         # What is made again, the world has not seen: its keys come from the commit that set the
         # run back, no longer from the one that began the turn.
-        origin = origins.back.id if origins.back is not None else began.id
+        back = origins.back or began
+        origin = back.seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         journal.older = begun_by_older(began.records, origins.runs)
         before = made_before(working.reader, info, origins, journal)
@@ -483,7 +484,7 @@ class Drive:
                 extras = replace(
                     extras, records=[*records, unused.noted_in(record)], read_to=unused.read_to,
                     consumed=[*taken, *(one.no for one in (*unused.asked, *unused.cancels))],
-                    sends=to_family(row, self.working.reader, unused.asked),
+                    sends=to_family(backend, row, self.working.reader, unused.asked),
                 )  # fmt: skip
             try:
                 self.working.commit_delta([], self._cause(kind), replace(extras, runs=[row]))

@@ -1,5 +1,6 @@
 """Runs that others started, and that are there no more: their agents were deleted and purged; or
-they never came to this store, into which the logs of those that started them were imported.
+they never came to this store, into which the logs of those that started them were imported. What
+has their ids there may be runs that somebody else started.
 
 What these recorded of such a run's end, when they waited for it, is all that is known of it. It
 counts also in a history that its run left: the end is none of that run's doing.
@@ -7,13 +8,17 @@ counts also in a history that its run left: the end is none of that run's doing.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Any
+
+from msgspec import Struct, field
 
 from perdure.core import shell
 from perdure.core.values import Plain
 from perdure.engine.recorded import reader_of
 from perdure.errors import NeedsAttention
-from perdure.state.family import CHILD, agent_of, incarnation_of
+from perdure.model import RunInfo
+from perdure.state.family import CHILD, agent_of, incarnation_of, starter_of
+from perdure.state.kinship import Origin
 from perdure.state.projections import DELETED
 from perdure.storage.port import Backend
 from perdure.visible import visible
@@ -25,10 +30,18 @@ class Trace(Struct):
     Attributes:
         end: how it ended, as its row would say that; None: nobody knows.
         place: of the call that started it; empty: of that nothing is left, either.
+        starters: the runs that asked for it: the one that waits, or those that it was forked from.
+        named: a person said that it is the one to wait for.
     """
 
     end: dict[str, Plain] | None = None
     place: str = ""
+    starters: set[str] = field(default_factory=set)
+    named: bool = False
+
+    def knows(self, row: RunInfo) -> bool:
+        """Whether that run is the one that is waited for."""
+        return self.named or row.parent in self.starters
 
 
 def trace_of(backend: Backend, run: str, child: str) -> Trace:
@@ -51,6 +64,10 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
                 trace.end = dict(record["value"])
             elif "child" in record and record["child"]["run"] == child:
                 trace.place = place[1]
+                if record.get("made") != child or not record["child"]["let_live"]:
+                    trace.starters.add(place[0])
+            elif record["t"] == "outcome" and record.get("by") == "person":
+                trace.named |= record.get("value") == child
     if trace.end is None and trace.place and _never_began(backend, child):
         trace.end = {"status": "cancelled", "value": None, "problem": DELETED}
     return trace
@@ -64,24 +81,50 @@ def _never_began(backend: Backend, child: str) -> bool:
     return deleted and not backend.runs(run_id=child)  # it may have come and gone meanwhile
 
 
-def is_purged(backend: Backend, child: str) -> bool:
-    """Whether a run that is not there cannot come any more, as one of a log can that is imported
-    later."""
+def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str | None:
+    """Who started the run, or asked for it, that is there under the id of one for which a run
+    waits, if that was somebody else: the id of another run, or nothing. None: it is the right one,
+    or none is there."""
+    starter = starter_of(backend, child)
+    if starter is None or starter == run:
+        return None
+    rows = backend.runs(run_id=child)
+    trace = trace or trace_of(backend, run, child)
+    if trace.named or starter in trace.starters or (rows and _asked_too(backend, run, rows[0])):
+        return None
+    return starter
+
+
+def _asked_too(backend: Backend, run: str, row: RunInfo) -> bool:
+    """Whether a run asked for the same, and that came when somebody else had begun it."""
+    orders: list[Any] = [message.value for message in backend.inbox(row.id, kind="start")]
+    asked = map(Origin.of, orders)
+    return any(one.parent == run and one.args == row.args for one in asked)
+
+
+def never_comes(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str:
+    """Why a run for which one waits cannot come any more, as one of a log can that is imported
+    later; empty: it can, or is there."""
     info = backend.agent(agent_of(child), incarnation_of(child))
-    return info is not None and info.purged
+    if info is not None and info.purged:
+        return "was purged with its agent"
+    stranger = find_stranger(backend, run, child, trace)
+    if stranger is None:
+        return ""
+    by = f"run {visible(stranger)}" if stranger else "somebody else"
+    return f"is not there: the run of that id was started by {by}"
 
 
-def unknown_end(run: str, child: str, place: str) -> NeedsAttention:
-    """For a run that waits for nothing but the ends of such as are purged.
+def unknown_end(run: str, child: str, place: str, why: str) -> NeedsAttention:
+    """For a run that waits for nothing but the ends of such as never come.
 
     Args:
-        child: one of them; `place`: of the call that started it.
+        child: one of them; `place`: of the call that started it; `why`: as `never_comes` says it.
     """
     end = f"end this run: `{shell.perdure('cancel', run)}`"
     again = shell.perdure("retry", run, **{"from": place})
     return NeedsAttention(
-        f"run {visible(child)}, for which it waits, was purged with its agent, and nobody recorded "
-        "how it ended",
+        f"run {visible(child)}, for which it waits, {why}; and nobody recorded how it ended",
         target=f"run {run}",
         hint=f"set this run back to where it started that one, `{again}`, and say that another one "
         f"is to be started; or {end}" if place else end,

@@ -397,7 +397,7 @@ class RunHandle(Generic[R]):
         """Those that started it, or that it started, hear of it in the same commit."""
         unused = Unused.read(self._context.backend, self._id)
         return replace(
-            extras, sends=to_family(row, reader, unused.asked),
+            extras, sends=to_family(self._context.backend, row, reader, unused.asked),
             consumed=[message.no for message in (*unused.cancels, *unused.asked)],
             read_to=unused.read_to, records=[unused.noted_in(record) for record in extras.records],
         )  # fmt: skip

@@ -123,7 +123,7 @@ class Journal(Struct):
     """See the module.
 
     Attributes:
-        origin: id of the commit that began the run, or its current turn.
+        origin: seq and id of the commit that began the run, or its turn, or set it back since.
         order: the settled entries, in the order of the log, and the timers that went off.
         timers: these, by their names.
         clock: times that the function was told, in units since the turn's begin: by the place of
@@ -134,7 +134,7 @@ class Journal(Struct):
     """
 
     run: str
-    origin: bytes = b""
+    origin: tuple[int, bytes] = (0, b"")
     entries: dict[str, Entry] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
     order: list[Entry] = field(default_factory=list)
@@ -156,7 +156,7 @@ class Journal(Struct):
 
     @classmethod
     def read(
-        cls, run: str, commits: Iterable[Commit], origin: bytes = b"",
+        cls, run: str, commits: Iterable[Commit], origin: tuple[int, bytes] = (0, b""),
         aliases: Container[str] = (), began_at: int = 0,
     ) -> Journal:  # fmt: skip
         """From the branch's commits since the run, or its turn, began, oldest first.
@@ -368,7 +368,7 @@ class Journal(Struct):
         # name would give the same keys, and receivers would ignore what they had not seen. From
         # the arguments, too: another request must not be taken for the same one.
         said = "".join(f"\0{name}\0{args[name]}" for name in sorted(args))
-        return sha256(self.origin + (place + said).encode()).hexdigest()[:32]
+        return sha256(self.origin[1] + (place + said).encode()).hexdigest()[:32]
 
     @property
     def replaying(self) -> bool:

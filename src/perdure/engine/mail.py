@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perdure.core.locks import Lock
@@ -46,6 +46,8 @@ class Mail:
         self._absent: dict[str, Trace | None] = {}
         """Runs that were waited for and not there, and what the log has of those: None, if nobody
         has looked yet."""
+        self._others: dict[str, Trace] = {}
+        """The same of those that are there, and that another run started."""
         self.seen = 0
         """The highest number of a message that was looked at."""
 
@@ -133,7 +135,7 @@ class Mail:
         if timer is not None and self._backend.now() >= timer.until:
             return Came(timer.label, at=timer.until)
         if lost and len(lost) == len(effect.branches):
-            self._refuse_purged(lost)
+            return self._refuse_lost(effect, lost)
         return None
 
     def look_by(self, effect: Await) -> int:
@@ -157,25 +159,36 @@ class Mail:
 
     def _kept(self, child: str) -> dict[str, Plain] | None:
         """How a run ended that is not there, by what is recorded of that."""
-        trace = self._absent[child]
+        return self._trace(child).end
+
+    def _trace(self, child: str) -> Trace:
+        trace = self._absent.get(child)
         if trace is None:
             from perdure.engine.gone import trace_of  # few runs ever need it
 
             trace = self._absent[child] = trace_of(self._backend, self._run, child)
-        return trace.end
+        return trace
 
-    def _refuse_purged(self, children: Iterable[str]) -> None:
-        """I8: nobody can tell of the ends of runs that were purged.
+    def _refuse_lost(self, effect: Await, children: Sequence[str]) -> Came | None:
+        """I8: nobody can tell of the ends of runs that were purged, or whose ids strangers have.
 
         Raises:
-            NeedsAttention: all of these were.
+            NeedsAttention: all of these are such.
         """
-        from perdure.engine.gone import is_purged, unknown_end
+        from perdure.engine.gone import never_comes, unknown_end
 
-        if all(is_purged(self._backend, child) for child in children):
-            child = next(iter(children))
-            trace = self._absent[child]
-            raise unknown_end(self._run, child, trace.place if trace is not None else "")
+        traces = [self._trace(child) for child in children]
+        whys = [
+            never_comes(self._backend, self._run, child, trace)
+            for child, trace in zip(children, traces, strict=True)
+        ]
+        if not all(whys):
+            return None
+        with self._lock:  # it may have told of its end between the two looks
+            self._look()
+            if (found := self._first(effect.branches)) is not None:
+                return found
+        raise unknown_end(self._run, children[0], traces[0].place, whys[0])
 
     def _first(self, branches: Iterable[Branch]) -> Came | None:
         found: tuple[Message, Branch] | None = None
@@ -209,8 +222,18 @@ class Mail:
         return row is not None and row.status not in FINISHED
 
     def _row(self, child: str) -> RunInfo | None:
+        """Of a run that is waited for; not of a stranger that has its id."""
         found = self._backend.runs(run_id=child)
-        return found[0] if found else None
+        if not found or found[0].parent == self._run:
+            return found[0] if found else None
+        from perdure.engine.gone import find_stranger, trace_of
+
+        if child not in self._others:
+            self._others[child] = trace_of(self._backend, self._run, child)
+        if find_stranger(self._backend, self._run, child, self._others[child]) is None:
+            return found[0]
+        self._absent.setdefault(child)
+        return None
 
 
 def _end_of(row: RunInfo | None) -> dict[str, Plain] | None:

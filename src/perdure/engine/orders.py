@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +18,7 @@ from perdure.engine.identity import FORM, digests, digests_before, same_as_befor
 from perdure.engine.values import binding_of, fitting, parameters_of, preview
 from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.model import Message, RunInfo
+from perdure.state.projections import args_digest as args_digest
 from perdure.storage.looks import Look, Reads
 from perdure.storage.port import Backend
 from perdure.storage.proposals import HERE, Extras
@@ -69,6 +69,8 @@ class Order(Struct, frozen=True):
         unstorable: why they cannot.
         form: of the digests; 1: an older version made them.
         args_before: `args` as older versions had it; empty where it is the same.
+        origin: seq and id of a commit of the log of `parent`, in the turn that asks; None: there is
+            no parent, or an older version asked.
         deadline_us: how long it may take from its begin, in microseconds; 0: as long as it likes.
     """
 
@@ -85,6 +87,7 @@ class Order(Struct, frozen=True):
     unstorable: PerdureError | None = None
     form: int = FORM
     args_before: str = ""
+    origin: tuple[int, bytes] | None = None
 
     @classmethod
     def of(
@@ -153,6 +156,8 @@ class Order(Struct, frozen=True):
             plain["input"] = [list(self.input[0]), dict(self.input[1])]
         if self.deadline_us:
             plain["deadline"] = self.deadline_us
+        if self.origin is not None:
+            plain["origin"] = list(self.origin)
         return plain
 
     @classmethod
@@ -169,7 +174,7 @@ class Order(Struct, frozen=True):
                 str(plain.get("preview", "")), None if given is None else (given[0], given[1]),
                 str(plain.get("version", "")), str(plain.get("queue", "default")),
                 str(plain.get("parent", "")), int(plain.get("deadline", 0)),
-                form=int(plain.get("digests", 1)),
+                form=int(plain.get("digests", 1)), origin=_origin(plain.get("origin")),
             )  # fmt: skip
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise Corrupt(
@@ -178,10 +183,8 @@ class Order(Struct, frozen=True):
             ) from error  # fmt: skip
 
 
-def args_digest(by_name: Mapping[str, str]) -> str:
-    """One digest of the digests of arguments."""
-    joined = "\0".join(f"{name}={digest}" for name, digest in sorted(by_name.items()))
-    return sha256(joined.encode()).hexdigest()[:16]
+def _origin(plain: Any) -> tuple[int, bytes] | None:
+    return None if plain is None else (int(plain[0]), bytes(plain[1]))
 
 
 def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[Message]) -> None:

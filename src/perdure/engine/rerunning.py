@@ -50,6 +50,7 @@ def fork_run(
     if context.backend.runs(run_id=new):
         raise Conflict("there is such a run", target=f"run {new}", hint="use another key")
     began = _started(reader, info)
+    began.pop("origin", None)
     record = {
         **began, "run": new, "key": key, "parent": "", "pending": True, "turn": info.turn,
         "turn_at": info.turn_at, "again": back.record,

@@ -349,7 +349,7 @@ class _Look:
                     words = f"answer {event.question!r}"
                     ways.append(by(words, "answer", run, "VALUE", question=branch.name))
                 elif branch.kind == "child":
-                    ways.append(of_child(self._backend, branch.name.removeprefix(CHILD)))
+                    ways.append(of_child(self._backend, run, branch.name.removeprefix(CHILD)))
         return ways
 
     def _heed(self) -> Way | None:

@@ -10,6 +10,8 @@ from urllib.parse import unquote
 
 from perdure.core.bounds import index_key
 from perdure.model import Commit, Message, RunInfo
+from perdure.state.projections import args_digest
+from perdure.storage.port import Backend
 from perdure.storage.reader import LogReader
 
 CHILD = "child:"
@@ -27,7 +29,21 @@ def incarnation_of(run: str) -> int:
     return int(said) if "~" in run and said.isdecimal() else 1
 
 
-def to_family(run: RunInfo, reader: LogReader, asked: Iterable[Message] = ()) -> list[Message]:
+def starter_of(backend: Backend, run: str) -> str | None:
+    """The run that started one which is there, or was asked for; empty: no run did; None: there is
+    no such run."""
+    for _ in range(2):  # it may begin between the two looks
+        if rows := backend.runs(run_id=run):
+            return rows[0].parent
+        asked: Any = [message.value for message in backend.inbox(run, kind="start", limit=1)]
+        if asked:
+            return str(asked[0].get("parent") or "")
+    return None
+
+
+def to_family(
+    backend: Backend, run: RunInfo, reader: LogReader, asked: Iterable[Message] = ()
+) -> list[Message]:  # fmt: skip
     """What tells of a run's end: those that started it and, if it was cancelled, those that it
     started and that are to end with it. For the commit that ends it, whoever makes that.
 
@@ -37,7 +53,7 @@ def to_family(run: RunInfo, reader: LogReader, asked: Iterable[Message] = ()) ->
     """
     told = to_parents(run, asked)
     if run.status == "cancelled":
-        told += to_children(reader.commits(run.started, damaged_too=True), run.id)
+        told += to_children(backend, reader.commits(run.started, damaged_too=True), run.id)
     return told
 
 
@@ -47,9 +63,13 @@ def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
 
     Args:
         run: its row as it is then.
-        asked: messages that asked for it, and came when somebody else had begun it.
+        asked: messages that asked for it, and came when somebody else had begun it. Who asked for
+            it with other arguments asked for another one.
     """
-    parents = [run.parent, *(str(message.value.get("parent", "")) for message in asked)]
+    parents = [run.parent]
+    for order in (message.value for message in asked):
+        if args_digest(order.get("args") or {}) == run.args:
+            parents.append(str(order.get("parent", "")))
     return [end_told(run, parent) for parent in dict.fromkeys(parents) if parent]
 
 
@@ -62,15 +82,17 @@ def end_told(run: RunInfo, parent: str) -> Message:
     return Message(parent, agent_of(parent), "signal", CHILD + run.id, key, end)
 
 
-def to_children(commits: Iterable[Commit], run: str) -> list[Message]:
-    """What tells the runs that a run started, and that are to end with it, to do so."""
+def to_children(backend: Backend, commits: Iterable[Commit], run: str) -> list[Message]:
+    """What tells the runs that a run started, and that are to end with it, to do so. Not those of
+    others, where the log of this one was taken into a store that has such under their ids."""
     started = (
         record["child"] for commit in commits for record in commit.records
         if record.get("run") == run and "child" in record
     )  # fmt: skip
     return [
         to_end_with(run, str(child["run"]), str(child["agent"]), once=os.urandom(12).hex())
-        for child in started if not child["let_live"]
+        for child in started
+        if not child["let_live"] and starter_of(backend, str(child["run"])) == run
     ]  # fmt: skip
 
 

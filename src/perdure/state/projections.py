@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -25,6 +25,12 @@ def row_problem(error: Any) -> str:
     """The problem of a run that failed, from the record of its error."""
     name = str(error.get("type", "")).rpartition(":")[2].rpartition(".")[2]
     return row_text(f"{name}: {error.get('text', '')}")
+
+
+def args_digest(by_name: Mapping[str, str]) -> str:
+    """One digest of the digests of arguments."""
+    joined = "\0".join(f"{name}={digest}" for name, digest in sorted(by_name.items()))
+    return sha256(joined.encode()).hexdigest()[:16]
 
 
 FindRow = Callable[[str], RunInfo | None]
@@ -108,11 +114,10 @@ def _started(record: Any, commit: Commit) -> RunInfo:
     args = record.get("args") or {}
     # Nobody waits for a fork. Its record may name who started the run that it was made from.
     parent = "" if "again" in record else record.get("parent") or ""
-    joined = "\0".join(f"{name}={digest}" for name, digest in sorted(args.items()))
     return RunInfo(
         str(record["run"]), commit.agent, 0, commit.branch, str(record.get("function", "")),
         str(record.get("key", "")), "pending" if record.get("pending") else "running", commit.seq,
-        args=sha256(joined.encode()).hexdigest()[:16], turn_at=record.get("turn_at") or commit.seq,
+        args=args_digest(args), turn_at=record.get("turn_at") or commit.seq,
         turn=record.get("turn") or 1,
         version=row_text(str(record.get("version") or "")),
         queue=row_text(str(record.get("queue") or "default")),

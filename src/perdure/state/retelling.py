@@ -20,6 +20,8 @@ from perdure.core.values import Plain
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
 from perdure.state.family import CHILD, end_told, incarnation_of, to_end_with
+from perdure.state.kinship import Origin, args_of_start
+from perdure.state.projections import args_digest
 from perdure.state.tokens import last_number, living
 from perdure.storage.port import Backend, Shipment
 from perdure.storage.reader import LogReader
@@ -29,11 +31,13 @@ _NO_ORDER = "t", "run"
 
 
 class Started(Struct, frozen=True):
-    """A run that another one, `by`, asked for. `lives`: also when that one is cancelled."""
+    """A run that another one, `by`, asked for. `lives`: also when that one is cancelled. `args`:
+    one digest of its arguments."""
 
     by: str
     agent: str
     lives: bool
+    args: str
 
 
 class Ties:
@@ -41,13 +45,17 @@ class Ties:
     of it may be in a history that a run left.
 
     Attributes:
-        started: by their ids.
+        started: by their ids; not those that were taken over from a history which was left.
         cancelled: runs that were, once at least.
+        origins: of its own runs.
+        said: what persons said that calls gave, which may be ids of runs.
     """
 
     def __init__(self) -> None:
         self.started: dict[str, Started] = {}
         self.cancelled: set[str] = set()
+        self.origins: dict[str, Origin] = {}
+        self.said: set[str] = set()
         self._by_place: dict[tuple[str, str], list[str]] = {}
 
     def note(self, commit: Commit) -> None:
@@ -62,17 +70,32 @@ class Ties:
                 self._by_place.pop(place, None)
             elif record["t"] == "run-cancelled":
                 self.cancelled.add(place[0])
+            elif record["t"] == "run-started":
+                self.origins[place[0]] = Origin.of(record)
+            elif record["t"] == "outcome" and record.get("by") == "person":
+                if type(record.get("value")) is str:
+                    self.said.add(record["value"])
             elif record["t"] == "step" and "child" in record:
                 child = record["child"]
-                self.started[str(child["run"])] = Started(
-                    place[0], str(child["agent"]), bool(child["let_live"])
-                )
+                if record.get("made") != child["run"] or not child["let_live"]:
+                    args = args_digest(args_of_start(record))
+                    self.started[str(child["run"])] = Started(
+                        place[0], str(child["agent"]), bool(child["let_live"]), args
+                    )
 
     @property
     def awaited(self) -> Iterator[tuple[str, str]]:
         """A run that waits, and one that it waits for."""
         for (run, _), children in self._by_place.items():
             yield from ((run, child) for child in children)
+
+    def knows(self, run: str, child: RunInfo) -> bool:
+        """Whether a run may hear of the end of one for which it waits: it, or the one that it was
+        forked from, started that, or a person named it."""
+        start = self.started.get(child.id)
+        if start is not None and child.parent == start.by:
+            return True
+        return child.parent == run or child.id in self.said
 
 
 def retell(source: Backend, target: Backend, until: int) -> None:
@@ -102,23 +125,25 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
             if _ends_others(starter) and not start.lives:
                 yield from _cancel_untold(target, {}, ties, run, start.by)
             else:
-                yield from _order_untold(source, target, run, start.agent, until)
+                yield from _order_untold(source, target, run, start, until)
 
 
 def _order_untold(
-    source: Backend, target: Backend, run: str, agent: str, until: int
+    source: Backend, target: Backend, run: str, start: Started, until: int
 ) -> Iterator[Message]:  # fmt: skip
     """What asks for a run that another had asked for by then, and that began later: that its
     source says of its begin."""
     if _row(target, {}, run) is not None or target.inbox(run, kind="start", limit=1):
         return
-    number = incarnation_of(run)
+    agent, by, number = start.agent, start.by, incarnation_of(run)
     was, there = target.agent(agent, number), source.agent(agent, number)
     if there is None or there.purged or (was is not None and was.deleted):
         return
     for commit in LogReader(source, there).commits(1, damaged_too=True):
         for record in commit.records:
             if record["t"] == "run-started" and record.get("run") == run:
+                if record.get("parent") != by:
+                    return
                 if commit.at_micros > until:  # else its agent is left out here, or cut off
                     order = {key: value for key, value in record.items() if key not in _NO_ORDER}
                     yield Message(run, agent, "start", str(order["function"]), "", order)
@@ -140,7 +165,9 @@ def _cancel_untold(
         rows, ties: of a log that the backend is about to have.
     """
     row = _row(backend, rows, run)
-    if row is None or row.status in FINISHED or backend.inbox(run, kind="cancel", limit=1):
+    if row is None or row.parent != by or row.status in FINISHED:
+        return
+    if backend.inbox(run, kind="cancel", limit=1):
         return
     if run not in rows:
         info = backend.agent(row.agent)
@@ -166,7 +193,7 @@ def untold_by(
         orders: what came along with it, by the runs that they ask for.
     """
     yield from ends_for(backend, rows, ties)
-    yield from ends_of(backend, rows)
+    yield from ends_of(backend, rows, ties)
     for run, start in ties.started.items():
         starter = _row(backend, rows, start.by)
         if starter is None:
@@ -219,14 +246,18 @@ def ends_for(
     """
     for run, child in dict.fromkeys(ties.awaited):
         ended = _row(backend, rows, child)
-        if ended is not None and ended.status in FINISHED:
+        if ended is not None and ended.status in FINISHED and ties.knows(run, ended):
             yield from _unless_told(backend, rows, ended, run)
 
 
-def ends_of(backend: Backend, rows: Mapping[str, RunInfo]) -> Iterator[Message]:
+def ends_of(
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties
+) -> Iterator[Message]:  # fmt: skip
     """What tells runs that are there already of the ends of these, whose log is taken in."""
     for row in rows.values():
-        if row.parent and row.status in FINISHED:
+        if not row.parent or row.status not in FINISHED:
+            continue
+        if row.parent in rows or ties.origins[row.id].is_of(backend):
             yield from _unless_told(backend, rows, row, row.parent)
 
 

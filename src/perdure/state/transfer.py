@@ -23,9 +23,11 @@ from perdure.model import MAIN, MISSING, Cause, Commit, Message, RunInfo, Verifi
 from perdure.state import unfolding
 from perdure.state.arriving import PAGE
 from perdure.state.context import Context
+from perdure.state.kinship import args_of_start
 from perdure.state.line import Line
 from perdure.state.places import resolve
 from perdure.state.retelling import Ties, begun_by, untold_by
+from perdure.state.strangers import refuse_strangers
 from perdure.state.taken import Taken
 from perdure.state.tokens import last_number
 from perdure.storage import snapshots
@@ -120,7 +122,7 @@ def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
             run = str(record["child"]["run"])
             for message in backend.inbox(run, kind="start"):
                 order: Any = message.value
-                if order.get("parent") == record["run"] and not backend.runs(run_id=run):
+                if _fits(order, record) and not backend.runs(run_id=run):
                     orders[run] = order
     return codec.encode(orders) if orders else None
 
@@ -151,10 +153,11 @@ def _fits(order: Any, record: Mapping[str, Any]) -> bool:
     given = order.get("input", [[], {}])
     if [type(one) for one in given] != [list, dict] or not {"function", "key"} <= {*order}:
         return False
+    at = order.get("origin", [0, b""])
+    if [type(part) for part in at] != [int, bytes] or at[0] not in range(2**62):
+        return False
     names = [*given[1], *order]
-    return all(type(name) is str for name in names) and (
-        order["args"].items() <= dict(record["args"]).items()
-    )
+    return all(type(name) is str for name in names) and order["args"] == args_of_start(record)
 
 
 def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
@@ -187,7 +190,7 @@ def import_log(
 
     Raises:
         Corrupt: the entries are no whole log, naming the first that does not follow.
-        Conflict: the store has an agent of that name.
+        Conflict: the store has an agent of that name; or a run that is not to be taken for another.
     """
     plan = _Plan()
     for entry in iterable(entries, "entries"):
@@ -205,6 +208,7 @@ def import_log(
         )  # fmt: skip
     _refuse_existing(context.backend, last)
     plan.check_states()
+    refuse_strangers(context.backend, plan.rows, plan.ties, plan.find_id)
     # What a run that waits had looked at has a number there; new messages must have later ones.
     context.backend.ship(Shipment(number_min=plan.seen))
     _say_what_was_taken(context.backend, plan)
@@ -248,8 +252,11 @@ def _tell_of_others(context: Context, plan: _Plan) -> None:
     rows = {run: row for run in plan.rows for row in backend.runs(run_id=run)}
     for message in untold_by(backend, rows, plan.ties, plan.orders):
         context.send(message)
-    asked = [run for run in plan.orders if backend.runs(run_id=run)]
-    if begun := [one.no for run in asked for one in backend.inbox(run, kind="start")]:
+    begun = [
+        one.no for run in plan.orders if backend.runs(run_id=run)
+        for one in backend.inbox(run, kind="start") if one.value == plan.orders[run]
+    ]  # fmt: skip
+    if begun:
         backend.ship(Shipment(taken=begun))
 
 
@@ -318,6 +325,10 @@ class _Plan:
     def seen(self) -> int:
         """The highest number of a message that a run looked at in vain."""
         return max((run.seen for run in self.rows.values()), default=0)
+
+    def find_id(self, seq: int) -> bytes | None:
+        """The id of its commit with this seq; None: there is none."""
+        return chain.commit_id(self.appends[seq - 1].header) if 0 < seq <= self.seq else None
 
     def check_states(self) -> None:
         """Fold every branch: what cannot be read is not taken in. The state at main's head is
