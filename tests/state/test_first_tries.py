@@ -61,28 +61,34 @@ NEXT: dict[type, Callable[[Any], Any]] = {
 def test_an_update_that_returns_the_next_state_is_refused(schema: type) -> None:
     """Reducers return the next state; update commits what was done to the draft, which was nothing.
     As the first edit of an agent it made a commit that said so."""
+    initial = schema(status="new")
     with perdure.open("memory://") as store:
-        agent: Any = store.agent("a", schema)
+        agent: Any = store.agent("a", schema, initial=initial)
         with pytest.raises(TypeError, match="left the draft"):
             agent.update(NEXT[schema], "opened")
         assert not agent.exists
 
     async def main() -> None:
         async with perdure.open_async("memory://") as store:
-            agent: Any = await store.agent("a", schema)
+            agent: Any = await store.agent("a", schema, initial=initial)
             with pytest.raises(TypeError, match="left the draft"):
                 await agent.update(NEXT[schema], "opened")
 
     asyncio.run(main())
 
 
-def test_what_an_update_returns_beside_a_change_is_its_own_business() -> None:
+def test_what_else_an_update_returns_is_its_own_business() -> None:
+    """`draft.pop("cart", {})` was refused where there was no cart: it gave a dict, and changed
+    nothing."""
     with perdure.open("memory://") as store:
-        agent = store.agent("a")
-        agent.update(lambda draft: draft.setdefault("sizes", {"s": 1}))
-        agent.update(lambda draft: draft.pop("sizes"))
-        agent.update(lambda draft: draft)
-        assert agent.state == {}
+        agent = store.agent("a", initial={"n": 1})
+        agent.update(lambda draft: draft.setdefault("cart", {"s": 1}))
+        for _ in range(2):
+            agent.update(lambda draft: draft.pop("cart", {}))
+            agent.update(lambda draft: draft)
+            agent.update(lambda draft: dict(draft))
+            agent.update(lambda draft: {"moved": 0})
+        assert agent.state == {"n": 1}
 
 
 def test_decorators_without_what_they_need_say_it() -> None:

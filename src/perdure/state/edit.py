@@ -60,9 +60,9 @@ class Block(Generic[T]):
         return self._recording is None or not self._recording.done
 
     @property
-    def state_type(self) -> type:
-        """Of the state, as it is given out."""
-        return type(self._working.typed)
+    def state(self) -> T:
+        """As it was before, and not to be changed."""
+        return self._working.typed
 
     @property
     def place(self) -> tuple[int, str] | None:

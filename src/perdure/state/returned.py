@@ -27,13 +27,23 @@ def refuse_new_state(
 ) -> None:  # fmt: skip
     """Raise TypeError for another state than the draft, where that was not changed: reducers of
     other libraries return the next one."""
-    if not block.untouched or type(result) is not block.state_type:
+    if not block.untouched or not _is_next(result, block.state):
         return
     raise TypeError(
         f"agent {agent!r}: {_name_of(fn)} returned a {type(result).__name__}, and left the draft, "
         "which is what update commits, as it is; change that in place, as by `draft['x'] = 1` or "
         "`draft.x = 1`, or hand a whole state to agent.save(…)"
     )
+
+
+def _is_next(result: Any, state: Any) -> bool:
+    """Whether it looks like the state that comes next. Of dicts only one that has all that the
+    state has, and more or otherwise: functions return others, as `draft.pop("cart", {})` does."""
+    if type(result) is not type(state):
+        return False
+    if type(state) is not dict:
+        return True
+    return bool(state) and state.keys() <= result.keys() and result != state
 
 
 def _name_of(fn: Callable[..., object]) -> str:
