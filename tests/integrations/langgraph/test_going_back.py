@@ -7,6 +7,7 @@ import operator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import pytest
 from langchain_core.runnables import RunnableConfig
@@ -428,3 +429,30 @@ def test_a_subgraph_that_has_not_heard_of_a_rollback_is_a_moment_behind_it(place
         assert reader.get_tuple(gone) is None
         assert [one.config for one in reader.list(config())] == [first]
         assert values_of(reader, config(ns="sub:1")) == {"n": "more"}
+
+
+def test_a_turn_behind_many_rollbacks_reads_no_more_than_behind_a_few(place: Place) -> None:
+    """A chat had a button that takes back the last message. Each answer read all that had ever been
+    taken back: nobody had thought that more than a few would."""
+    saver = place.open()
+    graph = payment(saver)
+    graph.invoke({"log": []}, THREAD)
+    start, read = end_of(saver), list[int]()
+    backend: Any = saver.store._context.backend
+    reads = backend.read
+
+    def counted(*args: Any, **more: Any) -> Any:
+        rows = reads(*args, **more)
+        read[-1] += len(rows)
+        return rows
+
+    for number in range(181):
+        if number in (60, 180):
+            read.append(0)
+            with patch.object(backend, "read", counted):
+                graph.get_state(THREAD)
+                graph.invoke({"log": []}, THREAD)
+        else:
+            put(saver, {"n": number}, get(saver).config)
+        agent_of(saver).rollback(start)
+    assert read[1] < 1.5 * read[0], read

@@ -11,7 +11,8 @@ found without reading all between: ``{"t": "lg-after", "seq": …}``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from perdure.adapters import MOVES, OURS, is_line
@@ -25,6 +26,9 @@ AFTER = "lg-after"
 
 Read = Callable[[int], Commit]
 
+Known = dict[int, tuple[int, int]]
+"""Moves by their seqs: the moment that each leads back to, and the last move before that."""
+
 
 class Past:
     """Of one log, up to one moment.
@@ -34,63 +38,79 @@ class Past:
         told: the commits whose records say so.
     """
 
-    __slots__ = ("_late", "_moves", "_read", "moved", "told")
+    __slots__ = ("_late", "_read", "_starts", "_tos", "moved", "told")
 
     def __init__(
         self, moves: Sequence[tuple[int, int]], read: Read, told: Collection[int] = ()
     ) -> None:
         self.moved = moves[0][0] if moves else 0
         self.told = told
-        self._moves = moves
+        self._starts = [
+            at for at, _ in reversed(moves)
+        ]  # a thread may have been moved at each turn
+        self._tos = [to for _, to in reversed(moves)]
         self._read = read
         self._late: dict[int, bool] = {}
 
     @classmethod
-    def found(cls, heads: Sequence[int], read: Read) -> Past:
+    def found(cls, heads: Sequence[int], read: Read, known: Known) -> Past:
         """From the heads of the lines of the graph itself.
+
+        Args:
+            known: moves that were found before, to which others are added. Of these nothing is
+                `told`.
 
         Raises:
             Corrupt: a record names as a move what is none.
         """
         told: set[int] = set()
         at = max((_last_move(head, read, told) for head in heads), default=0)
-        return cls._from(at, read, told)
+        return cls._from(at, read, told, known)
 
     @classmethod
     def back_at(cls, moment: int, read: Read) -> Past:
         """As it was at a moment, for who goes back to it."""
         told: set[int] = set()
-        return cls._from(_last_before(moment, read, told), read, told)
+        return cls._from(_last_before(moment, read, told), read, told, {})
 
     @classmethod
-    def _from(cls, at: int, read: Read, told: set[int]) -> Past:
+    def _from(cls, at: int, read: Read, told: set[int], known: Known) -> Past:
         moves: list[tuple[int, int]] = []
         while at:
-            commit = read(at)
-            if commit.cause.kind not in MOVES:
-                raise malformed(commit)
-            to = moment_of(commit, read)
+            if at not in known:
+                commit = read(at)
+                if commit.cause.kind not in MOVES:
+                    raise malformed(commit)
+                to = moment_of(commit, read)
+                known[at] = to, _last_before(to, read, told)
+            to, before = known[at]
             moves.append((at, to))
-            at = _last_before(to, read, told)
+            at = before
         return cls(moves, read, told)
 
     def skips(self, seq: int) -> bool:
         """Whether a commit lies between a move and the moment that it leads back to."""
-        for at, to in self._moves:
-            if seq >= at:
-                return False
-            if seq > to:
-                return True
-        return False
+        index = bisect_right(self._starts, seq)  # of the first move behind it that stands
+        return index < len(self._starts) and seq > self._tos[index]
 
     def skips_behind(self, seq: int) -> bool:
         """Whether what came right behind a commit, whatever its own number, lies there."""
-        for at, to in self._moves:
-            if seq >= at:
-                return False
-            if seq >= to:
-                return True
-        return False
+        index = bisect_right(self._starts, seq)
+        return index < len(self._starts) and seq >= self._tos[index]
+
+    def standing(self, first: int, last: int | None) -> Iterator[tuple[int, int | None]]:
+        """First and last of each stretch between two commits, both included, but for what lies
+        between a move and the moment that it leads back to. `last`: None: the end."""
+        for index in range(bisect_right(self._starts, first), len(self._starts)):
+            at, to = self._starts[index], self._tos[index]
+            if last is not None and last < at:
+                last = min(last, to)
+                break
+            if first <= to:
+                yield first, to
+            first = at
+        if last is None or first <= last:
+            yield first, last
 
     def gone(self, seq: int) -> bool:
         """Whether a commit of a line does not count any more. One that came too late, behind what
@@ -100,7 +120,8 @@ class Past:
         return self.skips(seq) or self._came_late(seq)
 
     def _came_late(self, seq: int) -> bool:
-        since = next((at for at, _ in self._moves if at <= seq), 0)
+        index = bisect_right(self._starts, seq)
+        since = self._starts[index - 1] if index else 0
         path: list[int] = []
         late: bool | None = None
         while late is None:

@@ -16,7 +16,7 @@ from perdure.adapters import COPIES, ForeignLog, ForeignLogs, Held, Retained
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.integrations.langgraph import names
 from perdure.integrations.langgraph.branches import Branches
-from perdure.integrations.langgraph.past import NEVER, Past, is_move, moment_of, move_before
+from perdure.integrations.langgraph.past import NEVER, Known, Past, is_move, moment_of, move_before
 from perdure.integrations.langgraph.record import record_of
 from perdure.integrations.langgraph.window import NEAR, Window
 from perdure.integrations.langgraph.written import Write, read_writes, writes_on
@@ -64,6 +64,7 @@ class View:
         self._heads: dict[str, dict[str, int]] = {}
         self._tips: dict[str, list[Tip]] = {}
         self._past: Past | None = None
+        self._moves: Known = {}
         self._removed: dict[str, Any] | None = None
         self._counts: dict[tuple[str, str], int] = {}
         self.end = 0
@@ -109,7 +110,7 @@ class View:
     def past(self) -> Past:
         """Which commits count."""
         if self._past is None:
-            self._past = Past.found([*self._heads_of("").values()], self.commit)
+            self._past = Past.found([*self._heads_of("").values()], self.commit, self._moves)
         return self._past
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
@@ -363,13 +364,14 @@ class View:
             return None
         if seq == self.until:  # what came behind is not the copy's
             return None
-        branch = self.log.commit(seq).branch
-        for first, last in ((seq + 1, seq + 1), (seq + 2, self.until)):  # mostly it is the next
-            for commit in self.log.commits(first, last, damaged_too=True):
-                if commit.branch == branch and names.read_checkpoint_key(commit.cause.key):
-                    if self.past().gone(commit.seq):
-                        continue
-                    return commit
+        branch, past = self.log.commit(seq).branch, self.past()
+        for start, end in ((seq + 1, seq + 1), (seq + 2, self.until)):  # mostly it is the next
+            for first, last in past.standing(start, end):
+                for commit in self.log.commits(first, last, damaged_too=True):
+                    if commit.branch == branch and names.read_checkpoint_key(commit.cause.key):
+                        if past.gone(commit.seq):
+                            continue
+                        return commit
         return None
 
     def written(self, namespace: str, checkpoint_id: str) -> int:
