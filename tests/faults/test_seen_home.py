@@ -55,7 +55,7 @@ def test_i1_a_commit_that_nobody_waited_for_yet_is_seen_home(
                 async with agent.edit("two") as draft:
                     draft["n"] = 2
             try:
-                assert landed.is_set()
+                assert landed.wait(5.0)  # who waits is woken just before that is noted
             finally:
                 may_land.set()
             await agent.refresh()
