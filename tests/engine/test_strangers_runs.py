@@ -93,7 +93,8 @@ def test_a_strangers_run_is_not_taken_for_a_child(
 ) -> None:
     """Ann's run waited for its child, "step-1" of agent "kid". Her agent was imported into a store
     where Bob had such a run, too, as it had the same program. Hers heard of the end of his, and was
-    done with his data for a result. Nobody had asked who had started that run."""
+    done with his data for a result, and its report showed it. Nobody had asked who had started that
+    run."""
     source, store = stores
     waits(source, "ann")
     if begun or first:  # else it begins in the store, as Ann's
@@ -110,6 +111,7 @@ def test_a_strangers_run_is_not_taken_for_a_child(
     assert kid(store, 2 if stranger is with_other_arguments else 1).result() == "Bob's secret"
     run = store.handle(ANN)
     assert waits(store, "ann").status == "waiting" and ("signal", ANN) not in messages(store)
+    assert run.report().children == []
     run.signal("look", 1)
     with pytest.raises(NeedsAttention, match=r"was started by (run bob/parent/main|somebody else)"):
         waits(store, "ann")

@@ -297,8 +297,7 @@ class Drive:
         origins = Origins.of(info, commits)
         # What is made again, the world has not seen: its keys come from the commit that set the
         # run back, no longer from the one that began the turn.
-        back = origins.back or began
-        origin = back.seq, back.id
+        origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         journal.older = begun_by_older(began.records, origins.runs)
         before = made_before(working.reader, info, origins, journal)

@@ -39,10 +39,6 @@ class Trace(Struct):
     starters: set[str] = field(default_factory=set)
     named: bool = False
 
-    def knows(self, row: RunInfo) -> bool:
-        """Whether that run is the one that is waited for."""
-        return self.named or row.parent in self.starters
-
 
 def trace_of(backend: Backend, run: str, child: str) -> Trace:
     """What the log of a run that executes has of one that it waits for, since its turn began."""

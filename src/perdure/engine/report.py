@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from perdure.engine.gone import find_stranger
 from perdure.engine.lookup import find_run
 from perdure.engine.recorded import Event, Note, Recorded, reader_of, recorded_run
 from perdure.engine.wakeups import Leaked
 from perdure.engine.why import Explanation, explain
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Message, RunInfo
+from perdure.state.family import agent_of
 from perdure.storage.port import Backend
 
 if TYPE_CHECKING:
@@ -56,12 +58,16 @@ def report(
         info, explain(backend, info, leaked), recorded.events, recorded.last, questions,
         recorded.notes,
         [message for message in backend.inbox(info.id) if message.kind != "start"],
-        [child for run in dict.fromkeys(recorded.children) if (child := _found(backend, run))],
+        [one for run in dict.fromkeys(recorded.children) if (one := _child(backend, info, run))],
     )  # fmt: skip
 
 
-def _found(backend: Backend, run: str) -> RunInfo | None:
+def _child(backend: Backend, info: RunInfo, run: str) -> RunInfo | None:
+    """One that it started, or took over; not a stranger's that has its id."""
     try:
-        return find_run(backend, run)
+        found = find_run(backend, run)
     except NotFound:  # its agent was deleted before it began
         return None
+    if found.parent and agent_of(found.parent) == info.agent:
+        return found
+    return found if find_stranger(backend, info.id, run) is None else None
