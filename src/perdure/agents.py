@@ -206,7 +206,7 @@ class Agent(Generic[T]):
                     result = fn(draft)
                     if result is not None:
                         refuse_awaitable(result, fn, self.id)
-                        refuse_new_state(result, fn, edit.block, self.id)
+                        refuse_new_state(result, fn, edit._block, self.id)
                     lost = True  # what is a conflict from here on was a race
                 return edit.commit
             except Conflict as error:

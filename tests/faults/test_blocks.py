@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
@@ -27,8 +27,8 @@ from tests.faults.injecting import KINDS, Helper, Injector, is_from
 class AtBegin(Injector):
     """Raises where the n-th function of ours begins: before its first line."""
 
-    def __init__(self, number: int) -> None:
-        self.kind = KINDS[number % len(KINDS)]
+    def __init__(self, number: int, kinds: Sequence[Callable[[], BaseException]]) -> None:
+        self.kind = kinds[number % len(kinds)]
         super().__init__(number, self.kind)
 
     def _call(self, frame: FrameType, event: str, argument: object) -> Any:
@@ -38,19 +38,21 @@ class AtBegin(Injector):
 
 
 @contextmanager
-def beginnings() -> Iterator[Iterator[AtBegin]]:
+def beginnings(
+    kinds: Sequence[Callable[[], BaseException]] = KINDS,
+) -> Iterator[Iterator[AtBegin]]:
     """One after the other, while the one before has raised."""
     shows = sys.unraisablehook
     sys.unraisablehook = lambda _: None  # where a weak reference ends an exception goes nowhere
     try:
-        yield _until_past_the_end()
+        yield _until_past_the_end(kinds)
     finally:
         sys.unraisablehook = shows
 
 
-def _until_past_the_end() -> Iterator[AtBegin]:
+def _until_past_the_end(kinds: Sequence[Callable[[], BaseException]]) -> Iterator[AtBegin]:
     for number in itertools.count(1):
-        injector = AtBegin(number)
+        injector = AtBegin(number, kinds)
         yield injector
         if injector.raised is None:
             return
@@ -93,12 +95,9 @@ def test_i8_a_coroutine_that_goes_on_keeps_its_handle() -> None:
         met = set()
         async with perdure.open_async("memory://") as store:
             for number, injector in enumerate(injectors):
-                if isinstance(injector.kind(), Exception):  # all else ends the event loop, too
-                    agent = await store.agent(f"a-{number}", State, initial=State())
-                    await once(agent, injector)
-                    met.add(injector.where.split(" ")[-1])
-                else:
-                    injector.raised = injector.kind()
+                agent = await store.agent(f"a-{number}", State, initial=State())
+                await once(agent, injector)
+                met.add(injector.where.split(" ")[-1])
         return met
 
     async def once(agent: perdure.AsyncAgent[State], injector: AtBegin) -> None:
@@ -120,7 +119,8 @@ def test_i8_a_coroutine_that_goes_on_keeps_its_handle() -> None:
         assert agent.state.items == [f"item {n}" for n in range(1, agent.state.n + 1)]
         await agent.verify()
 
-    with beginnings() as injectors:
+    inside = [kind for kind in KINDS if isinstance(kind(), Exception)]  # all else ends the loop
+    with beginnings(inside) as injectors:
         assert {"AsyncEdit.__aexit__", "Block.ending"} <= asyncio.run(go_through(injectors))
 
 

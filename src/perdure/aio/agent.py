@@ -170,7 +170,7 @@ class AsyncAgent(Generic[T]):
                     if inspect.isawaitable(result):
                         result = await result
                     if result is not None:
-                        refuse_new_state(result, fn, edit.block, self.id)
+                        refuse_new_state(result, fn, edit._block, self.id)
                     lost = True  # what is a conflict from here on was a race
                 return edit.commit
             except Conflict as error:
@@ -308,14 +308,14 @@ class AsyncAgent(Generic[T]):
 class AsyncEdit(ToEnter, Generic[T]):
     """The context manager that `AsyncAgent.edit` returns; see `Edit`."""
 
-    __slots__ = ("_agent", "_end", "_held", "_turn", "block")
+    __slots__ = ("_agent", "_block", "_end", "_held", "_turn")
 
-    entered = "async with agent.edit(…) as draft: draft.x = 1"
+    _entered = "async with agent.edit(…) as draft: draft.x = 1"
 
     def __init__(self, agent: AsyncAgent[T], cause: Cause) -> None:
         self._agent = agent
         self._turn = agent._turn
-        self.block = Block(agent._working, cause)
+        self._block = Block(agent._working, cause)
         self._end: End | None = None
 
     async def __aenter__(self) -> T:
@@ -328,12 +328,12 @@ class AsyncEdit(ToEnter, Generic[T]):
             working.edit_lost = partial(is_over, span) if span is not None else None
             draft = await self._begin_at_head()
             if draft is None:
-                draft = await self._agent._home.call(self.block.begin)
+                draft = await self._agent._home.call(self._block.begin)
                 await self._agent.look()
         except BaseException as error:
             try:
-                if self.block.begun:  # and then its task was cancelled
-                    self.block.abandon()
+                if self._block.begun:  # and then its task was cancelled
+                    self._block.abandon()
                 if not working.editing:
                     working.edit_lost = None
                 if isinstance(error, Exception | asyncio.CancelledError):
@@ -345,10 +345,10 @@ class AsyncEdit(ToEnter, Generic[T]):
 
     async def _begin_at_head(self) -> T | None:
         """The usual case: nobody else has written, and nothing but that is to be read."""
-        place, agent = self.block.place, self._agent
+        place, agent = self._block.place, self._agent
         if place is None or not agent._shows_what_is_in_memory:
             return None
-        return self.block.begin_at(await agent._home.context.heads.head(*place))
+        return self._block.begin_at(await agent._home.context.heads.head(*place))
 
     @ends_block
     async def __aexit__(
@@ -357,9 +357,9 @@ class AsyncEdit(ToEnter, Generic[T]):
     ) -> None:  # fmt: skip
         try:
             if kind is None:
-                await self._agent.drive(self.block.ending())
+                await self._agent.drive(self._block.ending())
                 return
-            self.block.abandon()
+            self._block.abandon()
             if error is None or isinstance(error, Exception | asyncio.CancelledError):
                 await self._agent.look()
         finally:
@@ -368,4 +368,4 @@ class AsyncEdit(ToEnter, Generic[T]):
     @property
     def commit(self) -> Commit | None:
         """As `Edit.commit`."""
-        return self.block.commit
+        return self._block.commit

@@ -50,7 +50,7 @@ def open_async(
 class Opening(ToEnter):
     """What `open_async` returns: to be awaited, or used in an ``async with``."""
 
-    entered = "store = await perdure.open_async(…)"
+    _entered = "store = await perdure.open_async(…)"
 
     def __init__(self, open_it: Callable[[], Store]) -> None:
         self._open_it = open_it

@@ -9,15 +9,15 @@ class ToEnter:
     """A base of context managers that people take for what they give.
 
     Attributes:
-        entered: how it is entered. With ``__slots__`` in the class, nothing can be set on it.
+        _entered: how it is entered. With ``__slots__`` in the class, nothing can be set on it.
     """
 
     __slots__ = ()
 
-    entered: ClassVar[str]
+    _entered: ClassVar[str]
 
     def __getattr__(self, name: str) -> Any:
         said = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name.startswith("__"):  # Python's own, which looks for what there may be
             raise AttributeError(said)
-        raise AttributeError(f"{said}: it is to be entered, as in `{self.entered}`")
+        raise AttributeError(f"{said}: it is to be entered, as in `{self._entered}`")

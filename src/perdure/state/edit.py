@@ -122,16 +122,16 @@ class Block(Generic[T]):
 class Edit(ToEnter, Generic[T]):
     """The context manager that `edit` returns. `commit` is what it made, once the block ended."""
 
-    __slots__ = ("_end", "_holder", "_working", "block")
+    __slots__ = ("_block", "_end", "_holder", "_working")
 
-    entered = "with agent.edit(…) as draft: draft.x = 1"
+    _entered = "with agent.edit(…) as draft: draft.x = 1"
 
     def __init__(
         self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()
     ) -> None:
         self._end: End | None = None
         self._working = working
-        self.block = Block(working, cause, declared)
+        self._block = Block(working, cause, declared)
 
     def __enter__(self) -> T:
         working = self._working
@@ -147,10 +147,10 @@ class Edit(ToEnter, Generic[T]):
             if working.editing:
                 working.refuse_inside_edit()
             working.edit_lost = partial(is_over, holder)
-            return self.block.begin()
+            return self._block.begin()
         except BaseException:
-            if self.block.begun:
-                self.block.abandon()
+            if self._block.begun:
+                self._block.abandon()
             if not working.editing:
                 working.edit_lost = None
             working.lock.give_back(holder)
@@ -163,9 +163,9 @@ class Edit(ToEnter, Generic[T]):
     ) -> None:  # fmt: skip
         try:
             if kind is not None:
-                self.block.abandon()
+                self._block.abandon()
             else:
-                drive(self._working.context, self.block.ending())
+                drive(self._working.context, self._block.ending())
         finally:
             self._working.lock.give_back(self._holder)
             del self._holder  # the frame of a caller who may hold this edit: no cycle is left
@@ -174,7 +174,7 @@ class Edit(ToEnter, Generic[T]):
     def commit(self) -> Commit | None:
         """The commit that the block made; the recorded one if its key was used before; None if
         nothing changed."""
-        return self.block.commit
+        return self._block.commit
 
 
 def key_extras(cause: Cause, declared: tuple[object, ...]) -> Extras:

@@ -293,7 +293,7 @@ def _checked_ttl(ttl: TTLConfig) -> TTLConfig:
 class Opening(ToEnter):
     """What `PerdureStore.from_url` returns: to be used in a ``with`` or an ``async with``."""
 
-    entered = "with PerdureStore.from_url(…) as store: …"
+    _entered = "with PerdureStore.from_url(…) as store: …"
 
     def __init__(self, begin: Callable[[], PerdureStore]) -> None:
         self._begin = begin
