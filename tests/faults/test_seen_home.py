@@ -49,13 +49,15 @@ def test_i1_a_commit_that_nobody_waited_for_yet_is_seen_home(
             async with agent.edit("one") as draft:
                 draft["n"] = 1
             committers.append(agent._home.context.committer)
+            while committers[0]._batch:  # that is still of the first edit
+                await asyncio.sleep(0)
             monkeypatch.setattr(Committer, "_commit", held)
             monkeypatch.setattr(Wait, "wait", torn)
             with pytest.raises(MemoryError, match="injected"):
                 async with agent.edit("two") as draft:
                     draft["n"] = 2
             try:
-                assert landed.wait(5.0)  # who waits is woken just before that is noted
+                assert landed.wait(HELD_MAX_S / 4)  # who waits is woken just before that
             finally:
                 may_land.set()
             await agent.refresh()
