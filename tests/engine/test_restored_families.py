@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from perdure.state.portable import Portable, read_file
 from perdure.storage.locate import _named_memories
 from perdure.store import Store
 from perdure.testing import run_until_waiting
+from tests.engine.test_restored_mail import now
 from tests.postgres.server import kinds, shared
 
 BOSS, KID = "boss/parent/main", "kid/child/k"
@@ -64,15 +65,6 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
             _named_memories.pop(name, None)
     else:
         yield f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'b.db'}"
-
-
-def now(store: Store) -> datetime:
-    """By the store's clock, between what was done and what will be."""
-    clock = store.runner.context.backend.now
-    micros = clock()
-    while clock() <= micros + 1:
-        pass
-    return datetime.fromtimestamp((micros + 1) / 1e6, UTC)
 
 
 def due(store: Store) -> list[str]:

@@ -24,7 +24,7 @@ from perdure.engine.values import binding_of, preview, results_of
 from perdure.engine.waiting import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.model import MISSING, Message
-from perdure.state.family import agent_of
+from perdure.state.family import agent_of, begin_of
 from perdure.state.kinship import Origin
 from perdure.storage.port import Backend
 from perdure.visible import visible
@@ -248,11 +248,8 @@ def _lineage(backend: Backend, run: str) -> set[str]:
     """A run and those that it was forked from."""
     rows = backend.runs(run_id=run)
     reader = reader_of(backend, rows[0]) if rows else None
-    found = {run}
-    for record in reader.commit(rows[0].started).records if reader is not None else ():
-        if record["t"] == "run-started" and record.get("run") == run and "again" in record:
-            found.update(record["again"]["runs"])
-    return found
+    began = begin_of(reader.commit(rows[0].started), run) if reader is not None else None
+    return {run} if began is None or "again" not in began else {run, *began["again"]["runs"]}
 
 
 def _started_before(

@@ -128,7 +128,7 @@ class Mail:
             end = _end_of(row)
             if row is None and child in self._absent:
                 lost.append(child)
-                end = self._kept(child)
+                end = self._trace(child).end
             if end is not None:
                 return Came(branch.label, end)
         timer = first_timer(effect.branches)
@@ -157,11 +157,8 @@ class Mail:
             self._absent.setdefault(child)
         return any(order["parent"] == self._run for order in asked)
 
-    def _kept(self, child: str) -> dict[str, Plain] | None:
-        """How a run ended that is not there, by what is recorded of that."""
-        return self._trace(child).end
-
     def _trace(self, child: str) -> Trace:
+        """What is recorded of a run that is not there."""
         trace = self._absent.get(child)
         if trace is None:
             from perdure.engine.gone import trace_of  # few runs ever need it

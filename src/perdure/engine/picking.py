@@ -22,7 +22,7 @@ from perdure.engine.stopping import stop
 from perdure.engine.values import parameters_of
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
-from perdure.state.family import to_parents
+from perdure.state.family import begin_of, to_parents
 from perdure.storage.due import due_since
 from perdure.storage.looks import CLAIM_S, Look
 from perdure.storage.port import Ref
@@ -264,10 +264,8 @@ class Picker:
         info = pick.look.agent(pick.agent)
         if info is None or info.no != pick.row.agent_no:
             return None
-        for record in LogReader(pick.look, info).commit(pick.row.started).records:
-            if record.get("run") == pick.run and record["t"] == "run-started":
-                return Order.from_plain(pick.agent, record)
-        return None
+        began = begin_of(LogReader(pick.look, info).commit(pick.row.started), pick.run)
+        return None if began is None else Order.from_plain(pick.agent, began)
 
     # -- runs that nobody can go on with -------------------------------------------------------
 

@@ -24,7 +24,7 @@ from perdure.engine.orders import run_id
 from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
-from perdure.state.family import CHILD
+from perdure.state.family import CHILD, begin_of
 from perdure.state.heading import commit_move, find_head
 from perdure.state.moves import unfinished_runs
 from perdure.state.remaining import base_key, renewed, signals_left
@@ -214,9 +214,9 @@ def _places_left(commits: Iterable[Commit], runs: Sequence[str]) -> dict[str, in
 
 
 def _started(reader: LogReader, info: RunInfo) -> dict[str, Any]:
-    for record in reader.commit(info.started).records:
-        if record.get("run") == info.id and record["t"] == "run-started":
-            return dict(record)
+    began = begin_of(reader.commit(info.started), info.id)
+    if began is not None:
+        return dict(began)
     raise NotFound("the commit that began it says nothing of it", target=f"run {info.id}")
 
 

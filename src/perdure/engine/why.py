@@ -15,7 +15,7 @@ from perdure.engine.wakeups import Leaked
 from perdure.engine.ways import Way, by, of_child
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
-from perdure.state.family import CHILD
+from perdure.state.family import CHILD, begin_of
 from perdure.storage.answers import ExecutorRow
 from perdure.storage.port import Backend, Ref
 from perdure.storage.reader import LogReader
@@ -161,11 +161,8 @@ class _Look:
         run = self._run
         if reader is None or not run.started or run.status in FINISHED:
             return False
-        began = reader.peek(run.started).records
-        return any(
-            record["t"] == "run-started" and record.get("run") == run.id and "input" not in record
-            for record in began
-        )  # fmt: skip
+        began = begin_of(reader.peek(run.started), run.id)
+        return began is not None and "input" not in began
 
     def _whom(self) -> str:
         """Who would go on with it: workers; or that there are none."""

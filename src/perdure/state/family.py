@@ -4,7 +4,7 @@ commits that end them."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,6 +27,14 @@ def incarnation_of(run: str) -> int:
     """The number of the agent's incarnation that a run is of, from its id."""
     said = run.rpartition("~")[2]  # which names have escaped
     return int(said) if "~" in run and said.isdecimal() else 1
+
+
+def begin_of(commit: Commit, run: str) -> Mapping[str, Any] | None:
+    """The record with which a run began, if it did with this commit."""
+    for record in commit.records:
+        if record["t"] == "run-started" and record.get("run") == run:
+            return record
+    return None
 
 
 def starter_of(backend: Backend, run: str) -> str | None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import RunInfo
-from perdure.state.family import agent_of, incarnation_of
+from perdure.state.family import agent_of, begin_of, incarnation_of
 from perdure.state.projections import args_digest
 from perdure.storage.port import Backend
 from perdure.storage.reader import LogReader
@@ -64,11 +64,10 @@ class Origin(Struct, frozen=True):
         if not row.parent or info is None or info.no != row.agent_no:
             return known
         try:
-            records = LogReader(backend, info).commit(row.started).records
+            began = begin_of(LogReader(backend, info).commit(row.started), row.id)
         except (Corrupt, NotFound, UnsupportedFormat):
             return known
-        began = [one for one in records if one["t"] == "run-started" and one.get("run") == row.id]
-        return cls.of(began[0]) if began else known
+        return known if began is None else cls.of(began)
 
     def is_of(self, backend: Backend) -> bool:
         """Whether its parent is the run of that id which is there, and not one of another store."""

@@ -19,7 +19,7 @@ from perdure.core.bounds import index_key
 from perdure.core.values import Plain
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
-from perdure.state.family import CHILD, end_told, incarnation_of, to_end_with
+from perdure.state.family import CHILD, begin_of, end_told, incarnation_of, to_end_with
 from perdure.state.kinship import Origin, args_of_start
 from perdure.state.projections import args_digest
 from perdure.state.tokens import last_number, living
@@ -140,14 +140,13 @@ def _order_untold(
     if there is None or there.purged or (was is not None and was.deleted):
         return
     for commit in LogReader(source, there).commits(1, damaged_too=True):
-        for record in commit.records:
-            if record["t"] == "run-started" and record.get("run") == run:
-                if record.get("parent") != by:
-                    return
-                if commit.at_micros > until:  # else its agent is left out here, or cut off
-                    order = {key: value for key, value in record.items() if key not in _NO_ORDER}
-                    yield Message(run, agent, "start", str(order["function"]), "", order)
-                return
+        if (began := begin_of(commit, run)) is None:
+            continue
+        # If it began by then, its agent is left out here, or cut off.
+        if began.get("parent") == by and commit.at_micros > until:
+            order = {key: value for key, value in began.items() if key not in _NO_ORDER}
+            yield Message(run, agent, "start", str(order["function"]), "", order)
+        return
 
 
 def _ends_others(starter: RunInfo) -> bool:
