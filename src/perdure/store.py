@@ -226,7 +226,10 @@ class Store:
         extras = Extras(
             [*records, deleted], runs=cancelled, delete_agent=True, purge=purge,
             sends=[
-                *(one for run in cancelled for one in to_family(backend, run, reader)),
+                *(
+                    one for run in cancelled
+                    for one in to_family(backend, run, reader, beside=cancelled)
+                ),
                 *(message for run in asked for message in to_parents(run)),
             ],
         )  # fmt: skip

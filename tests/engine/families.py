@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import perdure
+from perdure.engine.recorded import recorded_run, recorded_turn
 from perdure.errors import PerdureError, RunFailed
 from perdure.model import FINISHED, UNFINISHED
 from perdure.storage.reader import LogReader
@@ -172,7 +173,8 @@ class Family:
         return {run.id for run in self.store.runs(status=["cancelled"])}
 
     def check_told(self, run: str) -> None:
-        """Those that it started end with it, or were told to, however it was cancelled.
+        """Those that it started end with it, or were told to, however it was cancelled, but for
+        those that a fork has, too.
 
         Raises:
             AssertionError: it has left some of them behind.
@@ -181,9 +183,16 @@ class Family:
         info = backend.agent(row.agent)
         if info is None or info.no != row.agent_no:
             return  # it was purged, with what it had recorded
-        for commit in LogReader(backend, info).commits(row.started):
+        reader = LogReader(backend, info)
+        kept: set[str] = set()
+        others = self.store.runs(row.agent, unfinished=True)
+        for other in (one for one in others if one.agent_no == info.no and one.started):
+            kept.update(recorded_turn(reader, other).children, recorded_run(reader, other).children)
+        for commit in reader.commits(row.started):
             for record in commit.records:
                 if record.get("run") != run or "child" not in record:
+                    continue
+                if record["child"]["run"] in kept:
                     continue
                 child = record["child"]
                 left = self.store.runs(child["agent"], unfinished=True)

@@ -4,7 +4,7 @@ commits that end them."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -50,18 +50,20 @@ def starter_of(backend: Backend, run: str) -> str | None:
 
 
 def to_family(
-    backend: Backend, run: RunInfo, reader: LogReader, asked: Iterable[Message] = ()
+    backend: Backend, run: RunInfo, reader: LogReader, asked: Iterable[Message] = (),
+    beside: Iterable[RunInfo] = (),
 ) -> list[Message]:  # fmt: skip
-    """What tells of a run's end: those that started it and, if it was cancelled, those that it
-    started and that are to end with it. For the commit that ends it, whoever makes that.
+    """What tells of a run's end: those that started it and, if it was cancelled, those that are to
+    end with it. For the commit that ends it, whoever makes that.
 
     Args:
         run, asked: as of `to_parents`.
         reader: of its agent's log.
+        beside: others that the same commit ends.
     """
     told = to_parents(run, asked)
     if run.status == "cancelled":
-        told += to_children(backend, reader.commits(run.started, damaged_too=True), run.id)
+        told += to_children(backend, reader, run, {one.id for one in beside})
     return told
 
 
@@ -90,18 +92,60 @@ def end_told(run: RunInfo, parent: str) -> Message:
     return Message(parent, agent_of(parent), "signal", CHILD + run.id, key, end)
 
 
-def to_children(backend: Backend, commits: Iterable[Commit], run: str) -> list[Message]:
-    """What tells the runs that a run started, and that are to end with it, to do so. Not those of
-    others, where the log of this one was taken into a store that has such under their ids."""
-    started = (
-        record["child"] for commit in commits for record in commit.records
-        if record.get("run") == run and "child" in record
-    )  # fmt: skip
-    return [
-        to_end_with(run, str(child["run"]), str(child["agent"]), once=os.urandom(12).hex())
-        for child in started
-        if not child["let_live"] and starter_of(backend, str(child["run"])) == run
-    ]  # fmt: skip
+class Having:
+    """Which runs of a log have which runs as theirs, fed with its commits in order.
+
+    Attributes:
+        since: by a run, those that started it, that took it over, or that were forked from one that
+            had it by then; and the commit since which each does.
+        bound: runs that are to end with the one that started them: the one and the other.
+    """
+
+    def __init__(self) -> None:
+        self.since: dict[str, dict[str, int]] = {}
+        self.bound: set[tuple[str, str]] = set()
+
+    def note(self, commit: Commit) -> None:
+        for record in commit.records:
+            run = str(record.get("run", ""))
+            if "child" in record:
+                child = str(record["child"]["run"])
+                self.since.setdefault(child, {}).setdefault(run, commit.seq)
+                if not record["child"]["let_live"]:
+                    self.bound.add((child, run))
+            elif record["t"] == "run-started" and "again" in record:
+                again = record["again"]
+                for since in self.since.values():
+                    if any(since.get(one, commit.seq) <= again["at"] for one in again["runs"]):
+                        since.setdefault(run, commit.seq)
+
+
+def to_children(
+    backend: Backend, reader: LogReader, run: RunInfo, ended: Collection[str] = ()
+) -> list[Message]:  # fmt: skip
+    """What tells the runs that a run has to end with it, once nobody else of its log has them that
+    goes on. Two that end at one moment leave what both have: neither sees the other's end. None of
+    these are those of others, where the log was taken into a store that has such under their ids.
+
+    Args:
+        ended: runs that end in the same commit.
+    """
+    having = Having()
+    # A fork has its origin's turn, and may have what was started in it before the fork began.
+    for commit in reader.commits(min(run.started, run.turn_at), damaged_too=True):
+        having.note(commit)
+    own = [child for child, since in having.since.items() if run.id in since]
+    others = backend.runs(agent=run.agent, unfinished=True) if own else []
+    going_on = {one.id for one in others if one.id != run.id and one.id not in ended}
+    told = []
+    for child in own:
+        starter = starter_of(backend, child)
+        if (child, starter) not in having.bound or not going_on.isdisjoint(having.since[child]):
+            continue
+        rows = [run] if starter == run.id else backend.runs(run_id=starter)
+        if rows and rows[0].status == "cancelled":
+            told.append(to_end_with(run.id, child, agent_of(child), once=os.urandom(12).hex()))
+    return told
 
 
 def to_end_with(run: str, child: str, agent: str, *, once: str) -> Message:

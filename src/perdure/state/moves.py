@@ -202,7 +202,9 @@ def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
         runs=cancelled,
         sends=[
             message for run, one in zip(cancelled, unused, strict=True)
-            for message in to_family(working.context.backend, run, working.reader, one.asked)
+            for message in to_family(
+                working.context.backend, run, working.reader, one.asked, cancelled
+            )
         ],
         consumed=[message.no for one in unused for message in (*one.asked, *one.cancels)],
         read_to={run: no for one in unused for run, no in one.read_to.items()},

@@ -17,9 +17,17 @@ from msgspec.structs import replace
 
 from perdure.core.bounds import index_key
 from perdure.core.values import Plain
-from perdure.model import FINISHED, Commit, Message, RunInfo
+from perdure.model import FINISHED, UNFINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
-from perdure.state.family import CHILD, begin_of, end_told, incarnation_of, to_end_with
+from perdure.state.family import (
+    CHILD,
+    Having,
+    agent_of,
+    begin_of,
+    end_told,
+    incarnation_of,
+    to_end_with,
+)
 from perdure.state.kinship import Origin, args_of_start
 from perdure.state.projections import args_digest
 from perdure.state.tokens import last_number, living
@@ -49,6 +57,7 @@ class Ties:
         cancelled: runs that were, once at least.
         origins: of its own runs.
         said: what persons said that calls gave, which may be ids of runs.
+        having: its runs that have the same ones.
     """
 
     def __init__(self) -> None:
@@ -56,9 +65,11 @@ class Ties:
         self.cancelled: set[str] = set()
         self.origins: dict[str, Origin] = {}
         self.said: set[str] = set()
+        self.having = Having()
         self._by_place: dict[tuple[str, str], list[str]] = {}
 
     def note(self, commit: Commit) -> None:
+        self.having.note(commit)
         for record in commit.records:
             place = str(record.get("run", "")), str(record.get("place", ""))
             if record["t"] == "wait-began":
@@ -98,6 +109,16 @@ class Ties:
         return child.parent == run or child.id in self.said
 
 
+def ties_of(backend: Backend, run: str) -> Ties:
+    """What the log says that a run is of; nothing: it is not there."""
+    ties = Ties()
+    info = backend.agent(agent_of(run), incarnation_of(run))
+    if info is not None and not info.purged:
+        for commit in LogReader(backend, info).commits(1, damaged_too=True):
+            ties.note(commit)
+    return ties
+
+
 def retell(source: Backend, target: Backend, until: int) -> None:
     """For a store that was restored as another was at a moment, before it opens, and once the
     numbers that its own messages get are known. May be done again."""
@@ -122,7 +143,7 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
             starter = _row(target, {}, start.by)
             if starter is None:
                 continue
-            if _ends_others(starter) and not start.lives:
+            if _is_to_end(target, {}, ties, run):
                 yield from _cancel_untold(target, {}, ties, run, start.by)
             else:
                 yield from _order_untold(source, target, run, start, until)
@@ -149,9 +170,22 @@ def _order_untold(
         return
 
 
-def _ends_others(starter: RunInfo) -> bool:
-    """Whether the runs that it started are to end with it; see `to_children`."""
-    return starter.status == "cancelled"
+def _is_to_end(
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str
+) -> bool:  # fmt: skip
+    """Whether one that another started is to end with it; see `to_children`.
+
+    Args:
+        rows: of runs of logs that the backend is about to have.
+        ties: of the other's log.
+    """
+    start = ties.started.get(run)
+    if start is None or start.lives:
+        return False
+    starter = _row(backend, rows, start.by)
+    others = (_row(backend, rows, one) for one in ties.having.since[run])
+    going_on = any(one is not None and one.status in UNFINISHED for one in others)
+    return starter is not None and starter.status == "cancelled" and not going_on
 
 
 def _cancel_untold(
@@ -169,12 +203,7 @@ def _cancel_untold(
     if backend.inbox(run, kind="cancel", limit=1):
         return
     if run not in rows:
-        info = backend.agent(row.agent)
-        if info is None or info.no != row.agent_no:
-            return
-        ties = Ties()
-        for commit in LogReader(backend, info).commits(row.started, damaged_too=True):
-            ties.note(commit)
+        ties = ties_of(backend, run)
     if run not in ties.cancelled:
         yield to_end_with(by, run, row.agent, once=index_key(by))
 
@@ -197,7 +226,7 @@ def untold_by(
         starter = _row(backend, rows, start.by)
         if starter is None:
             continue
-        if _ends_others(starter) and not start.lives:
+        if _is_to_end(backend, rows, ties, run):
             yield from _cancel_untold(backend, rows, ties, run, start.by)
         elif run in orders and _row(backend, rows, run) is None and _may_begin(backend, run, start):
             order: Any = orders[run]
@@ -206,7 +235,7 @@ def untold_by(
         if row.status in FINISHED or not row.parent or row.parent in rows:
             continue
         starter = _row(backend, rows, row.parent)
-        if starter is not None and _ends_others(starter) and _is_to_end(backend, starter, row.id):
+        if starter is not None and _is_to_end(backend, rows, ties_of(backend, starter.id), row.id):
             yield from _cancel_untold(backend, rows, ties, row.id, starter.id)
 
 
@@ -217,17 +246,6 @@ def _may_begin(backend: Backend, run: str, start: Started) -> bool:
     info = backend.agent(start.agent)
     number = 1 if info is None else info.incarnation + bool(info.deleted)
     return number == incarnation_of(run)
-
-
-def _is_to_end(backend: Backend, starter: RunInfo, run: str) -> bool:
-    """Whether one that started another is to end that with itself."""
-    info = backend.agent(starter.agent)
-    if info is None or info.no != starter.agent_no:
-        return False
-    ties = Ties()
-    for commit in LogReader(backend, info).commits(starter.started, damaged_too=True):
-        ties.note(commit)
-    return run in ties.started and not ties.started[run].lives
 
 
 def begun_by(backend: Backend, rows: Mapping[str, RunInfo]) -> list[int]:

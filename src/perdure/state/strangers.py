@@ -12,11 +12,9 @@ from typing import Any
 
 from perdure.errors import Conflict
 from perdure.model import RunInfo
-from perdure.state.family import agent_of, incarnation_of
 from perdure.state.kinship import Origin
-from perdure.state.retelling import Started, Ties
+from perdure.state.retelling import Started, Ties, ties_of
 from perdure.storage.port import Backend
-from perdure.storage.reader import LogReader
 from perdure.visible import visible
 
 FindId = Callable[[int], bytes | None]
@@ -43,7 +41,7 @@ def refuse_strangers(
     for run, row in rows.items():
         if row.parent and row.parent not in rows and not ties.origins[run].is_of(backend):
             if row.parent not in known:
-                known[row.parent] = _ties_of(backend, row.parent)
+                known[row.parent] = ties_of(backend, row.parent)
             if run in known[row.parent].started:
                 raise _another(run, row.parent)
 
@@ -79,12 +77,3 @@ def _refused(run: str, problem: str) -> Conflict:
         problem, target=f"run {visible(run)}",
         hint="nothing was written; import into a store that has no run of that id",
     )  # fmt: skip
-
-
-def _ties_of(backend: Backend, run: str) -> Ties:
-    ties = Ties()
-    info = backend.agent(agent_of(run), incarnation_of(run))
-    if info is not None and not info.purged:
-        for commit in LogReader(backend, info).commits(1, damaged_too=True):
-            ties.note(commit)
-    return ties
