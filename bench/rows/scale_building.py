@@ -19,7 +19,7 @@ import perdure
 from bench.corpus import texts
 from perdure.core import chain, ops
 from perdure.core.ops import Op
-from perdure.engine.orders import Order
+from perdure.engine.functions.orders import Order
 from perdure.model import MAIN, Cause, RunInfo
 from perdure.storage.committer import Committer
 from perdure.storage.locate import locate

@@ -40,24 +40,24 @@ if TYPE_CHECKING:
     from perdure.core.draft import increment, move
     from perdure.core.drift import Drift
     from perdure.core.schema import Ephemeral, Schema, invariant, transitions
-    from perdure.engine.async_run import AsyncRun
-    from perdure.engine.functions import agent, step, tool, unrecorded
-    from perdure.engine.handle import RunHandle
-    from perdure.engine.inside_calls import (
+    from perdure.engine.control.run_handle import RunHandle
+    from perdure.engine.control.run_report import RunReport
+    from perdure.engine.control.ways_out import Way
+    from perdure.engine.control.why import Explanation
+    from perdure.engine.dispatch.worker import Worker, WorkerEvent
+    from perdure.engine.execution.inside_calls import (
         fencing_token,
         heartbeat,
         idempotency_key,
         saved,
     )
-    from perdure.engine.ledger import EffectInfo
-    from perdure.engine.replay import NOT_DONE
-    from perdure.engine.report import RunReport
-    from perdure.engine.retrying import Retry
-    from perdure.engine.run import Run
-    from perdure.engine.waiting import Ask, Selected, Signal, Timer
-    from perdure.engine.ways import Way
-    from perdure.engine.why import Explanation
-    from perdure.engine.worker import Worker, WorkerEvent
+    from perdure.engine.functions.async_run import AsyncRun
+    from perdure.engine.functions.decorators import agent, step, tool, unrecorded
+    from perdure.engine.functions.run import Run
+    from perdure.engine.journal.ledger import EffectInfo
+    from perdure.engine.journal.replay import NOT_DONE
+    from perdure.engine.journal.retries import Retry
+    from perdure.engine.journal.waits import Ask, Selected, Signal, Timer
     from perdure.model import (
         MISSING,
         AgentInfo,
@@ -161,20 +161,20 @@ _ROOMS = {
     "perdure.core.draft": "increment move",
     "perdure.core.drift": "Drift",
     "perdure.core.schema": "Ephemeral Schema invariant transitions",
-    "perdure.engine.async_run": "AsyncRun",
-    "perdure.engine.functions": "agent step tool unrecorded",
-    "perdure.engine.handle": "RunHandle",
-    "perdure.engine.questions": "Question",
-    "perdure.engine.inside_calls": "fencing_token heartbeat idempotency_key saved",
-    "perdure.engine.ledger": "EffectInfo",
-    "perdure.engine.replay": "NOT_DONE",
-    "perdure.engine.report": "RunReport",
-    "perdure.engine.retrying": "Retry",
-    "perdure.engine.run": "Run",
-    "perdure.engine.waiting": "Ask Selected Signal Timer",
-    "perdure.engine.why": "Explanation",
-    "perdure.engine.ways": "Way",
-    "perdure.engine.worker": "Worker WorkerEvent",
+    "perdure.engine.functions.async_run": "AsyncRun",
+    "perdure.engine.functions.decorators": "agent step tool unrecorded",
+    "perdure.engine.control.run_handle": "RunHandle",
+    "perdure.engine.journal.questions": "Question",
+    "perdure.engine.execution.inside_calls": "fencing_token heartbeat idempotency_key saved",
+    "perdure.engine.journal.ledger": "EffectInfo",
+    "perdure.engine.journal.replay": "NOT_DONE",
+    "perdure.engine.control.run_report": "RunReport",
+    "perdure.engine.journal.retries": "Retry",
+    "perdure.engine.functions.run": "Run",
+    "perdure.engine.journal.waits": "Ask Selected Signal Timer",
+    "perdure.engine.control.why": "Explanation",
+    "perdure.engine.control.ways_out": "Way",
+    "perdure.engine.dispatch.worker": "Worker WorkerEvent",
     "perdure.model": "AgentInfo Branch Cause Change Checkpoint Commit MISSING Message RunInfo",
     "perdure.state.moves": "Moved",
     "perdure.state.trimming": "Trimmed",

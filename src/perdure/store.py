@@ -18,12 +18,12 @@ from perdure.core.arguments import seconds as duration
 from perdure.core.exact import is_a
 from perdure.core.names import check_name, check_words, shown, words_of
 from perdure.core.schema import Schema
-from perdure.engine.handle import RunHandle
-from perdure.engine.liveness import LEASE_TTL
-from perdure.engine.lookup import asked_for, find_run, never_begun
-from perdure.engine.options import Options as Options
-from perdure.engine.run import Run
-from perdure.engine.runner import Runner
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.dispatch.heartbeat import LEASE_TTL
+from perdure.engine.dispatch.run_options import Options as Options
+from perdure.engine.dispatch.runner import Runner
+from perdure.engine.functions.run import Run
+from perdure.engine.functions.run_lookup import asked_for, find_run, never_begun
 from perdure.errors import NotFound
 from perdure.model import (
     FINISHED,

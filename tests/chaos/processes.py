@@ -18,9 +18,9 @@ from typing import Any
 
 import perdure
 import perdure.aio  # before the forks, and not again in each process
-import perdure.engine.drives_async
-import perdure.engine.performing_async
-from perdure.engine.worker import Worker, WorkerEvent
+import perdure.engine.dispatch.async_drive
+import perdure.engine.execution.async_performer
+from perdure.engine.dispatch.worker import Worker, WorkerEvent
 from perdure.model import Durability, RunInfo
 from perdure.store import Store
 from tests.chaos import agents

@@ -23,8 +23,8 @@ from zoneinfo import ZoneInfo
 
 import perdure
 from perdure.core.values import Plain
-from perdure.engine import run as engine_run
-from perdure.engine.drives import Command, Drive
+from perdure.engine.dispatch.drive import Command, Drive
+from perdure.engine.functions import run as engine_run
 from perdure.model import id_text
 from perdure.state.checkpoints import state_hash
 from perdure.storage.reader import LogReader

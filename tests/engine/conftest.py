@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import turns
+from perdure.engine.journal import release_order
 from perdure.storage import locate
 from perdure.storage.clocks import wall_clock
 from perdure.store import Store
@@ -149,8 +149,8 @@ def runs(place: Place) -> Async:
 
 @pytest.fixture
 def stalls_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "STALL_S", 1.0)
-    monkeypatch.setattr(turns, "PROVEN_S", 0.1)
+    monkeypatch.setattr(release_order, "STALL_S", 1.0)
+    monkeypatch.setattr(release_order, "PROVEN_S", 0.1)
 
 
 @pytest.fixture

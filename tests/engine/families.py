@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import perdure
-from perdure.engine.recorded import recorded_run, recorded_turn
+from perdure.engine.journal.run_log import recorded_run, recorded_turn
 from perdure.errors import PerdureError, RunFailed
 from perdure.model import FINISHED, UNFINISHED
 from perdure.storage.reader import LogReader

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.engine import asked
-from perdure.engine.asked import Asked
-from perdure.engine.wakeups import POLL_S
+from perdure.engine.dispatch import pending_orders
+from perdure.engine.dispatch.pending_orders import Asked
+from perdure.engine.execution.wakeups import POLL_S
 from perdure.model import Message
 
 
@@ -60,7 +60,7 @@ def inbox(monkeypatch: pytest.MonkeyPatch) -> Inbox:
 def _inbox(monkeypatch: pytest.MonkeyPatch) -> Inbox:
     inbox = Inbox()
     clock = SimpleNamespace(monotonic=lambda: inbox.now)
-    monkeypatch.setattr("perdure.engine.asked.time", clock)
+    monkeypatch.setattr("perdure.engine.dispatch.pending_orders.time", clock)
     return inbox
 
 
@@ -96,7 +96,7 @@ acts = st.lists(
 @given(acts)
 def test_it_knows_what_a_look_at_all_of_them_finds(todo: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asked, "PAGES", (1, 3))
+        patch.setattr(pending_orders, "PAGES", (1, 3))
         inbox = _inbox(patch)
         known = _asked(inbox)
         for what, agent, queue, number in todo:
@@ -144,7 +144,7 @@ def test_one_with_a_lower_number_is_found_soon(inbox: Inbox) -> None:
 
 
 def test_no_more_are_known_than_so_many(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked, "KNOWN_MAX", 10)
+    monkeypatch.setattr(pending_orders, "KNOWN_MAX", 10)
     for _ in range(200):
         inbox.put("ticket", "ours")
     inbox.put("another", "ours")

@@ -8,8 +8,8 @@ import pytest
 
 import perdure
 from perdure import Run, Store
-from perdure.engine.effects import Await, Branch, Came
-from perdure.engine.mail import Mail
+from perdure.engine.execution.run_inbox import Mail
+from perdure.engine.journal.effects import Await, Branch, Came
 from perdure.errors import PerdureError
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.drives import Drive
+from perdure.engine.dispatch.drive import Drive
 from perdure.errors import Conflict, NotFound, RunFailed, StoreUnavailable
 from perdure.store import Store
 from perdure.testing import run_with_kills

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 import perdure
-from perdure.engine.failures import error_record, rebuild_error
+from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.errors import CallFailed, Unstorable
 from perdure.store import Store
 from tests.engine.conftest import Async, CrashError, Crashes, Place

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.pacing import Event, Pace
+from perdure.engine.execution.event_pacing import Event, Pace
 from perdure.testing import kill_at_every_boundary, replay
 
 

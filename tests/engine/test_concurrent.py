@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import turns
+from perdure.engine.journal import release_order
 from tests.engine.conftest import Async, CrashError, Crashes
 
 # -- order -----------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_a_timeout_longer_than_a_stall_is_waited_for_again(
 ) -> None:
     """It was cancelled after a minute; on replay that was taken for changed code after ten
     seconds, and the run stopped for ever."""
-    monkeypatch.setattr(turns, "STALL_S", 0.2)
+    monkeypatch.setattr(release_order, "STALL_S", 0.2)
 
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> str:
@@ -252,7 +252,7 @@ def test_who_is_cancelled_while_its_outcome_is_written_is_so_again(
 ) -> None:
     """The outcome was in the log, and the function had not seen it: on replay it got it, went
     another way than it had gone, and was taken for changed."""
-    from perdure.engine.writing import RunWriter
+    from perdure.engine.execution.run_writer import RunWriter
 
     tasks: list[asyncio.Task[Any]] = []
     written = RunWriter.write_async

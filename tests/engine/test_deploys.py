@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.current import current
+from perdure.engine.execution.current_run import current
 from perdure.errors import NeedsAttention
 from perdure.store import Store
 from tests.engine.conftest import Async, CrashError, Crashes

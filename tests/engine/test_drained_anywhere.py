@@ -18,7 +18,7 @@ import pytest
 import perdure
 from perdure import Retry
 from perdure.core import envelope
-from perdure.engine.leaving import Drained
+from perdure.engine.journal.leaving import Drained
 from tests.engine.conftest import Place
 from tests.engine.waits import records, until
 

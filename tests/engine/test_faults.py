@@ -21,7 +21,7 @@ import apsw
 import pytest
 
 import perdure
-from perdure.engine.worker import Worker, WorkerEvent
+from perdure.engine.dispatch.worker import Worker, WorkerEvent
 from perdure.errors import Conflict, NeedsAttention, NotFound, StoreUnavailable, TimedOut
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.sqlite.backend import SqliteBackend
@@ -215,7 +215,7 @@ import os, sys, time
 from datetime import timedelta
 from pathlib import Path
 import perdure
-from perdure.engine.worker import Worker
+from perdure.engine.dispatch.worker import Worker
 
 folder = Path(sys.argv[1])
 

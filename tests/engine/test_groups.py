@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.failures import HELD_MAX, LEVELS_MAX, error_record, rebuild_error
+from perdure.engine.journal.failures import HELD_MAX, LEVELS_MAX, error_record, rebuild_error
 from perdure.errors import CallFailed
 from tests.engine.conftest import CrashError, Crashes, Place
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import writing
-from perdure.engine.writing import RunWriter
+from perdure.engine.execution import run_writer
+from perdure.engine.execution.run_writer import RunWriter
 from perdure.state.flow import next_proposal
 from perdure.state.working import WorkingCopy
 from perdure.store import Store
@@ -95,7 +95,7 @@ def test_an_interrupt_while_a_posted_commit_is_taken_in_is_raised(
         return proposal_of(flow, outcome)
 
     monkeypatch.setattr(RunWriter, "_take_in", only_here)
-    monkeypatch.setattr(writing, "next_proposal", interrupted)
+    monkeypatch.setattr(run_writer, "next_proposal", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.run(telling, "a")
     assert len(finishing) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import tasks
+from perdure.engine.execution import run_tasks
 from perdure.testing import kill_at_every_boundary
 from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.waits import until
@@ -253,7 +253,7 @@ def test_one_that_catches_its_cancellation_is_cancelled_again(
     runs: Async, crash: Crashes, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """It was cancelled once, and went on to await something else, for ever."""
-    monkeypatch.setattr(tasks, "LEAVE_S", 0.1)
+    monkeypatch.setattr(run_tasks, "LEAVE_S", 0.1)
 
     async def stubborn() -> None:
         for _ in range(3):

@@ -6,8 +6,8 @@ import functools
 import gc
 import weakref
 
-from perdure.engine.functions import recorded_as
-from perdure.engine.values import is_async
+from perdure.engine.functions.decorators import recorded_as
+from perdure.engine.journal.values import is_async
 
 
 def test_a_wrapper_is_not_taken_for_what_it_wraps():

@@ -16,7 +16,7 @@ import pytest
 
 import perdure
 from perdure.aio import AsyncStore
-from perdure.engine.liveness import Claim
+from perdure.engine.dispatch.heartbeat import Claim
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.looks import Look

@@ -264,9 +264,11 @@ def test_what_was_asked_before_digests_were_recorded_is_compared_too(
 ) -> None:
     """Older versions recorded the words alone, and those say which question it was."""
     with monkeypatch.context() as older:
-        older.setattr("perdure.engine.journal.with_digests", lambda record: record)
-        older.setattr("perdure.engine.waiting.digests_of", lambda question, schema: {})
-        older.setattr("perdure.engine.waiting.in_full", lambda q, schema: f"an answer to {q!r}")
+        older.setattr("perdure.engine.journal.journal.with_digests", lambda record: record)
+        older.setattr("perdure.engine.journal.waits.digests_of", lambda question, schema: {})
+        older.setattr(
+            "perdure.engine.journal.waits.in_full", lambda q, schema: f"an answer to {q!r}"
+        )
         answered(store, asking(schema=Literal["a", "b"]), "a")
     (began,) = (r for r in records(store, kind="wait-began") if "question" in r)
     assert began["args"] == {"it": "ask"}

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import timers
-from perdure.engine.pacing import Event, Pace
-from perdure.engine.timers import Timers
+from perdure.engine.execution import run_timers
+from perdure.engine.execution.event_pacing import Event, Pace
+from perdure.engine.execution.run_timers import Timers
 from perdure.testing import replay
 from tests.graphs.loops import own_time
 
@@ -455,7 +455,7 @@ def test_timers_are_recorded_now_and_then_where_nothing_else_is(
 ) -> None:
     """A function that looks for something every so often, for days, must not keep that all in
     memory until its next commit."""
-    monkeypatch.setattr(timers, "WAITING_MAX", 10)
+    monkeypatch.setattr(run_timers, "WAITING_MAX", 10)
 
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> Any:

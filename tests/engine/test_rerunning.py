@@ -8,7 +8,7 @@ import pytest
 
 import perdure
 from perdure import Conflict, Corrupt, NeedsAttention, NotFound, Store
-from perdure.engine import rerunning
+from perdure.engine.control import rerun
 from perdure.testing import replay, run_until_waiting
 
 
@@ -251,7 +251,7 @@ def test_i5_a_run_whose_history_is_not_on_its_branch_does_nothing_again(
 ) -> None:
     """As a version that did not refuse that left it. It had no record to go by, and paid again."""
     function, first, second = failed_and_waiting(store, world)
-    monkeypatch.setattr(rerunning, "_refuse_others", lambda *given: None)
+    monkeypatch.setattr(rerun, "_refuse_others", lambda *given: None)
     first.retry("draft#1", effects="reuse")
     first.signal("go", "on")
     assert store.options(key="1").run(function, "a", "first") == "first: 1 on"

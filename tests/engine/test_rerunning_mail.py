@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure import NeedsAttention, NotFound, Store, TimedOut
-from perdure.engine import mail
+from perdure.engine.execution import run_inbox
 from tests.engine.working import wait_until, working
 
 
@@ -348,7 +348,7 @@ def test_a_fork_waits_for_the_run_that_its_origin_started(
 ) -> None:
     """A run tells the one that started it of its end, and nobody else: a fork that waited for it
     would have waited for ever."""
-    monkeypatch.setattr(mail, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(run_inbox, "LOOK_AGAIN_S", 0.05)
     shop, paying = family
     origin = store.start(shop, "a", 9)
     with working(store, shop, paying):
@@ -448,7 +448,7 @@ def test_what_a_fork_started_is_not_ended_by_its_origin(
     store: Store, family: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the fork's. With other arguments it is another run, and refused as ever."""
-    monkeypatch.setattr(mail, "LOOK_AGAIN_S", 0.1)
+    monkeypatch.setattr(run_inbox, "LOOK_AGAIN_S", 0.1)
     _, paying = family
 
     @perdure.step

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.retrying import Retry
+from perdure.engine.journal.retries import Retry
 from perdure.errors import CallFailed, InDoubt, NeedsAttention, TimedOut, Unstorable
 from perdure.storage.memory import MemoryBackend
 from perdure.store import Store
@@ -360,7 +360,7 @@ def test_an_async_attempt_that_swallows_its_cancellation_does_not_hold_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its timeout waited for the task to end, which caught the cancellation and went on."""
-    monkeypatch.setattr("perdure.engine.performing_async.GRACE_S", 0.1)
+    monkeypatch.setattr("perdure.engine.execution.async_performer.GRACE_S", 0.1)
     ended: list[bool] = []
 
     @perdure.step(timeout=0.1)

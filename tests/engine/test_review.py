@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 import perdure
-from perdure.engine.failures import error_record, rebuild_error
+from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.errors import CallFailed, PerdureError
 from perdure.store import Store
 from tests.engine.conftest import CrashError, Crashes, Place

@@ -14,9 +14,9 @@ import anyio
 import pytest
 
 import perdure
-from perdure.engine import loops
-from perdure.engine.clock import BEHIND, UNITS
-from perdure.engine.timers import Timers
+from perdure.engine.execution import loops
+from perdure.engine.execution.run_clock import BEHIND, UNITS
+from perdure.engine.execution.run_timers import Timers
 from perdure.testing import replay
 from tests.engine.test_replayed_order import fetch, records, report
 from tests.engine.waits import Clock

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.tasks import Task
+from perdure.engine.execution.run_tasks import Task
 from perdure.testing import replay
 from tests.faults.injecting import count
 

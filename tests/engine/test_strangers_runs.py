@@ -266,7 +266,7 @@ def test_what_began_while_it_was_asked_for_needs_a_person(
     """The same run was begun between the look whether there is one and the order: Ann's run waited,
     and took its end for her child's half a minute later."""
     store = place.open()
-    monkeypatch.setattr("perdure.engine.children.find_problem", lambda *args: None)
+    monkeypatch.setattr("perdure.engine.functions.children.find_problem", lambda *args: None)
     kid(store, number)
     with pytest.raises(NeedsAttention, match="was started by somebody else"):
         waits(store, "ann")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import turns
+from perdure.engine.journal import release_order
 from perdure.state.snapshotting import SinceSnapshot
 from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.waits import Background
@@ -65,7 +65,7 @@ def test_a_task_that_does_something_unrecorded_is_waited_for(
 ) -> None:
     """A model that was asked without recording it took longer than the patience of its sibling,
     whose next call was recorded after it: the run was taken to be another one."""
-    monkeypatch.setattr(turns, "PROVEN_S", 0.05)
+    monkeypatch.setattr(release_order, "PROVEN_S", 0.05)
 
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> str:
@@ -91,8 +91,8 @@ def test_a_call_that_moved_into_a_thread_stops_the_run_as_soon_as_that_is_plain(
 ) -> None:
     """It was silent for a minute: the thread waited for the function's own call, which is recorded
     before its, and the function for the thread."""
-    monkeypatch.setattr(turns, "PROVEN_S", 0.05)
-    monkeypatch.setattr(turns, "STALL_S", 3600.0)
+    monkeypatch.setattr(release_order, "PROVEN_S", 0.05)
+    monkeypatch.setattr(release_order, "STALL_S", 3600.0)
 
     @perdure.step
     def look(number: int) -> int:
@@ -122,7 +122,7 @@ def test_a_thread_that_does_something_unrecorded_is_waited_for(
     place: Place, crash: Crashes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same as for tasks: it is no proof that the others wait."""
-    monkeypatch.setattr(turns, "PROVEN_S", 0.02)
+    monkeypatch.setattr(release_order, "PROVEN_S", 0.02)
     slow = 0.0
 
     @perdure.step

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import loops
+from perdure.engine.execution import loops
 from tests.engine.conftest import Async, Crashes, Place
 
 # -- waiting ---------------------------------------------------------------------------------------

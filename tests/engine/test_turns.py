@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.journal import Journal
+from perdure.engine.journal.journal import Journal
 from perdure.errors import Conflict, RunFailed, TimedOut
 from perdure.store import Store
 from tests.engine.conftest import CrashError, Crashes, Place

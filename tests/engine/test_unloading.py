@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import handing, tasks
-from perdure.engine.going import Going
-from perdure.engine.scopes import Scope
+from perdure.engine.execution import handover, run_tasks
+from perdure.engine.execution.activity import Going
+from perdure.engine.journal.scopes import Scope
 from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.waits import until
 from tests.engine.working import working
@@ -77,8 +77,8 @@ def test_what_is_due_comes_before_a_run_is_unloaded(
     the failure: it waited for a signal that nobody was to send. Whoever resumed it did the same.
     Live, a step takes time and hid that; after a crash it answers at once."""
     if not shown:  # as on loops that do not show what they are to call next
-        monkeypatch.setattr(tasks, "_ready_in", lambda _: None)
-        monkeypatch.setattr(handing, "ready_of", lambda _: None)
+        monkeypatch.setattr(run_tasks, "_ready_in", lambda _: None)
+        monkeypatch.setattr(handover, "ready_of", lambda _: None)
 
     async def first() -> str:
         if recorded:

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import perdure
-from perdure.engine import told
+from perdure.engine.journal import cancellations
 from perdure.testing import kill_at_every_boundary, replay
 
 ROUNDS = 8
@@ -240,7 +240,7 @@ def test_it_is_heard_again_after_a_crash() -> None:
 
 @pytest.mark.parametrize(
     "says",
-    ["x" * (told.TOLD_MAX + 1), "\ud800", 7, ["several"]],
+    ["x" * (cancellations.TOLD_MAX + 1), "\ud800", 7, ["several"]],
     ids=["long", "odd", "int", "list"],
 )
 def test_what_is_no_short_text_is_what_cancels_again(says: Any, tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_what_is_no_short_text_is_what_cancels_again(says: Any, tmp_path: Path) 
 
 def test_a_log_that_does_not_say_it_is_gone_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """As older ones: there, what cancels again says it."""
-    monkeypatch.setattr(told, "TOLD_MAX", -1)
+    monkeypatch.setattr(cancellations, "TOLD_MAX", -1)
 
     async def live() -> None:
         for kind in CALLS:

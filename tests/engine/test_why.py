@@ -13,7 +13,7 @@ import pytest
 
 import perdure
 from perdure import Explanation, Store, Worker
-from perdure.engine import why
+from perdure.engine.control import why
 
 BOUND_S = 30.0
 

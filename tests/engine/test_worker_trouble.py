@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import picking, troubles, worker
+from perdure.engine.dispatch import backoff, picking, worker
 from perdure.model import Message
 from perdure.replication import following, promote
 from perdure.store import Store
@@ -103,7 +103,7 @@ def test_what_would_end_a_process_ends_no_worker_and_in_the_end_a_person_is_aske
 ) -> None:
     """A function that calls sys.exit() would else be tried again for ever, unseen. One that was
     asynchronous took the worker's event loop with it, and all that ran there."""
-    monkeypatch.setattr(troubles, "AGAIN_S", 0.01)
+    monkeypatch.setattr(backoff, "AGAIN_S", 0.01)
 
     @perdure.agent(dict)
     def leaving(run: perdure.Run[dict]) -> None:
@@ -354,7 +354,7 @@ def test_a_state_that_does_not_fit_its_schema_is_seen(
 ) -> None:
     """It ended before anything of it could be recorded: it looked as if it had come to waiting
     again, and was picked up again at once, for ever, with no reason to be seen."""
-    monkeypatch.setattr(troubles, "AGAIN_S", 0.01)
+    monkeypatch.setattr(backoff, "AGAIN_S", 0.01)
     store = place.open()
     handle = store.start(approval, "a")
     with working(place.open(), approval) as events:

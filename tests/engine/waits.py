@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.drives import Command, Drive
-from perdure.engine.ends import Finished, FinishedMeanwhileError
+from perdure.engine.dispatch.drive import Command, Drive
+from perdure.engine.dispatch.drive_end import Finished, FinishedMeanwhileError
 from perdure.model import FINISHED, Commit
 from perdure.storage.proposals import Proposal
 from perdure.store import Store

@@ -9,8 +9,8 @@ from typing import Any
 import perdure
 from perdure.agents import Agent
 from perdure.aio import AsyncStore
-from perdure.engine.handle import RunHandle
-from perdure.engine.worker import Worker
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.dispatch.worker import Worker
 from perdure.errors import Conflict, NeedsAttention
 from perdure.store import Store
 from tests.faults.checking import State

@@ -29,7 +29,7 @@ from typing import Any
 
 import perdure
 from perdure.core.stack import SHALLOW
-from perdure.engine.leaving import TornError
+from perdure.engine.journal.leaving import TornError
 
 ROOT = str(Path(perdure.__file__).parent)
 ASYNCIO = str(Path(asyncio.__file__).parent)

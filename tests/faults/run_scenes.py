@@ -10,8 +10,8 @@ from typing import Any
 import perdure
 from perdure.agents import Agent
 from perdure.aio import AsyncStore
-from perdure.engine.handle import RunHandle
-from perdure.engine.worker import Worker, WorkerEvent
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.dispatch.worker import Worker, WorkerEvent
 from perdure.store import Store
 from tests.faults.checking import State
 from tests.faults.scenes import Call, begun, scene

@@ -16,9 +16,9 @@ import perdure
 from perdure.core import identity
 from perdure.core.hints import hints_of
 from perdure.core.identity import digest
-from perdure.engine.asking import json_schema
-from perdure.engine.failures import error_record, rebuild_error
-from perdure.engine.values import preview
+from perdure.engine.journal.failures import error_record, rebuild_error
+from perdure.engine.journal.question_digest import json_schema
+from perdure.engine.journal.values import preview
 from tests.faults.injecting import KINDS, Helper, count, inject
 
 
@@ -113,7 +113,7 @@ def test_a_probe_that_something_came_into_is_asked_again(
 ) -> None:
     """A MemoryError of ours, as a probe was about to be called, was said to be the probe's: the run
     needed attention, and its probe was not asked again."""
-    from perdure.engine.performing import Performer
+    from perdure.engine.execution.performer import Performer
 
     crashes, store = [KeyboardInterrupt], perdure.open("memory://")
 

@@ -11,14 +11,14 @@ import pytest
 
 import perdure
 from perdure.aio import AsyncStore
-from perdure.engine import drives_async
-from perdure.engine.drives_async import AsyncDrive
-from perdure.engine.hold import Hold
-from perdure.engine.items import Item
-from perdure.engine.leaving import Leaving
-from perdure.engine.performing_async import AsyncPerformer
-from perdure.engine.tasks import RunTasks
-from perdure.engine.writing import RunWriter
+from perdure.engine.dispatch import async_drive
+from perdure.engine.dispatch.async_drive import AsyncDrive
+from perdure.engine.dispatch.branch_lease import Hold
+from perdure.engine.execution.async_performer import AsyncPerformer
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.run_tasks import RunTasks
+from perdure.engine.execution.run_writer import RunWriter
+from perdure.engine.journal.leaving import Leaving
 from perdure.state.live import Live
 from perdure.storage.committer import Committer
 from perdure.store import Store
@@ -93,7 +93,7 @@ def test_i8_tasks_that_are_cancelled_for_an_error_from_outside_are_not_by_their_
     async def main(store: Store) -> int:
         run = Resting()
         run.then = fail
-        once(monkeypatch, drives_async, "Carried")
+        once(monkeypatch, async_drive, "Carried")
         with pytest.raises((MemoryError, perdure.PerdureError)):
             await AsyncStore(store).run(run.function, "a")
         return await AsyncStore(store).run(run.function, "a")

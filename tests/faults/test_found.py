@@ -19,7 +19,7 @@ from perdure.agents import Agent
 from perdure.aio import AsyncStore
 from perdure.aio.loops import Turn
 from perdure.core.locks import WithinItselfError
-from perdure.engine.current import counted, driving
+from perdure.engine.execution.current_run import counted, driving
 from perdure.state.edit import Block
 from perdure.storage.memory import MemoryBackend
 from perdure.storage.port import Append, Outcome
@@ -246,7 +246,7 @@ def test_an_edit_of_a_task_that_is_interrupted_twice_is_not_open_for_ever(
 PLAIN = {
     "core/flag.py": "nobody waits for it to be given back",
     "core/locks.py": "a waiter's own gate; and one that is not waited for longer than a second",
-    "engine/edits.py": "of one execution, which ends with the exception",
+    "engine/execution/run_edits.py": "of one execution, which ends with the exception",
     "integrations/langgraph/settling.py": "a waiter's own gate",
     "storage/postgres/pool.py": "a waiter's own gate",
     "storage/proposals.py": "a waiter's own gate",

@@ -14,11 +14,11 @@ import pytest
 import perdure
 from perdure.aio import AsyncStore
 from perdure.core.pool import Job
-from perdure.engine.hold import Hold
-from perdure.engine.pacing import Pace
-from perdure.engine.standstill import Rest
-from perdure.engine.tasks import RunTasks
-from perdure.engine.writing import RunWriter
+from perdure.engine.dispatch.branch_lease import Hold
+from perdure.engine.execution.event_pacing import Pace
+from perdure.engine.execution.run_tasks import RunTasks
+from perdure.engine.execution.run_writer import RunWriter
+from perdure.engine.execution.standstill import Rest
 from perdure.state.heads import Heads
 from perdure.state.ticking import Ticker
 from perdure.state.waiting import Wait, _Bell

@@ -11,8 +11,8 @@ import pytest
 
 import perdure
 from perdure.core.pool import Pool
-from perdure.engine import futures
-from perdure.engine.futures import RunFuture
+from perdure.engine.execution import thread_futures
+from perdure.engine.execution.thread_futures import RunFuture
 from tests.faults.injecting import Helper
 from tests.faults.run_scenes import double
 
@@ -31,7 +31,7 @@ def test_i8_a_future_that_an_interrupted_waiter_left_locked_is_not_waited_for(
     """A time limit came as a run waited for a call on one of its threads, where Python takes the
     lock of a future's condition. The thread waited for that, to say what the call had come to, and
     the run for the thread, for ever."""
-    monkeypatch.setattr(futures, "BOOKS_MAX_S", 0.01)
+    monkeypatch.setattr(thread_futures, "BOOKS_MAX_S", 0.01)
 
     @perdure.agent(dict)
     def waiting(run: perdure.Run[dict]) -> int:

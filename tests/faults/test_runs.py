@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine import failures
-from perdure.engine.effects import Record
-from perdure.engine.leaving import Leaving
-from perdure.engine.performing import Performer
-from perdure.engine.writing import RunWriter
+from perdure.engine.execution.performer import Performer
+from perdure.engine.execution.run_writer import RunWriter
+from perdure.engine.journal import failures
+from perdure.engine.journal.effects import Record
+from perdure.engine.journal.leaving import Leaving
 from tests.faults.checking import State
 from tests.faults.injecting import KINDS, Helper, Injector, TimeLimit
 from tests.faults.run_scenes import double, paying
@@ -134,7 +134,7 @@ def test_i5_what_comes_from_outside_is_no_outcome_of_a_call() -> None:
             again = paying.run(store)
             assert paying.paid == 1
             where = paying.injector.where
-            if where.startswith("engine/functions.py") or where.endswith(WITHIN):
+            if where.startswith("engine/functions/decorators.py") or where.endswith(WITHIN):
                 continue
             assert again in ([7, 2], ["in doubt", 2]), (where, first, again)
             assert (call.state == "done") is (again == [7, 2]), (where, call.state, again)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.liveness import Liveness
+from perdure.engine.dispatch.heartbeat import Liveness
 from tests.faults.__main__ import urls
 from tests.faults.checking import State
 from tests.faults.injecting import Helper

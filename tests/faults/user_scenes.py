@@ -15,7 +15,7 @@ import perdure
 from perdure.agents import Agent
 from perdure.aio import AsyncStore
 from perdure.core.schema import Schema
-from perdure.engine.worker import Worker
+from perdure.engine.dispatch.worker import Worker
 from perdure.store import Store
 from tests.faults.checking import State
 from tests.faults.injecting import KINDS, is_from, is_told

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.engine.leaving import LeftError
+from perdure.engine.journal.leaving import LeftError
 from perdure.testing import replay
 
 Node = tuple[str, int, Any]

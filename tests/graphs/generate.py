@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 import perdure
-from perdure.engine.current import current
+from perdure.engine.execution.current_run import current
 
 Node = tuple[str, int, Any]
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perdure.engine import tasks
+from perdure.engine.execution import run_tasks
 from tests.graphs import exits
 from tests.graphs.checking import live, live_held_up
 from tests.graphs.generate import Node, program
@@ -132,11 +132,11 @@ def _try(seed: int, kills: int, live: Callable[[Path, int | None], str | None]) 
 @contextmanager
 def _impatient() -> Iterator[None]:
     """Whoever does not leave when he is to is told so again after a second."""
-    before, tasks.LEAVE_S = tasks.LEAVE_S, 1.0
+    before, run_tasks.LEAVE_S = run_tasks.LEAVE_S, 1.0
     try:
         yield
     finally:
-        tasks.LEAVE_S = before
+        run_tasks.LEAVE_S = before
 
 
 @contextmanager

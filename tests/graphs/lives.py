@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.engine.drives import Command
-from perdure.engine.leaving import Drained
-from perdure.engine.orders import Order
+from perdure.engine.dispatch.drive import Command
+from perdure.engine.functions.orders import Order
+from perdure.engine.journal.leaving import Drained
 from perdure.model import FINISHED
 from perdure.storage.locate import locate
 from perdure.testing import replay

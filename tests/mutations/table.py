@@ -35,7 +35,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a tool's intent is written after the call",
-        "src/perdure/engine/replay.py",
+        "src/perdure/engine/journal/replay.py",
         """            yield Record((tries.intent(),), sync=True)
             value = yield from call.invoke("tool", tries)
 """,
@@ -200,7 +200,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a run's lease is given back before its last commit",
-        "src/perdure/engine/drives.py",
+        "src/perdure/engine/dispatch/drive.py",
         """        if self._commit(execution, "run-finished", record, row).status != status:
 """,
         """        self.release()

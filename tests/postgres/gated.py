@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.engine.worker import Worker
+from perdure.engine.dispatch.worker import Worker
 from tests.chaos.world import World
 
 folder = Path()

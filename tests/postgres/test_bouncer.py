@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.worker import Worker
+from perdure.engine.dispatch.worker import Worker
 from perdure.storage.port import Backend
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing import BackendContract

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import perdure
-from perdure.engine import picking, worker
+from perdure.engine.dispatch import picking, worker
 from perdure.storage.postgres import backend as postgres
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.store import Store

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import perdure
-from perdure.engine.handle import RunHandle
+from perdure.engine.control.run_handle import RunHandle
 from perdure.store import Store
 from perdure.testing import run_until_waiting
 

@@ -17,12 +17,12 @@ from perdure.agents import Agent, Past
 from perdure.aio.agent import AsyncAgent
 from perdure.aio.runs import AsyncOptions, AsyncRunHandle
 from perdure.aio.store import AsyncStore
-from perdure.engine.async_run import AsyncChild, AsyncChildStarter, AsyncRun
-from perdure.engine.children import Child
-from perdure.engine.handle import RunHandle
-from perdure.engine.options import Options
-from perdure.engine.run import ChildStarter, Run, RunThreads
-from perdure.engine.worker import Worker
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.dispatch.run_options import Options
+from perdure.engine.dispatch.worker import Worker
+from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun
+from perdure.engine.functions.children import Child
+from perdure.engine.functions.run import ChildStarter, Run, RunThreads
 from perdure.store import Store
 
 CLASSES: tuple[type, ...] = (

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import is_typeddict
 
 import perdure
-from perdure.engine.values import parameters_of
+from perdure.engine.journal.values import parameters_of
 from perdure.errors import NeedsAttention, PerdureError
 from perdure.store import Store
 from tests.engine.waits import go

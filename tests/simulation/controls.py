@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from msgspec import Struct
 
-from perdure.engine.writing import RunWriter
+from perdure.engine.execution.run_writer import RunWriter
 from perdure.model import Lease
 from perdure.state import trimming
 from perdure.storage.port import Append, Appended, Outcome, Ref, Sent

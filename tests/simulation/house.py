@@ -15,9 +15,9 @@ from typing import Any
 
 import perdure
 from perdure import Store
-from perdure.engine.jobs import Job
-from perdure.engine.picking import Pick
-from perdure.engine.worker import Worker
+from perdure.engine.dispatch.picking import Pick
+from perdure.engine.dispatch.worker import Worker
+from perdure.engine.dispatch.worker_jobs import Job
 from perdure.model import FINISHED, AgentInfo, Lease
 from perdure.storage.port import Backend
 

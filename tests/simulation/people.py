@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 import perdure
-from perdure.engine.worker import Worker
+from perdure.engine.dispatch.worker import Worker
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError, StoreUnavailable
 from perdure.model import RunInfo
 from perdure.store import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.engine.worker import Worker
+from perdure.engine.dispatch.worker import Worker
 from perdure.storage.memory import MemoryBackend
 from perdure.store import Store
 from tests.simulation.connection import Connection, Weather

@@ -24,8 +24,8 @@ import perdure.core
 import perdure.engine
 import perdure.state
 from perdure.core import locks, randomness
-from perdure.engine import run as run_module
-from perdure.engine import worker
+from perdure.engine.dispatch import worker
+from perdure.engine.functions import run as run_module
 from perdure.storage import listeners, memory
 from tests.simulation.primitives import (
     Queue,

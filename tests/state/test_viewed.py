@@ -15,8 +15,8 @@ import perdure
 from perdure.agents import Agent
 from perdure.core.locks import ReentrantLock
 from perdure.core.schema import Schema
-from perdure.engine.leaving import TornError
-from perdure.engine.seeing import Seeing
+from perdure.engine.journal.leaving import TornError
+from perdure.engine.journal.visible_state import Seeing
 from perdure.model import Cause
 from perdure.state.viewed import ViewedCopy
 from perdure.store import Store

@@ -26,10 +26,10 @@ from perdure.aio import (
     Opening,
     open_async,
 )
-from perdure.engine.async_run import AsyncChild, AsyncChildStarter, AsyncRun, AsyncRunEdit
-from perdure.engine.children import Child
-from perdure.engine.handle import RunHandle
-from perdure.engine.run import ChildStarter, Run, RunEdit
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun, AsyncRunEdit
+from perdure.engine.functions.children import Child
+from perdure.engine.functions.run import ChildStarter, Run, RunEdit
 from perdure.state.edit import Edit
 from perdure.store import Options, Store
 

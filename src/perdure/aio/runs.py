@@ -9,18 +9,18 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from perdure.aio.loops import Home
 from perdure.core.arguments import seconds
-from perdure.engine.async_run import AsyncRun
-from perdure.engine.circles import WaitingInPlace
-from perdure.engine.drives import Command
-from perdure.engine.functions import check_kind
-from perdure.engine.handle import RunHandle
-from perdure.engine.ledger import EffectInfo
-from perdure.engine.made import Again
-from perdure.engine.questions import Question
-from perdure.engine.report import RunReport
-from perdure.engine.runner import Runner
-from perdure.engine.wakeups import POLL_S
-from perdure.engine.why import Explanation
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.control.run_report import RunReport
+from perdure.engine.control.wait_circles import WaitingInPlace
+from perdure.engine.control.why import Explanation
+from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.runner import Runner
+from perdure.engine.execution.wakeups import POLL_S
+from perdure.engine.functions.async_run import AsyncRun
+from perdure.engine.functions.decorators import check_kind
+from perdure.engine.journal.ledger import EffectInfo
+from perdure.engine.journal.left_history import Again
+from perdure.engine.journal.questions import Question
 from perdure.errors import TimedOut
 from perdure.model import MISSING, Commit, RunInfo, RunStatus
 from perdure.state.waiting import Wait, bell
@@ -61,7 +61,7 @@ class AsyncOptions:
 
 
 class AsyncRunHandle(Generic[R]):
-    """One run, seen from outside; what each method does, `perdure.engine.handle.RunHandle` says."""
+    """One run, seen from outside; its methods do what those of `perdure.RunHandle` do."""
 
     def __init__(self, home: Home, runner: Runner, handle: RunHandle[R]) -> None:
         self._home = home

@@ -14,8 +14,8 @@ from perdure.aio.loops import Home
 from perdure.aio.runs import AsyncOptions, AsyncRunHandle
 from perdure.core.entering import ToEnter
 from perdure.core.schema import Schema
-from perdure.engine.async_run import AsyncRun
-from perdure.engine.liveness import LEASE_TTL
+from perdure.engine.dispatch.heartbeat import LEASE_TTL
+from perdure.engine.functions.async_run import AsyncRun
 from perdure.model import MAIN, MISSING, AgentInfo, Durability, RunInfo, RunStatus, Verified
 from perdure.state.policy import SnapshotPolicy
 from perdure.state.purging import Purged

@@ -31,9 +31,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.engine.effects import Invoke
-from perdure.engine.performing import Performer
-from perdure.engine.performing_async import AsyncPerformer
+from perdure.engine.execution.async_performer import AsyncPerformer
+from perdure.engine.execution.performer import Performer
+from perdure.engine.journal.effects import Invoke
 from perdure.private import new_folder
 from perdure.storage.sqlite.backend import SqliteBackend
 

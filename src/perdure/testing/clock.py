@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.core.arguments import count, flag, seconds
 from perdure.core.exact import is_a, moment
 from perdure.core.names import shown
-from perdure.engine.liveness import LEASE_TTL
+from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage.locate import locate

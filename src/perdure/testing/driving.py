@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from perdure.core.exact import is_a
 from perdure.core.names import shown
-from perdure.engine.drives import Command
-from perdure.engine.ends import End, FinishedMeanwhileError
-from perdure.engine.functions import spec_of
-from perdure.engine.handle import RunHandle
-from perdure.engine.runner import Runner
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.drive_end import End, FinishedMeanwhileError
+from perdure.engine.dispatch.runner import Runner
+from perdure.engine.functions.decorators import spec_of
 from perdure.errors import PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo
 from perdure.state.initial import default_state

@@ -16,8 +16,8 @@ from msgspec import Struct
 from perdure.core.schema import Schema
 from perdure.core.values import Plain
 from perdure.core.values import same as equal
-from perdure.engine.ledger import EffectInfo
-from perdure.engine.scopes import scope_of
+from perdure.engine.journal.ledger import EffectInfo
+from perdure.engine.journal.scopes import scope_of
 from perdure.model import MISSING
 from perdure.private import new_folder
 from perdure.testing.boundaries import BOUNDARIES_MAX, run_with_kills

@@ -16,10 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core import codec
-from perdure.engine.current import current
-from perdure.engine.functions import MARK, Recorded
-from perdure.engine.lookup import take_any
-from perdure.engine.values import is_async
+from perdure.engine.execution.current_run import current
+from perdure.engine.functions.decorators import MARK, Recorded
+from perdure.engine.functions.run_lookup import take_any
+from perdure.engine.journal.values import is_async
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import MISSING
 from perdure.private import make_file

@@ -12,15 +12,15 @@ from perdure.core.arguments import iterable, mapping
 from perdure.core.exact import is_a
 from perdure.core.names import shown
 from perdure.core.values import Plain
-from perdure.engine.drives import Command
-from perdure.engine.ends import Finished
-from perdure.engine.functions import spec_of
-from perdure.engine.lookup import take_any
-from perdure.engine.orders import Order
-from perdure.engine.playing import Fakes
-from perdure.engine.playing import Played as Given
-from perdure.engine.run import Run
-from perdure.engine.scopes import scope_of
+from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.drive_end import Finished
+from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.orders import Order
+from perdure.engine.functions.run import Run
+from perdure.engine.functions.run_lookup import take_any
+from perdure.engine.journal.prepared_replies import Fakes
+from perdure.engine.journal.prepared_replies import Played as Given
+from perdure.engine.journal.scopes import scope_of
 from perdure.model import MISSING, Commit
 from perdure.state.policy import SnapshotPolicy
 from perdure.storage.memory import MemoryBackend
@@ -28,7 +28,7 @@ from perdure.testing.clock import Clock
 from perdure.testing.driving import execute, refuse_in_a_loop, refuse_without_state
 
 if TYPE_CHECKING:
-    from perdure.engine.async_run import AsyncRun
+    from perdure.engine.functions.async_run import AsyncRun
 
 P = ParamSpec("P")
 R = TypeVar("R")

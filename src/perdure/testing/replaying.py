@@ -13,24 +13,24 @@ from msgspec.structs import replace
 
 from perdure.core.arguments import function as check_function
 from perdure.core.arguments import iterable, mapping
-from perdure.engine.drives import Command, Drive, Means
-from perdure.engine.drives_async import AsyncDrive
-from perdure.engine.effects import Arrive, Arrived
-from perdure.engine.ends import End, Finished
-from perdure.engine.execution import Execution
-from perdure.engine.failures import words
-from perdure.engine.functions import spec_of
-from perdure.engine.identity import digests
-from perdure.engine.items import Item
-from perdure.engine.journal import Entry, describe
-from perdure.engine.orders import Order, args_digest
-from perdure.engine.performing import check_given_up
-from perdure.engine.replay import Call
-from perdure.engine.scopes import Scope
-from perdure.engine.turning import Again
-from perdure.engine.turns import PROVEN_S
-from perdure.engine.values import binding_of, label, parameters_of, preview
-from perdure.engine.writing import RunWriter
+from perdure.engine.dispatch.async_drive import AsyncDrive
+from perdure.engine.dispatch.drive import Command, Drive, Means
+from perdure.engine.dispatch.drive_end import End, Finished
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.performer import check_given_up
+from perdure.engine.execution.run_writer import RunWriter
+from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.orders import Order, args_digest
+from perdure.engine.functions.turn_end import Again
+from perdure.engine.journal.call_identity import digests
+from perdure.engine.journal.effects import Arrive, Arrived
+from perdure.engine.journal.failures import words
+from perdure.engine.journal.journal import Entry, describe
+from perdure.engine.journal.release_order import PROVEN_S
+from perdure.engine.journal.replay import Call
+from perdure.engine.journal.scopes import Scope
+from perdure.engine.journal.values import binding_of, label, parameters_of, preview
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
 from perdure.model import MISSING, Commit, RunInfo
 from perdure.state.policy import SnapshotPolicy

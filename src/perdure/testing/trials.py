@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.core.schema import Schema
-from perdure.engine.drives import Command
-from perdure.engine.functions import spec_of
-from perdure.engine.handle import RunHandle
-from perdure.engine.ledger import EffectInfo
-from perdure.engine.lookup import take_any
-from perdure.engine.orders import Order
-from perdure.engine.replay import NOT_DONE
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.dispatch.drive import Command
+from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.orders import Order
+from perdure.engine.functions.run_lookup import take_any
+from perdure.engine.journal.ledger import EffectInfo
+from perdure.engine.journal.replay import NOT_DONE
 from perdure.errors import NeedsAttention, PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo, from_micros
 from perdure.private import make_file

@@ -13,8 +13,8 @@ import msgspec
 
 import perdure
 from perdure.core import chain, envelope
-from perdure.engine.failures import rebuild_error
-from perdure.engine.journal import Journal
+from perdure.engine.journal.failures import rebuild_error
+from perdure.engine.journal.journal import Journal
 from perdure.model import id_text
 from perdure.state.portable import read_file
 from perdure.state.transfer import LogEntry

@@ -21,8 +21,8 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 import perdure
-from perdure.engine.handle import RunHandle
-from perdure.engine.worker import Worker
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.dispatch.worker import Worker
 from perdure.model import Durability
 from perdure.store import Store
 from tests.chaos import agents

@@ -1,0 +1,244 @@
+"""Running anew from a step: on a branch of its own, or in place; and what was made before there.
+
+Both share history with what was, and copy nothing: a run's journal is what lies on the path from
+its turn's begin to its branch's head, so that going back on the log goes back in the run. What the
+run did to the world after that step it has done, though: before such a tool call is made again,
+or such a run started, somebody decides; see `journal.left_history`. The signals that it got after
+that step it gets again: who sent them has done so, and does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.core.arguments import one_of
+from perdure.core.bounds import NAME_MAX, index_key
+from perdure.core.names import check_label, check_name, check_words
+from perdure.core.schema import Schema
+from perdure.engine.functions.orders import run_id
+from perdure.engine.functions.run_lookup import refuse_not_begun
+from perdure.engine.journal.left_history import Again, Origins, path_back, path_of
+from perdure.errors import Conflict, NotFound
+from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
+from perdure.state.context import Context
+from perdure.state.family import CHILD, begin_of
+from perdure.state.heading import commit_move, find_head
+from perdure.state.moves import unfinished_runs
+from perdure.state.remaining import base_key, renewed, signals_left
+from perdure.state.working import WorkingCopy
+from perdure.storage.proposals import HERE, Extras
+from perdure.storage.reader import LogReader
+from perdure.visible import visible
+
+CHOICES: tuple[Again, ...] = ("ask", "reuse", "live")
+
+
+def fork_run(
+    context: Context, info: RunInfo, step: str, effects: Again, branch: str, key: str | None
+) -> RunInfo:
+    """Make a branch where a step begins, and on it a run that goes on from there; see
+    `RunHandle.fork`."""
+    branch, step = check_label(branch), check_words(step, "a step's place")
+    key = None if key is None else check_name(key, "a run's key")
+    reader = _reader(context, info)
+    back = _Back(context, reader, info, step, effects)
+    key = key or _short(f"{info.key}@{branch}")
+    new = run_id(info.agent, info.function, key, reader.incarnation)
+    if context.backend.runs(run_id=new):
+        raise Conflict("there is such a run", target=f"run {new}", hint="use another key")
+    began = _started(reader, info)
+    began.pop("origin", None)
+    record = {
+        **began, "run": new, "key": key, "parent": "", "pending": True, "turn": info.turn,
+        "turn_at": info.turn_at, "again": back.record,
+    }  # fmt: skip
+    row = replace(
+        info, id=new, key=key, branch=branch, status="pending", started=HERE, ended=0,
+        result=None, problem=None, wake_at=0, waits="", started_at=HERE, seen=0, parent="",
+    )  # fmt: skip
+    working = _working(context, reader, info.branch)
+    with working.lock:
+        head = find_head(working)
+        cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(back.at,))
+        extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(new))
+        commit_move(working, head, back.at, cause, extras, branch=branch)
+    return row
+
+
+def _short(key: str) -> str:
+    """A key that was put together, as a name may be."""
+    return key if len(key) <= NAME_MAX else index_key(key)
+
+
+def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> None:
+    """Set a run, and its branch's state, back to where a step begins; see `RunHandle.retry`."""
+    step = check_words(step, "a step's place")
+    reader = _reader(context, info)
+    working = _working(context, reader, info.branch)
+    with working.lock:
+        head = find_head(working)
+        _refuse_others(working, info)
+        back = _Back(context, reader, info, step, effects)
+        record = {"t": "run-retried", "run": info.id, "from": step, "again": back.record}
+        row = replace(
+            info, status="pending", ended=0, result=None, problem=None, wake_at=0, waits=""
+        )
+        extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(info.id))
+        cause = Cause("rollback", f"retry from {step}", run=info.id, refers=(back.at,))
+        commit_move(working, head, back.at, cause, extras)
+
+
+def _refuse_others(working: WorkingCopy[Any], info: RunInfo) -> None:
+    """I5: another run of the branch would lose what it recorded since, and do that again. Begun
+    later than this is looked at, it has moved the branch's head.
+
+    Raises:
+        Conflict: there is one that is not finished.
+    """
+    for other in unfinished_runs(working):
+        if other.id != info.id:
+            raise Conflict(
+                f"run {visible(other.id)} has the branch, and is not finished ({other.status})",
+                target=f"run {info.id}", hint="let that one finish, or cancel it; or fork this one",
+            )  # fmt: skip
+
+
+class _Back:
+    """Where a run is set back to, or forked, and what it leaves behind there.
+
+    Attributes:
+        at: seq of the commit before the step's first record.
+
+    Raises:
+        NotFound: the current turn has not come to that step.
+    """
+
+    def __init__(
+        self, context: Context, reader: LogReader, info: RunInfo, step: str, effects: Again
+    ) -> None:
+        effects = one_of(effects, "effects=", CHOICES)
+        self._inbox = context.backend.inbox(info.id, kind="signal")
+        self._reader, self._info, self._step = reader, info, step
+        self._refuse_trimmed()
+        self._path = path_back(reader, info.branch, info.turn_at)
+        self._until = reader.last_seq()
+        self._origins = Origins.of(info, self._path)
+        self.at = self._find()
+        self.record = self._record(effects)
+
+    def _refuse_trimmed(self) -> None:
+        """Where retention removed a part of its turn, what it did then would be done anew."""
+        trim = self._reader.trim()
+        if trim is not None and self._info.turn_at < trim.before:
+            raise NotFound(
+                f"retention removed the history before commit {trim.before}, a part of its turn "
+                "with it", target=f"run {self._info.id}",
+                hint="run the function anew, under another key",
+            )  # fmt: skip
+
+    def _find(self) -> int:
+        places: dict[str, int] = {}
+        for commit in reversed(self._path):
+            _note_places(places, commit, self._origins.runs)
+        if self._step not in places:
+            # It was set back to that step, or before it, and did not come so far again.
+            for again in self._origins.agains:  # the last first: that is what it left last
+                left = self._reader.commits(
+                    int(again["at"]) + 1, int(again["until"]), damaged_too=True
+                )
+                places = _places_left(left, again["runs"]) | places
+        if self._step in places:
+            return places[self._step]
+        if self._path and self._path[-1].parent != self._info.turn_at:
+            raise NotFound(
+                f"branch {self._info.branch!r} was moved to before its turn began, as where "
+                "another run was set back", target=f"run {self._info.id}",
+                hint="run the function anew, under another key",
+            )  # fmt: skip
+        shown = ", ".join(map(visible, list(places)[:20])) + (" …" if len(places) > 20 else "")
+        raise NotFound(
+            f"its current turn has not come to {self._step!r}", target=f"run {self._info.id}",
+            hint=f"it has: {shown or 'nothing yet'}",
+        )  # fmt: skip
+
+    def _record(self, effects: Again) -> dict[str, Any]:
+        """Whose history is left: that of the run, and of those that it was forked from."""
+        began = _started(self._reader, self._info).get("again", {})
+        return {
+            "runs": [self._info.id, *began.get("runs", ())],
+            "untils": [self._until, *began.get("untils", ())],
+            "at": self.at, "until": self._until, "step": self._step, "effects": effects,
+        }  # fmt: skip
+
+    def signals(self, run: str) -> list[Message]:
+        """Those that it took after the step, and those that it did not take, for the run that goes
+        on from there."""
+        path = {one.seq for one in path_of(self._reader, self.at, self._info.turn_at)}
+        commits = self._reader.commits(self._info.turn_at + 1, self._until, damaged_too=True)
+        untils = dict(zip(self.record["runs"], self.record["untils"], strict=True))
+        left = signals_left(commits, untils, path)
+        for message in self._inbox:
+            if run != self._info.id:
+                left.setdefault((message.name, base_key(message.key)), message)
+            else:  # it has them still
+                left.pop((message.name, base_key(message.key)), None)
+        return [
+            Message(
+                run, self._info.agent, "signal", name, renewed(key, self._until), one.value, one.who
+            )
+            for (name, key), one in left.items() if not name.startswith(CHILD)
+        ]  # fmt: skip
+
+
+def _note_places(places: dict[str, int], commit: Commit, runs: Collection[str]) -> None:
+    """Before which commit each place of a history of these runs is, oldest first."""
+    for record in commit.records:
+        if "place" in record and record.get("run") in runs:
+            places.setdefault(str(record["place"]), commit.parent)
+
+
+def _places_left(commits: Iterable[Commit], runs: Sequence[str]) -> dict[str, int]:
+    """The same of a history that was left; of several lives, of the last that came there."""
+    places: dict[str, int] = {}
+    life: dict[str, int] = {}
+    for commit in commits:
+        ours = [record for record in commit.records if record.get("run") in runs]
+        if any(record["t"] == "run-retried" for record in ours):
+            places, life = places | life, {}
+        if ours:
+            _note_places(life, commit, runs)
+    return places | life
+
+
+def _started(reader: LogReader, info: RunInfo) -> dict[str, Any]:
+    began = begin_of(reader.commit(info.started), info.id)
+    if began is not None:
+        return dict(began)
+    raise NotFound("the commit that began it says nothing of it", target=f"run {info.id}")
+
+
+def refuse_unfinished(info: RunInfo) -> None:
+    """A run is set back only when nobody may be at it."""
+    refuse_not_begun(info)
+    if info.status not in (*FINISHED, "needs_attention"):
+        raise Conflict(
+            f"is {info.status}", target=f"run {info.id}",
+            hint="cancel it first, or fork it",
+        )  # fmt: skip
+
+
+def _reader(context: Context, info: RunInfo) -> LogReader:
+    refuse_not_begun(info)
+    agent = context.backend.agent(info.agent)
+    if agent is None or agent.no != info.agent_no:
+        raise NotFound("its agent was deleted", target=f"run {info.id}")
+    return LogReader(context.backend, agent)
+
+
+def _working(context: Context, reader: LogReader, branch: str) -> WorkingCopy[Any]:
+    head = reader.peek(reader.ref(branch).seq)
+    schema: Schema[Any] = Schema(dict, id=head.schema_id, version=head.schema_version)
+    return WorkingCopy(context, reader.name, schema, branch, incarnation=reader.incarnation)

@@ -1,0 +1,417 @@
+"""A handle on a run from outside: what it is doing, what it gave, and settling what is in doubt."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from perdure.core.arguments import flag, seconds
+from perdure.core.arguments import function as check_function
+from perdure.core.names import check_key, check_words
+from perdure.core.values import Plain, take
+from perdure.engine.control.rerun import fork_run, refuse_unfinished, retry_run
+from perdure.engine.control.settlement import check_open, journals, left_open
+from perdure.engine.control.wait_circles import WaitingInPlace
+from perdure.engine.execution.wakeups import POLL_S, Wakeups
+from perdure.engine.functions.run_lookup import check_answer, find_run, refuse_not_begun, take_any
+from perdure.engine.journal.failures import rebuild_error
+from perdure.engine.journal.journal import Journal
+from perdure.engine.journal.ledger import EffectInfo, effects_of
+from perdure.engine.journal.left_history import Again
+from perdure.engine.journal.questions import Asked, Question
+from perdure.engine.journal.values import results_of
+from perdure.engine.journal.waits import check_signal
+from perdure.errors import (
+    Conflict,
+    Corrupt,
+    NeedsAttention,
+    NotFound,
+    RunFailed,
+    TimedOut,
+    UnsupportedFormat,
+)  # fmt: skip
+from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
+from perdure.state.context import Context
+from perdure.state.family import to_family
+from perdure.state.notes import note
+from perdure.state.projections import FINISHED, row_text
+from perdure.state.remaining import Unused, sent_key
+from perdure.storage.port import Refused, Sent
+from perdure.storage.proposals import HERE, Extras
+from perdure.storage.reader import SEQ_END, LogReader
+from perdure.storage.refusals import UnreadError
+
+if TYPE_CHECKING:
+    from perdure.engine.control.run_report import RunReport
+    from perdure.engine.control.why import Explanation
+
+R = TypeVar("R")
+
+
+class RunHandle(Generic[R]):
+    """One run, seen from outside the process that executes it."""
+
+    def __init__(
+        self, context: Context, wakeups: Wakeups, run: str,
+        build: Callable[[Plain], Any] = lambda plain: plain, agent: str = "",
+    ) -> None:  # fmt: skip
+        self._context = context
+        self._wakeups = wakeups
+        self._id = run
+        self._agent = agent
+        self._build = build
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def info(self) -> RunInfo:
+        """The run as it is now.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        return find_run(self._context.backend, self._id)
+
+    @property
+    def status(self) -> RunStatus:
+        return self.info.status
+
+    def result(self, timeout: timedelta | float | None = None) -> R:
+        """The recorded result, waiting for it up to `timeout` (seconds or a timedelta).
+
+        Waiting runs nothing: without a timeout, and with nobody who runs the run, it lasts for
+        ever. `store.run`, or a worker, is what goes on with a run.
+
+        Raises:
+            TimedOut: it is not finished yet.
+            Conflict: it is asked for by the code of a run that must end before that one can.
+            NeedsAttention: it stopped, and needs a person.
+            RunFailed or the function's own exception: it failed or was cancelled.
+        """
+        left = None if timeout is None else seconds(timeout, "timeout=")
+        until = None if left is None else time.monotonic() + left
+        here = WaitingInPlace(self._context, self._wakeups, self._id, alone=until is None)
+        with self._wakeups.watch(self._id) as watch, here:
+            while True:
+                info = self.info
+                if info.status in ("done", "failed", "cancelled", "needs_attention"):
+                    return self._ended(info)
+                if until is None:
+                    here.refuse()
+                elif time.monotonic() >= until:
+                    raise TimedOut(f"is {info.status} still", target=f"run {info.id}")
+                watch.wait(POLL_S if until is None else min(until - time.monotonic(), POLL_S))
+
+    def _ended(self, info: RunInfo) -> R:
+        if info.status == "done":
+            return self._build(info.result)  # type: ignore[no-any-return]
+        if info.status == "failed":
+            raise rebuild_error(info.result, f"run {info.id}")
+        if info.status == "cancelled":
+            raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
+        raise NeedsAttention(info.problem or "it stopped", target=f"run {info.id}")
+
+    def typed(self, function: Callable[..., Any]) -> RunHandle[Any]:
+        """The same, with results of the function's declared type."""
+        check_function(function, "function, whose results they are,")
+        build = results_of(function).build
+        return RunHandle(self._context, self._wakeups, self._id, build)
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> bool:
+        """Send the run a signal, durably; it may come before the run waits for it. It never
+        disturbs who executes the run.
+
+        Args:
+            value: plain data, or what has a schema of its own.
+            key: sent again with the same key, it is the same signal, and comes once.
+            by: who sends it; recorded.
+
+        Returns:
+            False if one with this key was sent before.
+
+        Raises:
+            Conflict: the run is finished.
+            NotFound: there is no such run.
+            Unstorable: the value cannot be stored.
+            ValueError: the key is empty, or the name is one of the library's own.
+        """
+        name, by = check_signal(name), check_words(by, "by=")
+        once = os.urandom(12).hex() if key is None else sent_key(check_key(key, "a signal's key"))
+        return self._send("signal", name, once, take_any(value, "value"), by).fresh
+
+    def questions(self) -> list[Question]:
+        """What the run asks, and nobody has answered yet."""
+        return list(self._asked().open.values())
+
+    def _asked(self) -> Asked:
+        info = self.info
+        if not info.started or info.status in FINISHED:
+            return Asked(info, self._reader)
+        # Read before the log: an answer that the run takes out in between is in the log then.
+        answers = self._context.backend.inbox(self._id, kind="answer")
+        return Asked.read(info, self._reader, {(one.name, one.key) for one in answers})
+
+    def answer(self, value: Any, *, question: Question | str | None = None, by: str = "") -> None:
+        """Answer what the run asks; who did so is recorded. The first answer counts.
+
+        Args:
+            question: which one is meant: one that `questions` gave, or its `name`. Without, the
+                one that the run asks now, whatever that is. A place alone is taken only as long as
+                the run can have asked one thing there: in its first turn, not set back or forked.
+
+        Raises:
+            Conflict: it asks nothing, or several things, or that question was answered already, or
+                is over; or was so when the answer came, as far as that can be seen.
+            SchemaError: the answer is not of the type that was asked for.
+        """
+        by = check_words(by, "by=")
+        asked = self._asked()
+        meant = asked.meant(question)
+        plain = take_any(value, "answer")
+        check_answer(meant, plain)
+        sent = self._send("answer", meant.name, meant.key, plain, by)
+        if not sent.fresh:
+            raise Conflict("was answered already", target=f"run {self._id}, {meant.place}")
+        asked.check_heard(meant, sent.message)
+
+    def _send(self, kind: Any, name: str, key: str, value: Plain, by: str) -> Sent:
+        agent = self._agent = self._agent or self.info.agent
+        sent = self._context.send(Message(self._id, agent, kind, name, key, value, by))
+        if isinstance(sent, Refused):
+            raise Conflict(f"is {self.info.status} already", target=f"run {self._id}")
+        self._wakeups.tell(self._id)
+        return sent
+
+    # -- looking at it -----------------------------------------------------------------------
+
+    def why(self) -> Explanation:
+        """Why it is not moving, or that it is; and what to do."""
+        from perdure.engine.control.why import explain  # for people who look: not at every start
+
+        return explain(self._context.backend, self.info, self._wakeups.leaked)
+
+    def report(self) -> RunReport:
+        """All that is known of it: its timeline, where it is, what it waits for and asks."""
+        from perdure.engine.control.run_report import report
+
+        asked: list[Question] = []
+        with suppress(Corrupt, UnsupportedFormat):  # its `why` says what cannot be read
+            asked = self.questions()
+        return report(self._context.backend, self.info, asked, self._wakeups.leaked)
+
+    # -- tool calls --------------------------------------------------------------------------
+
+    def effects(self, *, damaged_too: bool = False) -> list[EffectInfo]:
+        """The run's tool calls, in order: its part of the effect ledger.
+
+        Args:
+            damaged_too: pass over commits that cannot be read: what these said of calls is missing.
+
+        Raises:
+            Corrupt: a commit since the run began cannot be read.
+        """
+        if not self.info.started:
+            return []
+        journals = self._journals(damaged_too=flag(damaged_too, "damaged_too="))
+        return [effect for journal in journals for effect in effects_of(self._id, journal)]
+
+    def settle(
+        self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""
+    ) -> Commit:
+        """Say what became of a tool call in doubt; the run goes on when it is run again.
+
+        What a person said may be said anew, until the run went on with it. A run that has ended
+        goes on with nothing: of its calls the ledger learns. So it does of calls in a history that
+        the run left, where it was set back; not done there, such a call is made again.
+
+        Args:
+            call: its place, e.g. ``refund#1``; where several calls had it, of these the last one
+                that is in doubt.
+            done: it took effect, and this is its result.
+            not_done: it did not take effect: it will be called again.
+            by: who says so; recorded.
+
+        Raises:
+            NotFound: the run has no such call.
+            Conflict: the call is not in doubt, the run went on with what was said of it, or an
+                executor is running the run.
+            ValueError: neither or both of `done` and `not_done`.
+        """
+        call, by = check_words(call, "call="), check_words(by, "by=")
+        if (done is MISSING) == (not flag(not_done, "not_done=")):
+            raise ValueError("say either done=<its result> or not_done=True")
+        outcome: dict[str, Any] = {"t": "outcome", "run": self._id, "place": call, "by": "person"}
+        if by:
+            outcome["who"] = by
+        if not_done:
+            outcome["not_done"] = True
+        else:
+            outcome["value"] = take(done, root="done")
+
+        def settled(info: RunInfo) -> RunInfo:
+            outcome.pop("key", None)
+            if key := self._check_open(call, info):
+                outcome["key"] = key
+            if info.status in FINISHED:  # only the ledger learns of it
+                return info
+            return replace(info, status="pending", problem=None)
+
+        commit = self._record(Cause("settle", call, run=self._id, step=call), outcome, settled)
+        self._wakeups.tell(self._id)
+        return commit
+
+    def _check_open(self, call: str, info: RunInfo) -> str:
+        """What became of the call may still be said; as of this head. Gives its idempotency key,
+        where it was made in a history that the run left.
+
+        Raises:
+            NotFound, Conflict: as `settle` says.
+        """
+        *left, journal = self._journals(damaged_too=True)
+        try:
+            check_open(self._id, journal, call, ended=info.status in FINISHED)
+        except (Conflict, NotFound):
+            key = left_open(left, call)
+            if key is None:
+                raise
+            return key
+        return ""
+
+    def cancel(self, why: str = "") -> None:
+        """End a run; its tool calls stay in the ledger. An executor that has it leaves its function
+        at the next step, or at once where it waits; otherwise it is ended here.
+
+        Raises:
+            Conflict: it is finished.
+        """
+        why = check_words(why, "why=")
+        info = self.info
+        if info.status in FINISHED:
+            raise Conflict(f"is {info.status} already", target=f"run {self._id}")
+        # A run that was cancelled before, and set back, had a message of this kind already.
+        self._send("cancel", "", os.urandom(12).hex(), why, "")
+        if not info.started:
+            return  # a worker that picks it up finds that it is not to begin
+        try:
+            self._record(Cause("run-cancelled", why, run=self._id), *self._cancellation(why))
+        except Conflict:
+            status = self.info.status
+            if status not in FINISHED:
+                return  # it is being executed: there it is heard
+            if status != "cancelled":  # it came to its end before that was heard
+                raise
+        self._wakeups.tell(self._id)
+
+    def _cancellation(self, why: str) -> tuple[Mapping[str, Any], Callable[[RunInfo], RunInfo]]:
+        def cancelled(info: RunInfo) -> RunInfo:
+            if info.status in FINISHED:
+                raise Conflict(f"is {info.status} already", target=f"run {self._id}")
+            return replace(
+                info, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
+            )
+
+        return {"t": "run-cancelled", "run": self._id, "why": why}, cancelled
+
+    def fork(
+        self, step: str, *, branch: str, effects: Again = "ask", key: str | None = None
+    ) -> RunHandle[R]:
+        """Another run, on a new branch, that goes on where a step of this one began: with its
+        history and its state of then, copying nothing. A worker, or `store.run` with its key,
+        goes on with it.
+
+        Args:
+            step: a place of the current turn, e.g. ``draft#2``.
+            effects: before it makes a tool call that this run made since then: ``"ask"`` a person
+                (by `settle`), ``"reuse"`` its outcome, or make it again, ``"live"``.
+            key: of the new run; default: this one's and the branch.
+
+        Raises:
+            NotFound: the current turn has not come to that place.
+            Conflict: there is such a branch or run.
+        """
+        row = fork_run(self._context, self.info, step, effects, branch, key)
+        self._wakeups.tell(row.id)
+        return RunHandle(self._context, self._wakeups, row.id, self._build)
+
+    def retry(self, step: str, *, effects: Again = "ask") -> None:
+        """Set this run, which has ended or needs attention, back to where a step began, and its
+        branch's state with it; it goes on from there. See `fork`; both stay in the log.
+
+        Raises:
+            Conflict: it is not finished, or another run has the branch.
+            NotFound: its last turn has not come to that place.
+        """
+        info = self.info
+        refuse_unfinished(info)
+        retry_run(self._context, info, step, effects)
+        self._wakeups.tell(self._id)
+
+    def resume(self) -> None:
+        """Let a run that needs attention be tried again, now that what stopped it is put right.
+
+        Raises:
+            Conflict: it does not need attention.
+        """
+
+        def pending(info: RunInfo) -> RunInfo:
+            if info.status != "needs_attention":
+                raise Conflict(f"is {info.status}", target=f"run {self._id}")
+            return replace(info, status="pending", problem=None)
+
+        record = {"t": "run-pending", "run": self._id}
+        self._record(Cause("run-pending", run=self._id), record, pending)
+        self._wakeups.tell(self._id)
+
+    def _record(
+        self, cause: Cause, record: Mapping[str, Any], row_after: Callable[[RunInfo], RunInfo]
+    ) -> Commit:
+        """Commit a record along with the run's new row; nothing can come in between."""
+        reader = self._reader()
+        while True:
+            branch = self.info.branch
+            head = reader.peek(reader.ref(branch).seq)  # a run's end needs no more
+            row = replace(row_after(self.info), wake_at=0, waits="")  # as of this head
+            extras = Extras(records=[record], runs=[row], sync=True)
+            if row.status == "cancelled":
+                extras = self._with_cancelled(extras, row, reader)
+            try:
+                made = note(self._context, reader, branch, head, cause, extras)
+                break
+            except UnreadError:
+                continue
+        for message in extras.sends:
+            self._wakeups.tell(message.run)
+        return made.read()
+
+    def _with_cancelled(self, extras: Extras, row: RunInfo, reader: LogReader) -> Extras:
+        """Those that started it, or that it started, hear of it in the same commit."""
+        unused = Unused.read(self._context.backend, self._id)
+        return replace(
+            extras, sends=to_family(self._context.backend, row, reader, unused.asked),
+            consumed=[message.no for message in (*unused.cancels, *unused.asked)],
+            read_to=unused.read_to, records=[unused.noted_in(record) for record in extras.records],
+        )  # fmt: skip
+
+    def _reader(self) -> LogReader:
+        info = self.info
+        refuse_not_begun(info)
+        agent = self._context.backend.agent(info.agent)
+        while agent is not None and agent.no != info.agent_no:
+            agent = self._context.backend.agent(info.agent, agent.incarnation - 1)
+        if agent is None:
+            raise NotFound("its agent is gone", target=f"run {self._id}")
+        return LogReader(self._context.backend, agent)
+
+    def _journals(self, *, damaged_too: bool = False) -> list[Journal]:
+        read = self._reader().commits(self.info.started, SEQ_END, damaged_too=damaged_too)
+        return journals(self._id, read)

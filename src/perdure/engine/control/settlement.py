@@ -1,0 +1,86 @@
+"""What a person may say of a run's tool calls in doubt, and of which call it is said.
+
+A place has a call in each turn of a run, and in each history that it left when it was set back.
+What is said of one that was left names the call by its idempotency key: its place alone would be
+that of the call which the run comes to now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from perdure.engine.journal.journal import Entry, Journal
+from perdure.engine.journal.ledger import effects_of
+from perdure.errors import Conflict, NotFound
+from perdure.model import Commit
+
+ANEW = ("run-turn", "run-retried")
+
+
+def journals(run: str, commits: Iterable[Commit]) -> list[Journal]:
+    """One for each turn, of which each counts its calls anew, and so after it was set back; oldest
+    first."""
+    turns: list[list[Commit]] = [[]]
+    made: dict[str, list[Commit]] = {}
+    for commit in commits:
+        ours = [record for record in commit.records if record.get("run") == run]
+        if any(record["t"] in ANEW for record in ours):
+            turns.append([])
+            continue
+        where = turns[-1]
+        for record in ours:
+            if record["t"] == "intent":
+                made[str(record.get("key"))] = where
+            elif record["t"] == "outcome" and "key" in record:
+                where = made.get(str(record["key"]), where)
+        where.append(commit)
+    return [Journal.read(run, turn) for turn in turns]
+
+
+def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
+    """Whether it may be said of a call what became of it.
+
+    Args:
+        journal: of the run's turn.
+        ended: nothing more comes of the run.
+
+    Raises:
+        NotFound: there is no such call. Conflict: it is not in doubt.
+    """
+    entry = journal.entries.get(call)
+    if entry is None or not _is_call(entry):
+        known = [effect.place for effect in effects_of(run, journal) if effect.open]
+        raise NotFound(
+            f"has no tool call {call!r}", target=f"run {run}",
+            hint=f"in doubt: {', '.join(known) or 'nothing'}",
+        )  # fmt: skip
+    target = f"run {run}, call {call}"
+    if entry.in_doubt:
+        return
+    if entry.outcome is None:
+        raise Conflict(
+            "is not in doubt: it failed, and is to be tried again", target=target,
+            hint="cancel the run if it must not be",
+        )  # fmt: skip
+    if entry.outcome.get("by") != "person" or ended:
+        raise Conflict("is not in doubt: it is settled", target=target)
+    later = (commit.records for commit in journal.commits if commit.seq > entry.seq)
+    if any(r.get("run") == run and "place" in r for records in later for r in records):
+        raise Conflict(
+            "is settled, and the run went on with that", target=target,
+            hint="what it did since rests on it: cancel the run if that must not stand",
+        )  # fmt: skip
+
+
+def left_open(left: Sequence[Journal], call: str) -> str | None:
+    """The idempotency key of the last call in doubt that was made at a place, in histories that
+    the run left; None: there is none."""
+    for journal in reversed(left):
+        entry = journal.entries.get(call)
+        if entry is not None and _is_call(entry) and entry.in_doubt:
+            return str(entry.call.get("key", ""))
+    return None
+
+
+def _is_call(entry: Entry) -> bool:
+    return entry.kind == "tool" or "made_at" in entry.call

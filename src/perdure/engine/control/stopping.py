@@ -1,0 +1,73 @@
+"""Noting that a run needs a person, without executing it (I8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.control.wait_circles import endless, find_circle, in_place
+from perdure.engine.execution.wakeups import Wakeups
+from perdure.errors import Conflict, PerdureError
+from perdure.model import Cause, RunInfo, RunStatus
+from perdure.state.context import Context
+from perdure.state.projections import row_text
+
+
+def stop(
+    context: Context, wakeups: Wakeups, run: str, problem: str, *,
+    among: Sequence[RunStatus] = ("pending", "running", "waiting"),
+) -> None:  # fmt: skip
+    """Note that a run needs a person. Writes; needs no state, so that it works behind damage, too.
+
+    Args:
+        among: what its status is; else it is left as it is.
+
+    Raises:
+        Conflict: it is finished, somebody executes it, or it is noted already.
+    """
+
+    def stopped(info: RunInfo) -> RunInfo:
+        if info.status not in among:
+            raise Conflict(f"is {info.status}", target=f"run {run}")
+        return replace(info, status="needs_attention", problem=row_text(problem))
+
+    handle: RunHandle[Any] = RunHandle(context, wakeups, run)
+    record = {"t": "run-stopped", "run": run, "problem": problem}
+    handle._record(Cause("run-stopped", run=run), record, stopped)
+    wakeups.tell(run)
+    if parent := handle.info.parent:
+        wakeups.tell(parent)
+
+
+def stop_in_circle(context: Context, wakeups: Wakeups, run: str, children: Sequence[str]) -> None:
+    """Note that a run needs a person if it waits, since just now, for what can never come. That it
+    waits is in the log when it looks: of two that close a circle together, the later one sees it.
+
+    Args:
+        children: the runs that it waits for.
+
+    Raises:
+        NeedsAttention: so it is, and that is noted. Where it cannot be asked or noted now, nothing
+            is raised: `why` says it.
+    """
+    try:
+        waits = in_place(wakeups.in_place)
+        circle = find_circle(context.backend, run, children, in_place=waits)
+        if circle is None:
+            return
+        problem = endless(run, circle)
+        stop(context, wakeups, run, str(problem), among=("waiting",))
+    except PerdureError:
+        return
+    raise problem
+
+
+def stop_unread(context: Context, wakeups: Wakeups, run: str, error: PerdureError) -> None:
+    """The same of one whose log cannot be read, here or at all. Never fails: its caller raises the
+    error itself, and who executes it is to have given the lease back."""
+    with suppress(PerdureError):
+        stop(context, wakeups, run, row_text(f"what it recorded cannot be read: {error}"))

@@ -1,0 +1,36 @@
+"""Ways out: what a person can do about a run."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from perdure.core import shell
+from perdure.engine.journal.deleted_runs import never_comes
+from perdure.storage.port import Backend
+from perdure.visible import visible
+
+
+class Way(Struct, frozen=True):
+    """Something that a person can do: in words, and as words of a ``perdure`` command line, where
+    a command does it."""
+
+    words: str
+    command: tuple[str, ...] = ()
+
+
+def by(words: str, command: str, *given: str, **options: str | bool) -> Way:
+    """A way that a command is, whatever names are given to it."""
+    return Way(words, shell.words(command, *given, **options))
+
+
+def of_child(backend: Backend, run: str, child: str) -> Way:
+    """For a run that waits for another's end. Where only its own log was imported, and the other
+    had begun, that is not there; or a stranger's has its id."""
+    if why := never_comes(backend, run, child):
+        return Way(f"not for run {visible(child)}, which {why}: end this one, or set it back then")
+    if backend.runs(run_id=child) or backend.inbox(child, kind="start", limit=1):
+        return by("ask the same of the run that it waits for", "why", child)
+    return Way(
+        "there is no such run, and nothing asks for one: import the log of its agent; or end this "
+        "one, and start it anew, under another key"
+    )

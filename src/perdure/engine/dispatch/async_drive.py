@@ -1,0 +1,263 @@
+"""One try at executing an asynchronous run: its function is a task of the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from perdure.core import logs
+from perdure.engine.dispatch.drive import Drive
+from perdure.engine.dispatch.drive_end import End, NextTurn
+from perdure.engine.dispatch.leave_function import WayOut
+from perdure.engine.execution.async_performer import AsyncPerformer
+from perdure.engine.execution.current_run import Frame, counted, inside
+from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.loop_rounds import tick
+from perdure.engine.execution.run_tasks import RunTasks, number_tasks
+from perdure.engine.functions.async_run import AsyncRun
+from perdure.engine.journal.effects import Carried
+from perdure.engine.journal.lacking import lacking
+from perdure.engine.journal.leaving import (
+    Cancelled,
+    Drained,
+    cancelled_itself,
+    end_of,
+    is_told_of_others,
+    turned_back,
+)
+from perdure.errors import NeedsAttention, PerdureError, RunInterrupted
+from perdure.state.viewed import ViewedCopy
+from perdure.state.waiting import has_ended
+
+_log = logs.logger("perdure.engine")
+
+LOST_S = 5.0
+"""How often news of a run is looked for that was lost on its way."""
+
+
+class AsyncDrive(Drive):
+    """What blocks is done on the store's threads; the function itself runs in the event loop."""
+
+    working_type = ViewedCopy
+
+    _this_call: weakref.ref[Coroutine[Any, Any, End]]
+
+    def run_async(self) -> Coroutine[Any, Any, End]:
+        """As `Drive.run`. A caller that is cancelled leaves the run to whoever is next."""
+        call = self._run_async()
+        self._this_call = weakref.ref(call)
+        return call
+
+    async def _run_async(self) -> End:
+        in_thread, loop = self._means.context.in_thread, asyncio.get_running_loop()
+        self._hold.is_left = partial(has_ended, self._this_call, loop)
+        try:
+            execution = await in_thread(self.begin)
+            while True:
+                tasks = execution.tasks = RunTasks(execution, numbered=True)
+                tasks.drive = self._this_call()
+                result, error = await self._call(execution, tasks)
+                if error is not None:
+                    try:
+                        error = end_of(error, self.id)
+                    except BaseException:
+                        await in_thread(execution.writer.close)
+                        raise
+                end = await in_thread(self.conclude, execution, result, error)
+                if not isinstance(end, NextTurn):
+                    return end
+                execution = await in_thread(self._next_execution)
+        finally:
+            cancelled = await _to_the_end(in_thread(self.release))
+            if cancelled is not None:
+                raise cancelled  # kept back, it would be lost: the caller would try again for ever
+
+    async def _call(
+        self, execution: Execution[Any], tasks: RunTasks
+    ) -> tuple[Any, BaseException | None]:
+        """Call the function in a task of its own, and see all of its tasks end."""
+        loop = asyncio.get_running_loop()
+        number_tasks(loop)
+        execution.root.home = threading.get_ident()
+        execution.runs_in_loop(AsyncPerformer(execution, tasks))
+        try:
+            root = tasks.begin(self._body(execution), execution.root)
+            cancelled = await self._until_done(execution, tasks, root)
+            ended = None if root.cancelled() else root.exception()
+            left = ended.original if isinstance(ended, _EndedBy) else ended
+            self._tell_of_end(execution, left, cancelled)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # Nobody else would end them. And what they come to from here on is none of the
+            # function's doing: its replay would wait for their being cancelled.
+            execution.leaving.failed(error)
+            await _to_the_end(self._end_tasks(execution, tasks))
+            raise
+        cancelled = await _to_the_end(self._end_tasks(execution, tasks)) or cancelled
+        if cancelled is not None:
+            await _to_the_end(self._means.context.in_thread(execution.writer.close))
+            raise cancelled
+        if (ends := tasks.ends_program or _ends_program(execution, tasks)) is not None:
+            return None, ends  # whatever of the function caught what it heard of that
+        if root.cancelled():
+            if execution.interrupted is None:
+                raise asyncio.CancelledError
+            return None, execution.interrupted
+        if left is None:
+            return root.result(), None
+        if type(left) is Carried:
+            return None, left.original
+        return None, left  # what interrupted it; none of this is an end that it has come to
+
+    async def _until_done(
+        self, execution: Execution[Any], tasks: RunTasks, root: asyncio.Task[Any]
+    ) -> asyncio.CancelledError | None:
+        """Wait for the function's end, and look for what is to be its end; whether this call was
+        cancelled meanwhile."""
+        loop = asyncio.get_running_loop()
+        way_out = WayOut(execution, tasks, root)
+        rung = heard = 0
+
+        def look() -> None:
+            nonlocal heard
+            if heard != (now := rung):
+                self._look(execution, root, way_out)
+                heard = now  # behind it: what was lost is looked for again
+            way_out.look()
+
+        def interrupted() -> None:
+            nonlocal rung
+            rung += 1
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(look)
+
+        self.going(execution)
+        watch = execution.wakeups.watch(execution.id, interrupted)
+        cancelled: asyncio.CancelledError | None = None
+        with watch:
+            while not root.done():
+                try:
+                    await asyncio.wait([root], timeout=LOST_S)
+                    look()
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                    execution.interrupt(Drained("the task that ran it was cancelled"))
+                    way_out.cancel()
+        return cancelled
+
+    def _tell_of_end(
+        self, execution: Execution[Any], left: BaseException | None,
+        cancelled: asyncio.CancelledError | None,
+    ) -> None:  # fmt: skip
+        """The function's own task has ended, with that: before its others are cancelled for it."""
+        if left is not None and not isinstance(left, Exception):
+            execution.leaving.left(left, "the function")
+        elif left is not None and type(left) is not Carried:
+            execution.leaving.failed(left)  # from outside: nor are they by the function
+        elif cancelled is None and execution.interrupted is None:
+            error = left.original if isinstance(left, Carried) else None
+            if not self._came_short(execution, error) and left is None:
+                self._tell_of_tasks(execution)
+
+    def _came_short(self, execution: Execution[Any], error: Exception | None) -> bool:
+        """Whether the function did not come to all that it had itself recorded. That interrupts the
+        run, which stops for it: of its other tasks it would be recorded that it cancelled them, and
+        no code that comes to all of it could go on from there."""
+        if isinstance(error, NeedsAttention) or lacking(error) is not None:
+            return False  # these stop it, too, by their own words
+        if execution.journal.left_in("") is None:
+            return False
+        with suppress(RunInterrupted), execution.stopping:
+            execution.journal.check_finished(error)
+        return True
+
+    def _tell_of_tasks(self, execution: Execution[Any]) -> None:
+        """The function returned, and what of it still goes on is cancelled: a tool that is under
+        way, say, of which nobody knows then whether it took effect."""
+        assert execution.tasks is not None
+        execution.tasks.tell_lost()
+        names = [
+            scope.path.rstrip("/")
+            for task, scope in execution.tasks.scopes.items()
+            if not task.done() and not task.cancelling()  # else it is the function that did it
+        ]
+        if names:
+            _log.warning(
+                "run %s: its function returned without awaiting %s: cancelled",
+                self.id, ", ".join(sorted(names)),
+            )  # fmt: skip
+
+    async def _end_tasks(self, execution: Execution[Any], tasks: RunTasks) -> None:
+        await tasks.cancel()
+        await execution.async_performer.close()
+
+    def _look(
+        self, execution: Execution[Any], root: asyncio.Task[Any], way_out: WayOut
+    ) -> None:  # fmt: skip
+        """There is news of the run: if it is to end, what it awaits is not awaited any more."""
+        if root.done():
+            return
+        try:
+            execution.look_for_cancel()
+        except PerdureError:
+            return  # it is looked for again
+        reason = execution.asked_to_stop
+        if isinstance(reason, Cancelled) and execution.interrupted is None:
+            execution.interrupt(reason)
+            way_out.cancel()
+
+    async def _body(self, execution: Execution[Any]) -> Any:
+        with counted(), inside(Frame(execution, "function", execution.root)):
+            try:
+                return await self._function(AsyncRun(execution), *self._args, **self._kwargs)
+            except asyncio.CancelledError as cancelled:
+                await tick()  # whoever cancelled the whole run gets to say so
+                if execution.interrupted is not None:
+                    raise execution.interrupted from None
+                raise Carried(cancelled_itself(cancelled, self.id)) from None
+            except Exception as raised:
+                raise Carried(raised) from None
+            except RunInterrupted:
+                raise
+            except BaseExceptionGroup as group:
+                if execution.interrupted is not None and is_told_of_others(group):
+                    raise execution.interrupted from None
+                raise
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise _EndedBy(error) from None
+
+
+def _ends_program(execution: Execution[Any], tasks: RunTasks) -> BaseException | None:
+    """What a task was on its way out with that ends the program, and cleaned up behind; the
+    function itself has not heard of it."""
+    reason = execution.interrupted.reason if execution.interrupted is not None else None
+    left = turned_back(reason)
+    ends = isinstance(left, KeyboardInterrupt | SystemExit) and not tasks.told
+    return left if ends else None
+
+
+class _EndedBy(Exception):
+    """The program is to end. Raised in a task, `original` ends the event loop at once: that is for
+    the caller's task, once all is tidied up. A TaskGroup raises it while the loop ends already."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__()
+        self.original = original
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> asyncio.CancelledError | None:
+    """See something through, however often the caller is cancelled meanwhile; whether it was."""
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    return cancelled

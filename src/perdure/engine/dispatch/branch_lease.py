@@ -1,0 +1,150 @@
+"""Holding a branch for one execution of a run: its lease, taken alone or with the run's first
+commit, and given back.
+
+An interrupt may come before the lease is given back, or end a coroutine while a thread still takes
+it. So a claim can be asked whether the call that has it goes on (`Claim.is_left`), and a lease that
+is taken when its call has ended is given back at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.engine.dispatch.heartbeat import Claim, Liveness
+from perdure.errors import Conflict, Fenced, NotFound, PerdureError
+from perdure.model import Cause
+from perdure.state.creating import create, create_along
+from perdure.state.working import WorkingCopy
+from perdure.storage.looks import Look
+from perdure.storage.proposals import Committed, Extras
+
+
+class Hold:
+    """See the module. For one thread at a time; `release` may come from another one.
+
+    Attributes:
+        is_left: whether the call that it is for has ended, as that call said when it began.
+    """
+
+    def __init__(self, liveness: Liveness, working: WorkingCopy[Any], look: Look) -> None:
+        self._liveness = liveness
+        self._working = working
+        self._look = look
+        self._claim: Claim | None = None
+        self._over = False
+        self.is_left: Callable[[], bool] | None = None
+
+    def take(self) -> None:
+        """Take the lease, of an agent that is created if it is not there. What is looked at, and
+        the state, are then as they are under it.
+
+        Raises:
+            HeldError: a living executor has it.
+        """
+        self._create()
+        working = self._working
+        claim = self._new_claim(working.reader.no)
+        working.epoch = self._liveness.take(claim, self._look)
+        self._check_wanted(claim)
+        working.refresh()
+
+    def _new_claim(self, no: int | None, epoch: int | None = None) -> Claim:
+        working = self._working
+        claim = self._claim = Claim(working.name, no, working.branch, epoch, is_left=self.is_left)
+        return claim
+
+    def _check_wanted(self, claim: Claim) -> None:
+        """Behind the taking. `release` marks that all is over before it looks what is claimed, and
+        here it is the other way round: one of the two sees the other."""
+        if self._over:
+            self._liveness.release(claim)
+            raise PerdureError("its caller has ended", target=f"agent {self._working.name!r}")
+
+    def _create(self) -> None:
+        working, reader = self._working, self._working.reader_if_created()
+        if reader is not None:
+            reader.ref(working.branch)  # or there is nothing to take; its state is read then
+            return
+        try:
+            create(working)
+        except Conflict:  # by another process, which was asked for the same at the same moment
+            self._look_anew()
+
+    def _look_anew(self) -> None:
+        self._look.forget()
+        self._working.reopen_if_created_meanwhile()
+        self._working.load()
+
+    def take_with(self, cause: Cause, extras: Extras) -> Committed | None:
+        """Take the lease with a commit, and create the agent with both if it is not there: in one
+        transaction, and on the condition that the branch is as it was looked at.
+
+        Returns:
+            The commit; None: nothing is written, and the lease not taken. Somebody has it, or
+            wrote to the branch since; or something must be written before.
+
+        Raises:
+            StoreUnavailable: it may be taken; `release` finds out.
+        """
+        epoch = self._epoch_to_take()
+        if epoch is None:
+            return None
+        working, context = self._working, self._working.context
+        reader = working.reader_if_created()
+        claim = self._new_claim(reader.no if reader else None, epoch)
+        self._liveness.claim(claim)
+        # At "sync", whatever the store is set to: a lease that a crash took back could be given
+        # to another one under the same epoch (I4).
+        extras = replace(extras, holder=context.executor, sync=True)
+        try:
+            made = self._commit(cause, extras, epoch)
+        except (Conflict, Fenced, NotFound):
+            self._claim, working.epoch = None, None
+            self._liveness.unclaim(claim)
+            if reader is None:
+                self._look_anew()
+            return None
+        self._liveness.took(claim, made.no)
+        self._check_wanted(claim)
+        return made
+
+    def _epoch_to_take(self) -> int | None:
+        """None: the lease cannot be taken with a commit now."""
+        working, look = self._working, self._look
+        reader = working.reader_if_created()
+        if not look.of_one_moment:
+            return None
+        if reader is None:
+            return 1
+        ref = look.ref(reader.no, working.branch)
+        if ref is None or ref.deleted or ref.kind != "branch" or ref.held is not None:
+            return None
+        working.load()
+        return ref.epoch + 1 if working.seq == ref.seq and not working.migration_due else None
+
+    def _commit(self, cause: Cause, extras: Extras, epoch: int) -> Committed:
+        working = self._working
+        if working.known:
+            working.epoch = epoch
+            made = working.commit_delta([], cause, extras)
+        else:
+            created, made = create_along(working, cause, extras, epoch)
+            working.epoch = epoch
+            self._look.note(created.no, created.linked)
+        return made
+
+    def released(self) -> None:
+        """The lease was given back with a commit."""
+        if self._claim is not None:
+            self._liveness.released(self._claim)
+
+    def release(self) -> None:
+        """Give the lease back, however it ended; it is not taken any more."""
+        self._over = True
+        if self._claim is not None:
+            self._liveness.release(self._claim)
+            self._claim = None
+        self.is_left = None  # it may know the frame that knows this: no circle is left behind

@@ -1,0 +1,500 @@
+"""One try at executing a run in this process: its lease, its replay, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from sys import _getframe
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core.holders import is_over
+from perdure.core.values import Plain
+from perdure.engine.control.stopping import stop_in_circle, stop_unread
+from perdure.engine.dispatch.branch_lease import Hold
+from perdure.engine.dispatch.drive_end import (
+    BranchTaken,
+    End,
+    Finished,
+    FinishedMeanwhileError,
+    NextTurn,
+    Unloaded,
+)
+from perdure.engine.dispatch.heartbeat import Liveness
+from perdure.engine.execution.current_run import Frame, counted, current, enter, inside
+from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.run_inbox import Mail
+from perdure.engine.execution.wakeups import Wakeups
+from perdure.engine.functions.decorators import AgentSpec, of_version, spec_of
+from perdure.engine.functions.orders import Order, refuse_others, resuming, starting
+from perdure.engine.functions.turn_end import Again
+from perdure.engine.journal.call_identity import FORM, begun_by_older, digests
+from perdure.engine.journal.deferred_records import PutOff
+from perdure.engine.journal.effects import Carried, uncarried
+from perdure.engine.journal.failures import error_record, rebuild_error
+from perdure.engine.journal.journal import Journal
+from perdure.engine.journal.lacking import lacking, lacks
+from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, end_of
+from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
+from perdure.engine.journal.outcomes import its_own
+from perdure.engine.journal.prepared_replies import Fakes, Played
+from perdure.engine.journal.values import binding_of, is_async, parameters_of, preview, results_of
+from perdure.engine.journal.waits import Suspended
+from perdure.errors import (
+    Conflict,
+    Corrupt,
+    NeedsAttention,
+    PerdureError,
+    RunFailed,
+    RunInterrupted,
+    TimedOut,
+    UnknownZone,
+    Unstorable,
+    UnsupportedFormat,
+)
+from perdure.model import MAIN, Cause, Commit, RunInfo
+from perdure.state.context import Context
+from perdure.state.family import to_family
+from perdure.state.following import any_changes
+from perdure.state.projections import FINISHED, row_problem, row_text
+from perdure.state.remaining import Unused
+from perdure.state.working import WorkingCopy
+from perdure.storage.looks import Look
+from perdure.storage.proposals import HERE, Committed, Extras
+from perdure.storage.refusals import UnreadError
+from perdure.visible import visible
+
+
+class Command(Struct, frozen=True):
+    """An order, and the function and arguments to carry it out with.
+
+    Attributes:
+        fakes, played: for tests; see `Execution`.
+    """
+
+    function: Callable[..., Any]
+    order: Order
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    fakes: Fakes | None = None
+    played: Played | None = None
+
+    @property
+    def spec(self) -> AgentSpec[Any]:
+        return spec_of(self.function)
+
+
+class Means(Struct, frozen=True):
+    """What a store has to execute runs with."""
+
+    context: Context
+    liveness: Liveness
+    wakeups: Wakeups
+
+
+class Drive:
+    """See the module. Its methods but `run` and `run_async` may block."""
+
+    execution_type: type[Execution[Any]] = Execution
+    working_type: type[WorkingCopy[Any]] = WorkingCopy
+
+    def __init__(self, means: Means, command: Command, look: Look | None = None) -> None:
+        self._means = means
+        self._command = command
+        self._order = command.order
+        self._function = command.function
+        self._args, self._kwargs = command.args, command.kwargs
+        self.look = look or command.order.look(means.context.backend)
+        """What was there when this was made, and then when it took the lease."""
+        self.id = self.look.run = command.order.run_id(self.look)
+        begun = self.find()
+        self.working: WorkingCopy[Any] = self.working_type(
+            means.context, command.order.agent, command.spec.schema,
+            begun.branch if begun else MAIN, reads=self.look,
+        )  # fmt: skip
+        self.going: Callable[[Execution[Any]], None] = lambda _: None
+        """Told of each execution before the function is called."""
+        self.wanted: Callable[[RunInfo | None], bool] = lambda _: True
+        """Asked with the run as it was looked at: whether it is to be gone on with."""
+        self.begun: Callable[[], None] = lambda: None
+        """Told that it is this process's turn, and is wanted."""
+        self.execution: Execution[Any] | None = None
+        self._hold = Hold(means.liveness, self.working, self.look)
+        self._row: RunInfo
+        self._results = results_of(command.function)
+        self._deadline = 0
+        self._mail: Mail | None = None
+
+    # -- before ------------------------------------------------------------------------------
+
+    def find(self) -> RunInfo | None:
+        """The run's row; None: it has not begun."""
+        return self.look.run_row()
+
+    def refuse_other_arguments(self, info: RunInfo | None) -> None:
+        """Raises Conflict: the run was begun, or asked for, with others."""
+        refuse_others(self._order, self.id, info, self.look.inbox("start") if info is None else ())
+
+    def refuse_while_another_is_unfinished(self, info: RunInfo | None) -> None:
+        """For when nobody has the lease: what another run left must be finished first.
+
+        Raises:
+            BranchTaken: naming that run, and the way out.
+        """
+        reader = self.working.reader_if_created()
+        if reader is None:
+            return
+        for run in self.look.unfinished():
+            ours = (
+                run.id == self.id or run.branch != self.working.branch or run.agent_no != reader.no
+            )
+            if not ours and (info is None or info.started > run.started):
+                raise BranchTaken(
+                    f"run {visible(run.id)} has the branch: it is not finished ({run.status})"
+                    + (f", and waits for {visible(run.waits)}" if run.status == "waiting" else "")
+                    + ("" if run.status == "waiting" else ", and nobody is running it"),
+                    target=f"agent {self.working.name!r}",
+                    hint=run.problem or "run it again to finish it, or cancel it", run=run,
+                )  # fmt: skip
+
+    def recorded(self, info: RunInfo) -> Any:
+        """The result of a run that is finished.
+
+        Raises:
+            Conflict: it was asked for with other arguments.
+            RunFailed: it was cancelled.
+            Exception: the one that the run failed with.
+        """
+        self.refuse_other_arguments(info)
+        self._choose_function(info)
+        if info.status == "done":
+            return self._results.build(info.result)
+        if info.status == "cancelled":
+            raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
+        raise rebuild_error(info.result, f"run {info.id}")
+
+    # -- executing ---------------------------------------------------------------------------
+
+    def run(self) -> End:
+        """Take the lease, replay, go on, and record how it ended.
+
+        Raises:
+            HeldError, Fenced, FinishedMeanwhileError: another executor has, or had, the run.
+            NeedsAttention: with the way out.
+            Exception: the function's own.
+        """
+        from perdure.engine.functions.run import Run
+
+        outer = current()
+        self._hold.is_left = partial(is_over, _getframe())
+        try:
+            execution = self.begin()
+            while True:
+                self.going(execution)
+                outcome, error = None, None
+                news = execution.wakeups.watch(execution.id, execution.news)
+                with news, counted(), inside(Frame(execution, "function", execution.root)):
+                    run: Run[Any] = Run(execution)
+                    try:
+                        outcome = self._function(run, *self._args, **self._kwargs)
+                    except BaseException as raised:
+                        error = end_of(raised, self.id, self._function)
+                end = self.conclude(execution, outcome, error)
+                if not isinstance(end, NextTurn):
+                    return end
+                execution = self._next_execution()
+        finally:
+            try:
+                self.release()
+            finally:
+                enter(outer)
+
+    def begin(self) -> Execution[Any]:
+        """The run, ready to go over what is recorded."""
+        try:
+            row = self._begin_at_once()
+            self._row = row if row is not None else self._begin_under_lease()
+            self._choose_function(self._row)
+            execution = self._next_execution()
+        except (Corrupt, UnsupportedFormat, UnknownZone) as error:
+            self._hold.release()  # I8: it needs a person, and says why
+            stop_unread(self._means.context, self._means.wakeups, self.id, error)
+            raise
+        self.look.forget()
+        return execution
+
+    def _begin_at_once(self) -> RunInfo | None:
+        """Where it was seen that nothing stands in its way, record that the run begins, or goes on,
+        and take the lease with that. None: nothing is written; what there is, the lease must
+        tell."""
+        info = self.find()
+        if info is not None and (info.status == "running" or info.status in FINISHED):
+            return None  # there is nothing to record
+        if self.look.inbox("cancel") or not self.wanted(info):
+            return None
+        try:
+            self.refuse_other_arguments(info)
+            self.refuse_while_another_is_unfinished(info)
+        except Conflict:
+            return None
+        made = self._hold.take_with(*self._beginning(info))
+        if made is None:
+            return None
+        self.begun()
+        return self._noted(made)
+
+    def _begin_under_lease(self) -> RunInfo:
+        """All is looked up anew under the lease."""
+        self._hold.take()
+        info = self.find()
+        if (info is not None and info.status in FINISHED) or not self.wanted(info):
+            raise FinishedMeanwhileError
+        self.begun()
+        self.refuse_other_arguments(info)
+        self.refuse_while_another_is_unfinished(info)
+        commit = self.working.commit_delta
+        if info is None:
+            info = self._noted(commit([], *self._beginning(None)))
+        row = self._row = info
+        asked = self.look.inbox("cancel")
+        if asked:
+            self._commit(None, *self._cancelled(str(asked[0].value or "")))
+            raise FinishedMeanwhileError
+        if row.status != "running":
+            row = self._noted(commit([], *self._beginning(row)))
+        return row
+
+    def _beginning(self, info: RunInfo | None) -> tuple[Cause, Extras]:
+        """The commit that the run begins with or, if it rested, goes on with."""
+        if info is not None:
+            return self._cause("run-resumed"), resuming(info)
+        branch, asked = self.working.branch, self.look.inbox("start")
+        return self._cause("run-started"), starting(self._order, self.id, branch, asked)
+
+    def _noted(self, made: Committed) -> RunInfo:
+        """The row of a run that begins, or goes on, with this commit."""
+        self.look.note(made.no, made.linked)
+        return replace(made.linked.runs[0], agent_no=made.no)
+
+    def _choose_function(self, row: RunInfo) -> None:
+        """A run goes on with the function of the version that it began under, if that is here."""
+        old, spec = of_version(row.function, row.version), self._command.spec
+        if old is not None and row.version != spec.version and is_async(old) == spec.is_async:
+            self._function = old
+            self._results = results_of(old)
+
+    def _next_execution(self) -> Execution[Any]:
+        """From the begin of the run's current turn."""
+        working, info = self.working, self._row
+        began = working.reader.commit(info.turn_at)
+        commits = path_of(working.reader, working.seq, info.turn_at)
+        if any(commit.trimmed for commit in commits):  # retention holds what a run needs
+            raise working.reader.trimmed(info.turn_at)
+        if commits and commits[-1].parent != info.turn_at:
+            raise cut_off(info)
+        origins = Origins.of(info, commits)
+        # What is made again, the world has not seen: its keys come from the commit that set the
+        # run back, no longer from the one that began the turn.
+        origin = (back := origins.back or began).seq, back.id
+        journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
+        journal.older = begun_by_older(began.records, origins.runs)
+        before = made_before(working.reader, info, origins, journal)
+        self._read_turn(began, origins)
+        if any_changes(commits):
+            self._rewind(info.turn_at)  # else the state is what it was then
+        return self.execution_type(
+            working, self.id, journal, self._means.wakeups, fakes=self._command.fakes,
+            played=self._command.played, deadline=self._deadline, before=before, mail=self._mail,
+        )  # fmt: skip
+
+    def _rewind(self, seq: int) -> None:
+        self.working.rewind(self.working.reader.fold(seq))
+
+    def _read_turn(self, began: Commit, origins: Origins) -> None:
+        """What the commits that began the run and the turn say: deadline and arguments."""
+        reader, row = self.working.reader, self._row
+        first = began if row.turn_at == row.started else reader.commit(row.started)
+        since = origins.back or first  # a run that is set back has its time anew
+        for record in first.records:
+            ours = record.get("run") in origins.runs and record["t"] == "run-started"
+            if ours and record.get("deadline"):
+                # Whole milliseconds: the log's time runs microseconds ahead of a clock that stands.
+                self._deadline = (since.at_micros + int(record["deadline"])) // 1000 * 1000
+        for record in began.records:
+            if record.get("run") in origins.runs and record["t"] == "run-turn":
+                given = record["input"]
+                self._args, self._kwargs = parameters_of(self._function).build(*given)
+                if origins.back is None:  # an earlier turn may have been set back
+                    self._deadline = int(record.get("deadline_at", self._deadline))
+
+    def release(self) -> None:
+        """Give the lease back, however it ended."""
+        self._hold.release()
+
+    # -- how it ended ------------------------------------------------------------------------
+
+    def conclude(self, execution: Execution[Any], result: Any, error: BaseException | None) -> End:
+        """Record what became of the function's call. Who kept its run cannot use it any more."""
+        execution.writer.close()
+        try:
+            return self._concluded(execution, result, error)
+        finally:
+            execution.interrupt(PerdureError("its function has ended", target=f"run {self.id}"))
+
+    def _concluded(
+        self, execution: Execution[Any], result: Any, error: BaseException | None
+    ) -> End:  # fmt: skip
+        if isinstance(error, RunInterrupted):
+            execution.interrupt(error.reason)
+        if execution.interrupted is not None:  # whatever it caught, and raised or returned instead
+            return self._stopped(execution, execution.interrupted.reason, error)
+        if isinstance(error, NeedsAttention):  # its own word for it, or that of a run inside it
+            return self._stopped(execution, error, None)
+        if (lacked := lacking(error)) is not None:
+            return self._stopped(execution, self._lacks(lacked), lacked)
+        assert error is None or isinstance(error, Exception)
+        turn: Mapping[str, Any] | None = None
+        plain: Plain = None
+        try:
+            execution.check_finished(error)
+            if isinstance(result, Again):
+                execution.news()  # a turn may hold no other boundary
+                execution.check_stop()
+                turn = its_own(lambda: self._turn_record(result))
+            elif error is None:
+                plain = its_own(lambda: self._results.take(result))
+        except RunInterrupted as interrupt:
+            return self._stopped(execution, interrupt.reason, error)
+        except UnknownZone as unknown:
+            return self._stopped(execution, self._lacks(unknown), unknown)
+        except (Carried, PerdureError) as raised:
+            error = uncarried(raised)
+        if error is not None:
+            self._fail(execution, error)
+            raise error
+        try:  # I8: a store that is busy now is no failure of the function, which would be its end
+            if turn is not None:
+                self._turn(execution, turn)
+                return NextTurn()
+            self._finish(execution, "done", plain)
+        except Unstorable as too_big:
+            self._fail(execution, too_big)
+            raise
+        return Finished(self._results.build(plain))
+
+    def _lacks(self, error: UnknownZone) -> NeedsAttention:
+        return lacks(error, self.id, f"agent {self.working.name!r}, run {self.id}")
+
+    def _turn_record(self, again: Again) -> Mapping[str, Any]:
+        arguments = binding_of(self._function).bind(again.args, again.kwargs)
+        given = parameters_of(self._function).take(again.args, again.kwargs)
+        return {
+            "t": "run-turn", "run": self.id, "args": digests(arguments), "digests": FORM,
+            "preview": preview(arguments), "input": list(given),
+            **({"deadline_at": self._deadline} if self._deadline else {}),
+        }  # fmt: skip
+
+    def _turn(self, execution: Execution[Any], record: Mapping[str, Any]) -> None:
+        row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
+        self._commit(execution, "run-turn", record, row, last=False)
+        self._row = replace(row, turn_at=self.working.seq)
+        self._mail = execution.mail.next_turn()
+
+    def _fail(self, execution: Execution[Any], error: Exception) -> None:
+        failure = error_record(error)
+        self._finish(execution, "failed", failure, row_problem(failure))
+
+    def _finish(
+        self, execution: Execution[Any], status: Any, value: Plain, problem: str | None = None
+    ) -> None:
+        record = {"t": "run-finished", "run": self.id, "status": status, "value": value}
+        row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
+        if self._commit(execution, "run-finished", record, row).status != status:
+            raise FinishedMeanwhileError
+
+    def _stopped(
+        self, execution: Execution[Any], reason: PerdureError, error: BaseException | None
+    ) -> End:
+        """Record why the function was left, where that is for others to know; other reasons leave
+        the run to whoever is next."""
+        cause = error if isinstance(error, Exception) else reason.__cause__
+        match reason:
+            case Suspended():
+                record: dict[str, Any] = {
+                    "t": "run-waiting", "run": self.id, "waits": reason.waits,
+                    "wake_at": self._wake_at(reason.wake_at), "seen": execution.mail.seen,
+                }  # fmt: skip
+                row = replace(
+                    self._row, status="waiting", waits=row_text(reason.waits),
+                    wake_at=record["wake_at"], seen=execution.mail.seen,
+                )  # fmt: skip
+                self._commit(execution, "run-waiting", record, row)
+                if reason.runs and not row.wake_at:  # I8
+                    stop_in_circle(self._means.context, self._means.wakeups, self.id, reason.runs)
+                return Unloaded()
+            case NeedsAttention():
+                execution.writer.drop_unordered()
+                record = {"t": "run-stopped", "run": self.id, "problem": str(reason)}
+                row = replace(self._row, status="needs_attention", problem=row_text(str(reason)))
+                self._commit(execution, "run-stopped", record, row)
+                if row.parent:
+                    self._means.wakeups.tell(row.parent)
+            case Cancelled():
+                self._commit(execution, *self._cancelled(reason.problem))
+                raise FinishedMeanwhileError from cause  # its row says how, whoever asks
+            case DeadlinePassed():
+                late = TimedOut("its deadline has passed", target=f"run {self.id}")
+                self._fail(execution, late)
+                raise late
+        raise reason from cause
+
+    def _wake_at(self, wake_at: int) -> int:
+        ends = [at for at in (wake_at, self._deadline) if at]
+        return min(ends, default=0)
+
+    def _cancelled(self, why: str) -> tuple[str, Mapping[str, Any], RunInfo]:
+        """For `_commit`, which tells the runs that are to end with it."""
+        record = {"t": "run-cancelled", "run": self.id, "why": why}
+        problem = row_text(why) or "by request"
+        row = replace(self._row, status="cancelled", ended=HERE, problem=problem)
+        return "run-cancelled", record, row
+
+    def _commit(
+        self, execution: Execution[Any] | None, kind: str, record: Mapping[str, Any],
+        row: RunInfo, *, last: bool = True,
+    ) -> RunInfo:  # fmt: skip
+        """The last commit of an execution, with all that waited for one, and news for those who
+        wait for the run. One that ends it notes the signals that nobody took, and tells those
+        that started it. Its row as it is then: where somebody had asked that it end, it did."""
+        waiting = execution.writer.take_waiting() if execution else PutOff()
+        if execution is not None:
+            execution.catch_up()
+        records, taken = waiting.records, waiting.consumed
+        extras = Extras([*records, record], sync=last, release=last, consumed=taken)
+        anew = row.status == "cancelled"  # else most runs have nothing left, and need not ask
+        while True:
+            if row.status in FINISHED:
+                backend, mail = self._means.context.backend, execution and execution.mail
+                unused = mail.unused(anew=anew) if mail else Unused.read(backend, self.id)
+                if unused.cancels and row.status != "cancelled":
+                    kind, record, row = self._cancelled(str(unused.cancels[0].value or ""))
+                extras = replace(
+                    extras, records=[*records, unused.noted_in(record)], read_to=unused.read_to,
+                    consumed=[*taken, *(one.no for one in (*unused.asked, *unused.cancels))],
+                    sends=to_family(backend, row, self.working.reader, unused.asked),
+                )  # fmt: skip
+            try:
+                self.working.commit_delta([], self._cause(kind), replace(extras, runs=[row]))
+                break
+            except UnreadError:
+                anew = True
+        if last:
+            self._hold.released()
+            for run in (self.id, *(message.run for message in extras.sends)):
+                self._means.wakeups.tell(run)
+        return row
+
+    def _cause(self, kind: str) -> Cause:
+        return Cause(kind, self._order.function, run=self.id)

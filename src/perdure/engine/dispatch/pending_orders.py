@@ -1,0 +1,120 @@
+"""The orders that wait in a store's inbox, as one worker knows them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import chain, repeat
+
+from perdure.engine.execution.wakeups import POLL_S
+from perdure.model import Message
+from perdure.storage.port import Backend
+
+PAGES = (64, 512, 4096)
+"""How many are read at a time: few, and more where none of those is for this worker."""
+
+KNOWN_MAX = 32_768
+"""How many are known at most. Those behind are read when some of these have begun."""
+
+LOOKING_MAX = 0.05
+"""What part of its time a worker may spend on looking, however much there is to look at."""
+
+
+class Asked:
+    """Those that a worker could begin. Of each agent the first; the others wait behind it.
+
+    Read anew at each look, a queue of one agent would take the square of its length. So what was
+    read is known for a while, and what came since then is read behind it. Not for longer: others
+    begin orders, too, and a message may come with a lower number than one that was read.
+
+    For one thread.
+
+    Args:
+        is_ours: whether an order is one for this worker.
+    """
+
+    def __init__(self, backend: Backend, is_ours: Callable[[Message], bool]) -> None:
+        self._backend = backend
+        self._is_ours = is_ours
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lines: dict[str, deque[tuple[int, str]]] = {}
+        """By agent, numbers and runs. The messages would be too much to hold."""
+        self._first: dict[str, Message] = {}
+        """Of some agents."""
+        self._count = self._read_to = 0
+        self._since, self._took_s = time.monotonic(), 0.0
+
+    def first_of_each(self, is_taken: Callable[[str, str], bool]) -> Iterator[Message]:
+        """The first of each agent, in the order they came, but for those whose run or agent is
+        taken. Reads no further than somebody asks."""
+        if time.monotonic() - self._since >= max(POLL_S, self._took_s / LOOKING_MAX):
+            self._forget()
+        known = [(line[0][0], agent) for agent, line in self._lines.items()]
+        heapify(known)
+        while known:
+            no, agent = heappop(known)
+            line = self._lines.get(agent)
+            if line and line[0][0] == no and not is_taken(line[0][1], agent):
+                message = self._first.get(agent) or self._read(agent)
+                if message is None:
+                    self.is_gone(agent, no)
+                else:
+                    yield message
+            line = self._lines.get(agent)
+            if line and line[0][0] != no:
+                heappush(known, (line[0][0], agent))
+        for message in self._read_on():
+            if not is_taken(message.run, message.agent):
+                yield message
+
+    def is_gone(self, agent: str, no: int) -> None:
+        """An order has begun, or is not there any more: the next one is the first of the agent."""
+        line = self._lines.get(agent)
+        if not line or line[0][0] != no:
+            return
+        self._first.pop(agent, None)
+        line.popleft()
+        self._count -= 1
+        if not line:
+            del self._lines[agent]
+
+    def _read(self, agent: str) -> Message | None:
+        """The first of an agent. None: it is gone."""
+        no, run = self._lines[agent][0]
+        found = self._backend.inbox(run, kind="start", limit=1)
+        if not found or found[0].no != no:
+            return None
+        self._first[agent] = found[0]
+        return found[0]
+
+    def _read_on(self) -> Iterator[Message]:
+        """Those that come to be the first of their agents."""
+        for limit in chain(PAGES, repeat(PAGES[-1])):
+            if self._count >= KNOWN_MAX:
+                return
+            began = time.monotonic()
+            found = self._backend.inbox(kind="start", limit=limit, after=self._read_to)
+            self._took_s += time.monotonic() - began
+            for message in found:
+                is_first = self._is_ours(message) and self._note(message)
+                self._read_to = message.no
+                if is_first:
+                    yield message
+            if len(found) < limit:
+                return
+
+    def _note(self, message: Message) -> bool:
+        """Whether it is the first of its agent."""
+        place = message.no, message.run
+        self._count += 1
+        line = self._lines.get(message.agent)
+        if line:
+            line.append(place)
+            return False
+        self._lines[message.agent] = deque((place,))
+        self._first[message.agent] = message
+        return True

@@ -1,0 +1,360 @@
+"""What a worker could go on with: which runs are ready, are its own, and have nobody."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from perdure.core import logs
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.control.stopping import stop
+from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.pending_orders import Asked
+from perdure.engine.dispatch.runner import Runner
+from perdure.engine.functions.decorators import of_version, spec_of
+from perdure.engine.functions.orders import Order
+from perdure.engine.functions.run_lookup import never_begun
+from perdure.engine.journal.values import parameters_of
+from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
+from perdure.model import FINISHED, MAIN, Message, RunInfo
+from perdure.state.family import begin_of, to_parents
+from perdure.storage.due import due_since
+from perdure.storage.looks import CLAIM_S, Look
+from perdure.storage.port import Ref
+from perdure.storage.reader import LogReader
+
+T = TypeVar("T")
+
+UNKNOWN = "no worker knows function "
+"""How the problem of a run begins whose function nobody serves; by these words it is found when
+somebody does."""
+
+UNKNOWN_AFTER_S = 10.0
+"""How long nobody must have served a function: between two versions of a program nobody does."""
+
+PAGES = (64, 512, 4096, 32_768)
+"""How many rows are looked at: few, and more where none of those is for this worker."""
+
+UNKNOWN_MAX = 20
+"""How many runs of unknown functions are noted at one look: each is a commit."""
+
+_log = logs.logger("perdure.worker")
+
+
+class NeedsCallerError(Exception):
+    """The run's arguments were not stored: only who has them can go on with it."""
+
+
+class Pick(Struct, frozen=True):
+    """A run to go on with, or to begin: `row` None. `look`: at what there was as it was picked;
+    `since`: when it came to be due."""
+
+    run: str
+    agent: str
+    branch: str
+    function: Callable[..., Any]
+    look: Look
+    since: int
+    row: RunInfo | None = None
+    asked: Message | None = None
+
+
+Taken = Callable[[str, str, str], bool]
+"""Whether a run, or its agent's branch, is not to be picked now."""
+
+Claim = Callable[[Sequence[str], str], set[str]]
+"""As `Far.claim`."""
+
+
+class Picker:
+    """Looks into the store for one worker. Its methods read; only those that say so write.
+
+    Args:
+        functions: by name; runs of an older version get that version's, where the process has it.
+        leave: is told of a run that another worker is about to take, and for how many seconds it
+            is to be left alone.
+    """
+
+    def __init__(
+        self, runner: Runner, functions: Mapping[str, Callable[..., Any]],
+        queues: Collection[str], leave: Callable[[str, float], None],
+    ) -> None:  # fmt: skip
+        self._runner = runner
+        self._context = runner.context
+        self._functions = functions
+        self._queues = frozenset(queues)
+        self._leave = leave
+        self._claim: Claim | None = getattr(self._context.backend, "claim", None)
+        self._unknown: dict[str, tuple[RunInfo, float]] = {}
+        self._unknown_starts: set[str] = set()
+        self._asked = Asked(self._context.backend, self._is_ours)
+        self._callers: set[str] = set()
+
+    # -- what is there to do -------------------------------------------------------------------
+
+    def picks(self, taken: Taken, free: Callable[[], int], others: bool) -> Iterator[Pick]:
+        """Runs that this worker could go on with or begin now, first who has been due for longest:
+        runs that wake again and again do not keep others from being begun, or taken over.
+
+        Args:
+            taken: asked again for each, so that what was just begun counts.
+            free: how many it would begin now; asked again, too.
+            others: whether there may be other workers.
+        """
+        found: Iterator[Pick] = heapq.merge(
+            self._rows(taken), self._starts(taken), key=lambda pick: pick.since
+        )
+        if others and self._claim is not None:
+            found = self._claimed(found, self._claim, free)
+        for pick in found:
+            if taken(pick.run, pick.agent, pick.branch) or not self._is_free(pick):
+                continue
+            if pick.asked is None or pick.look.inbox("start"):
+                yield pick
+            else:
+                self.note_begun(pick)
+
+    def note_begun(self, pick: Pick) -> None:
+        """Nobody need begin it any more."""
+        if pick.asked is not None:
+            self._asked.is_gone(pick.agent, pick.asked.no)
+
+    def _claimed(
+        self, found: Iterator[Pick], claim: Claim, free: Callable[[], int]
+    ) -> Iterator[Pick]:
+        """Those that no other worker is about to take: many who see the same runs would each try
+        for the first of them, and all but one in vain."""
+        while picks := list(islice(found, max(free(), 1))):
+            ours = claim([pick.run for pick in picks], self._context.executor)
+            for pick in picks:
+                if pick.run in ours:
+                    yield pick
+                else:
+                    self._leave(pick.run, CLAIM_S)
+
+    def _is_free(self, pick: Pick) -> bool:
+        """Whether nobody executes it, or what comes before it. Looks at it anew."""
+        look, row = pick.look.again(), pick.row
+        no = row.agent_no if row is not None else None
+        if no is None:
+            info = look.agent(pick.agent)
+            if info is None or info.deleted:
+                return True
+            no = info.no
+        if self._held(look, pick.agent, no, pick.branch):
+            return False
+        return not self._must_queue(look, pick.branch, no, row)
+
+    def _rows(self, taken: Taken) -> Iterator[Pick]:
+        backend = self._context.backend
+        now = backend.now()
+        unknown: set[str] = set()
+
+        def ready(limit: int) -> list[RunInfo]:
+            return sorted(backend.ready(now, limit), key=lambda row: due_since(row, now))
+
+        for row in _growing(ready, lambda row: row.id):
+            if row.queue not in self._queues or taken(row.id, row.agent, row.branch):
+                continue
+            function = self._function(row.function, row.version)
+            if function is None:
+                since = self._unknown.get(row.id, (row, time.monotonic()))[1]
+                self._unknown[row.id] = row, since
+                unknown.add(row.id)
+                continue
+            if row.id in self._callers:
+                continue
+            look = Look(backend, row.agent, row.id)
+            since_when = due_since(row, now)
+            yield Pick(row.id, row.agent, row.branch, function, look, since_when, row)
+        # In full by now: whoever stops in between keeps what it had.
+        self._unknown = {run: self._unknown[run] for run in unknown if run in self._unknown}
+
+    def _starts(self, taken: Taken) -> Iterator[Pick]:
+        for message in self._asked.first_of_each(lambda run, agent: taken(run, agent, MAIN)):
+            function = self._function_of(message)
+            if function is not None:
+                look = Look(self._context.backend, message.agent, message.run)
+                yield Pick(
+                    message.run, message.agent, MAIN, function, look, message.at, None, message
+                )
+
+    def _is_ours(self, message: Message) -> bool:
+        asked = message.value if isinstance(message.value, Mapping) else {}
+        if str(asked.get("queue", "default")) not in self._queues:
+            return False
+        known = self._function_of(message) is not None
+        if not known:
+            self._say_unknown(message)
+        return known
+
+    def _function_of(self, message: Message) -> Callable[..., Any] | None:
+        asked = message.value if isinstance(message.value, Mapping) else {}
+        return self._function(message.name, str(asked.get("version", "")))
+
+    def _function(self, name: str, version: str) -> Callable[..., Any] | None:
+        known = self._functions.get(name)
+        if known is None or spec_of(known).version == version:
+            return known
+        return of_version(name, version) or known
+
+    def _held(self, look: Look, agent: str, no: int, branch: str) -> bool:
+        """Whether a living executor has the branch: another one, or this one for somebody else."""
+        ref: Ref | None = look.ref(no, branch)
+        if ref is None or ref.holder is None or self._runner.liveness.leaked(agent, no, ref):
+            return False
+        return self._context.backend.alive(ref.holder)
+
+    def _must_queue(self, look: Look, branch: str, no: int, row: RunInfo | None) -> bool:
+        """Whether another run of the branch is first."""
+        return any(
+            other.branch == branch and other.agent_no == no
+            and (row is None or (other.id != row.id and other.started < row.started))
+            for other in look.unfinished()
+        )  # fmt: skip
+
+    def still(self, look: Look, info: RunInfo | None) -> bool:
+        """Whether there is still something to do for the run that is looked at."""
+        if info is None:
+            return bool(look.inbox("start"))
+        match info.status:
+            case "waiting":
+                if 0 < info.wake_at <= self._context.backend.now():
+                    return True
+                return any(m.no > info.seen or m.kind == "cancel" for m in look.inbox())
+            case "needs_attention":
+                return bool(look.inbox("cancel"))
+        return info.status not in FINISHED
+
+    # -- how to do it --------------------------------------------------------------------------
+
+    def command(self, pick: Pick) -> Command | None:
+        """What to execute; None if it was of an agent that is not there any more.
+
+        Raises:
+            NeedsCallerError: its arguments are not stored. It is not picked again.
+        """
+        order = self._order(pick)
+        if order is None or order.run_id(pick.look) != pick.run:
+            return None
+        if order.input is None:
+            self._callers.add(pick.run)
+            raise NeedsCallerError
+        args, kwargs = parameters_of(pick.function).build(*order.input)
+        return Command(pick.function, order, args, kwargs)
+
+    def tell_gone(self, pick: Pick) -> None:
+        """Who asked for a run when its agent was just being deleted hears that it will not begin.
+        Writes, once."""
+        if pick.asked is None:
+            return
+        for message in to_parents(never_begun(pick.asked)):
+            self._context.send(message)
+            self._runner.wakeups.tell(message.run)
+
+    def _order(self, pick: Pick) -> Order | None:
+        if pick.row is None:
+            assert pick.asked is not None
+            return Order.from_plain(pick.agent, pick.asked.value)
+        info = pick.look.agent(pick.agent)
+        if info is None or info.no != pick.row.agent_no:
+            return None
+        began = begin_of(LogReader(pick.look, info).commit(pick.row.started), pick.run)
+        return None if began is None else Order.from_plain(pick.agent, began)
+
+    # -- runs that nobody can go on with -------------------------------------------------------
+
+    def _say_unknown(self, message: Message) -> None:
+        if message.name not in self._unknown_starts:
+            self._unknown_starts.add(message.name)
+            _log.info("run %s: this worker does not know function %r", message.run, message.name)
+
+    def note_unknown(self) -> list[RunInfo]:
+        """Runs that could go on, of functions that no living executor serves, are to be seen: they
+        need attention now. One whose end was asked for is ended. Writes.
+
+        Returns:
+            Their rows, as they were.
+        """
+        noted: list[RunInfo] = []
+        late = time.monotonic() - UNKNOWN_AFTER_S
+        due = [row for row, since in self._unknown.values() if since <= late]
+        if not due:
+            return []
+        executors = self._context.backend.executors()
+        for row in due:
+            served = any(one.runs(row.function, row.queue) for one in executors)
+            if served or len(noted) == UNKNOWN_MAX:
+                continue
+            try:
+                if self._note(row):
+                    noted.append(row)
+            except StoreUnavailable:
+                raise
+            except PerdureError as refused:  # it goes on, or is gone, or its log is damaged
+                _log.info("run %s: %s", row.id, refused)
+                self._unknown.pop(row.id, None)
+        return noted
+
+    def _note(self, row: RunInfo) -> bool:
+        look = Look(self._context.backend, row.agent, row.id).again()
+        info = look.run_row()
+        held = self._held(look, row.agent, row.agent_no, row.branch)
+        if held or info is None or not self.still(look, info):
+            return False
+        asked = self._context.backend.inbox(row.id, kind="cancel", limit=1)
+        if asked:
+            self.handle(row.id).cancel(str(asked[0].value or ""))
+        else:
+            self.stop(row.id, unknown(row))
+        return True
+
+    def stop(self, run: str, problem: NeedsAttention) -> None:
+        """Note that a run needs a person. Writes.
+
+        Raises:
+            Conflict: it is finished, somebody executes it, or it is noted already.
+        """
+        stop(self._context, self._runner.wakeups, run, str(problem))
+
+    def take_up_known(self) -> list[str]:
+        """Let those runs go on that needed attention because nobody served their function, which
+        this worker does. Writes."""
+        taken: list[str] = []
+        for row in self._context.backend.runs(status=("needs_attention",)):
+            known = row.function in self._functions and row.queue in self._queues
+            if not known or UNKNOWN not in (row.problem or ""):
+                continue
+            try:
+                self.handle(row.id).resume()
+            except PerdureError as refused:
+                _log.info("run %s: %s", row.id, refused)
+            else:
+                taken.append(row.id)
+        return taken
+
+    def handle(self, run: str) -> RunHandle[Any]:
+        return RunHandle(self._context, self._runner.wakeups, run)
+
+
+def unknown(row: RunInfo) -> NeedsAttention:
+    return NeedsAttention(
+        f"{UNKNOWN}{row.function!r}", target=f"run {row.id}",
+        hint="start a worker that has it: the run goes on by itself then; or cancel the run",
+    )  # fmt: skip
+
+
+def _growing(fetch: Callable[[int], list[T]], name: Callable[[T], Hashable]) -> Iterator[T]:
+    """What is there, each once, first a few, then more, for as long as somebody asks."""
+    seen: set[Hashable] = set()
+    for limit in PAGES:
+        found = fetch(limit)
+        yield from (one for one in found if name(one) not in seen)
+        if len(found) < limit:
+            return
+        seen.update(map(name, found))

@@ -1,0 +1,74 @@
+"""How runs are to be made that a store is asked for: key, queue, deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from perdure.core.arguments import Seconds
+from perdure.core.names import check_name
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.runner import Runner
+from perdure.engine.functions.decorators import check_kind
+from perdure.engine.functions.orders import Order, deadline_us
+from perdure.engine.functions.run import Run
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Options:
+    """How runs are to be made; from `Store.options`."""
+
+    def __init__(self, runner: Runner, key: str, queue: str, deadline: Seconds | None) -> None:
+        self._runner = runner
+        self._key = check_name(key, "a run's key")
+        self._queue = check_name(queue, "a queue")
+        deadline_us(deadline)
+        self._deadline = deadline
+
+    @property
+    def runner(self) -> Runner:
+        """As `Store.runner`."""
+        return self._runner
+
+    def run(
+        self, function: Callable[Concatenate[Run[T], P], R], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> R:  # fmt: skip
+        """As `Store.run`."""
+        check_kind(function, is_async=False)
+        order = self.order(function, agent, args, kwargs, storable=False)
+        return self._runner.run(Command(function, order, args, kwargs))  # type: ignore[no-any-return]
+
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...  # fmt: skip
+
+    @overload
+    def start(
+        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...  # fmt: skip
+
+    def start(
+        self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
+    ) -> RunHandle[Any]:
+        """As `Store.start`."""
+        run = self._runner.start(self.order(function, agent, args, kwargs, storable=True))
+        handle: RunHandle[Any] = RunHandle(self._runner.context, self._runner.wakeups, run)
+        return handle.typed(function)
+
+    def order(
+        self, function: Callable[..., Any], agent: str, args: tuple[Any, ...],
+        kwargs: Mapping[str, Any], *, storable: bool,
+    ) -> Order:  # fmt: skip
+        """For the faces: what these options and a call amount to."""
+        return Order.of(
+            function, agent, self._key, args, kwargs, queue=self._queue, deadline=self._deadline,
+            storable=storable,
+        )  # fmt: skip

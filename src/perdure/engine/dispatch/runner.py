@@ -1,0 +1,294 @@
+"""Starting, resuming and standing by for runs: who executes one, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from perdure.core.locks import Lock
+from perdure.engine.control.wait_circles import WaitingInPlace
+from perdure.engine.dispatch.drive import Command, Drive, Means
+from perdure.engine.dispatch.drive_end import BranchTaken, End, Finished, FinishedMeanwhileError
+from perdure.engine.dispatch.heartbeat import LEASE_TTL, Liveness
+from perdure.engine.execution.current_run import current
+from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.wakeups import POLL_S, Wakeups
+from perdure.engine.functions.orders import Order
+from perdure.engine.journal.effects import drive
+from perdure.errors import Fenced, PerdureError
+from perdure.model import Message, RunInfo
+from perdure.state.context import Context
+from perdure.state.projections import FINISHED
+from perdure.storage.port import Refused
+from perdure.storage.refusals import HeldError
+from perdure.visible import visible
+
+if TYPE_CHECKING:
+    from perdure.engine.dispatch.async_drive import AsyncDrive
+    from perdure.storage.looks import Look
+
+STANDBY_S = 0.02
+MOVED_S = 0.001
+"""How long to wait before looking again where something moved while it was looked at."""
+
+"""How often a standby looks whether the owner has ended. The lock file's look-up costs 10 µs."""
+
+
+class _Wait(Struct, frozen=True):
+    """There is nothing to do for so long, or until there is news."""
+
+    seconds: float
+
+
+class _Execute(Struct, frozen=True):
+    """It is this process's turn."""
+
+    drive: Drive
+
+
+_Plan = Generator[_Wait | _Execute, Any, Any]
+
+
+class Runner:
+    """Executes runs for one open store."""
+
+    def __init__(self, context: Context, lease_ttl: timedelta = LEASE_TTL) -> None:
+        self._context = context
+        liveness = Liveness(context, lease_ttl)
+        self.wakeups = Wakeups(context, liveness.leaked)
+        self._means = Means(context, liveness, self.wakeups)
+        self._going: set[Execution[Any]] = set()
+        self._lock = Lock()
+
+    @property
+    def liveness(self) -> Liveness:
+        """For the worker: how this executor says that it lives."""
+        return self._means.liveness
+
+    @property
+    def context(self) -> Context:
+        """The open store."""
+        return self._context
+
+    def drive(self, command: Command, look: Look | None = None) -> Drive:
+        """One try at executing a run here; of an ``async def`` function, one for `execute_async`.
+
+        Args:
+            look: of just now; None: look.
+        """
+        if not command.spec.is_async:
+            return Drive(self._means, command, look)
+        from perdure.engine.dispatch.async_drive import AsyncDrive
+
+        return AsyncDrive(self._means, command, look)
+
+    def close(self) -> None:
+        self.wakeups.close()
+        self._means.liveness.stop()
+
+    # -- one run, to its end -----------------------------------------------------------------
+
+    def run(self, command: Command) -> Any:
+        """Start the run, resume it, or stand by while a living executor has it; see `Store.run`."""
+        self._refuse_waiting_for_itself(command)
+        first = self.drive(command)
+        plan = self._until_finished(command, first)
+        here = WaitingInPlace(self._context, self.wakeups, first.id)
+        with self.wakeups.watch(first.id) as watch, here:
+
+            def perform(wanted: _Wait | _Execute) -> End | None:
+                if isinstance(wanted, _Execute):
+                    return self.execute(wanted.drive)
+                here.refuse()
+                watch.wait(wanted.seconds)
+                return None
+
+            return drive(plan, perform)
+
+    async def run_async(self, command: Command) -> Any:
+        """As `run`, in the event loop. What blocks is done on the store's threads."""
+        from perdure.state.waiting import Wait, bell  # asyncio: for those only who have it anyway
+
+        self._refuse_waiting_for_itself(command)
+        in_thread = self._context.in_thread
+        first = await in_thread(self.drive, command)
+        plan = self._until_finished(command, first)
+        wait = Wait(bell())
+        here = WaitingInPlace(self._context, self.wakeups, first.id, alone=False)
+        with self.wakeups.watch(first.id, lambda: wait.done()):
+            wanted, ended = await in_thread(_step, plan, None, None)
+            while not ended:
+                outcome, error = None, None
+                if isinstance(wanted, _Wait):
+                    await in_thread(here.refuse)
+                    await wait.rest(wanted.seconds)
+                    wait = Wait(bell())
+                else:
+                    try:
+                        outcome = await self.execute_async(wanted.drive)
+                    except Exception as raised:
+                        error = raised
+                wanted, ended = await in_thread(_step, plan, outcome, error)
+            return wanted
+
+    def _until_finished(self, command: Command, first: Drive) -> _Plan:
+        """What to do, thing after thing, until there is a result to return or an error to raise.
+
+        Args:
+            first: made before somebody waits for news of its run.
+        """
+        drive = first
+        while True:
+            info = drive.find()
+            if info is not None and info.status in FINISHED:
+                return drive.recorded(info)
+            drive.refuse_other_arguments(info)
+            self._means.liveness.settle()
+            wait_s = self._must_wait(drive, info)
+            if wait_s:
+                if drive is not first:  # else there may have been news since
+                    yield _Wait(wait_s)
+                drive = self.drive(command)
+                continue
+            self._means.liveness.start()
+            try:
+                end: End = yield _Execute(drive)
+            except (HeldError, Fenced, FinishedMeanwhileError):
+                pass  # another executor was faster, or took over: stand by for its result
+            except BranchTaken:
+                pass  # by a run that began since this one looked: it says what to do about that
+            else:
+                if isinstance(end, Finished):
+                    return end.result
+            drive = self.drive(command)
+
+    def _must_wait(self, drive: Drive, info: RunInfo | None) -> float:
+        """How long to wait before looking again: a living executor has this run, or it waits, or
+        another run has the branch. 0: no need to.
+
+        Raises:
+            BranchTaken: the other run is nobody's.
+        """
+        if info is not None and info.status == "waiting":
+            wait_s = self._until_due(drive, info)
+            if wait_s:
+                return wait_s
+        reader = drive.working.reader_if_created()
+        if reader is None:
+            return 0.0
+        ref = drive.look.ref(reader.no, drive.working.branch)
+        live = (
+            ref is not None and ref.holder is not None
+            and not self._means.liveness.leaked(reader.name, reader.no, ref)
+            and self._context.backend.alive(ref.holder)
+        )  # fmt: skip
+        if live:
+            return STANDBY_S
+        try:
+            drive.refuse_while_another_is_unfinished(info)
+        except BranchTaken as taken:
+            if taken.run.status == "waiting":
+                return POLL_S  # it goes on by itself when what it waits for comes
+            if drive.look.again().ref(reader.no, drive.working.branch) != ref:
+                return MOVED_S  # it was somebody's, as it was looked at, and has ended since
+            raise
+        return 0.0
+
+    def _until_due(self, drive: Drive, info: RunInfo) -> float:
+        """How long a run that waits has to, at most; 0: something came."""
+        if any(m.no > info.seen or m.kind == "cancel" for m in drive.look.inbox()):
+            return 0.0
+        if not info.wake_at:
+            return POLL_S
+        return min(max((info.wake_at - self._context.backend.now()) / 1e6, 0.0), POLL_S)
+
+    def _refuse_waiting_for_itself(self, command: Command) -> None:
+        frame = current()
+        while frame is not None:
+            run = frame.run
+            agent = command.order.agent
+            if run is not None and run.agent == agent and run.context is self._context:
+                raise PerdureError(
+                    f"run {visible(run.id)} has the agent, and would wait for itself",
+                    target=f"agent {agent!r}",
+                    hint="call the function as it is, or run it on another agent",
+                )
+            frame = frame.outer
+
+    # -- one execution -----------------------------------------------------------------------
+
+    def execute(self, drive: Drive) -> End:
+        """Execute a run here until it ends or waits."""
+        drive.going = self._note_going(drive)
+        try:
+            return drive.run()
+        finally:
+            self._note_gone(drive)
+
+    async def execute_async(self, drive: AsyncDrive) -> End:
+        """As `execute`, in the event loop."""
+        drive.going = self._note_going(drive)
+        try:
+            return await drive.run_async()
+        finally:
+            self._note_gone(drive)
+
+    def _note_going(self, drive: Drive) -> Any:
+        def going(execution: Execution[Any]) -> None:
+            with self._lock:
+                before, drive.execution = drive.execution, execution
+                self._going.add(execution)
+                if before is not None:
+                    self._going.discard(before)
+                    execution.going.follow(before.going)
+                    if before.asked_to_stop is not None:  # since its turn ended
+                        execution.stop(before.asked_to_stop)
+
+        return going
+
+    def _note_gone(self, drive: Drive) -> None:
+        with self._lock:
+            if drive.execution is not None:
+                self._going.discard(drive.execution)
+
+    def stop_all(self, reason: PerdureError) -> int:
+        """Ask all runs that are executed here to leave their functions at the next boundary.
+
+        Returns:
+            How many there are.
+        """
+        with self._lock:
+            for execution in self._going:
+                execution.stop(reason)
+            return len(self._going)
+
+    # -- without executing -------------------------------------------------------------------
+
+    def start(self, order: Order) -> str:
+        """Ask for a run, durably; a worker picks it up. Asked for again, nothing happens.
+
+        Returns:
+            Its id.
+
+        Raises:
+            Conflict: it was asked for with other arguments.
+        """
+        run = order.run_id(self._context.backend)
+        message = Message(run, order.agent, "start", order.function, "", order.to_plain())
+        sent = self._context.send(message)
+        assert not isinstance(sent, Refused)
+        self.wakeups.tell(run)
+        return run
+
+
+def _step(plan: _Plan, outcome: Any, error: BaseException | None) -> tuple[Any, bool]:
+    """Send a plan what came of the last thing; the next one, or its result and True."""
+    try:
+        if error is not None:
+            return plan.throw(error), False
+        return plan.send(outcome), False
+    except StopIteration as stop:
+        return stop.value, True

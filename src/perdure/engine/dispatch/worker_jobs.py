@@ -1,0 +1,48 @@
+"""What a worker is at: a run in each of its places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.engine.dispatch.drive import Drive
+from perdure.engine.dispatch.picking import Pick
+from perdure.engine.execution.execution import Execution
+from perdure.engine.journal.leaving import Drained
+
+
+class Job(Struct, eq=False):
+    """A run that a worker is at. Once it is `begun`, it has the lease."""
+
+    pick: Pick
+    since: float
+    drive: Drive | None = None
+    begun: bool = False
+    end: Any = None
+    error: BaseException | None = None
+
+    @property
+    def execution(self) -> Execution[Any] | None:
+        """None: its function is not called yet."""
+        return self.drive.execution if self.drive is not None else None
+
+    def ask_to_leave(self) -> None:
+        """As the worker is ending."""
+        execution = self.execution
+        if execution is not None and execution.asked_to_stop is None:
+            execution.stop(Drained("this worker is ending", target=f"run {self.pick.run}"))
+
+
+def give_way(jobs: Iterable[Job], due: Iterable[Pick]) -> None:
+    """Let as many runs be unloaded that wait for moments as others are due: a short time is waited
+    for in place, and one that waits for one after the other would keep that for ever."""
+    waiting = [
+        execution for job in sorted(jobs, key=lambda job: job.since)
+        if (execution := job.execution) is not None
+        and execution.going.has_waited and not execution.going.gives_way
+    ]  # fmt: skip
+    for execution, _ in zip(waiting, due, strict=False):  # so nobody looks where none waits
+        execution.going.gives_way = True
+        execution.wakeups.ring(execution.id)

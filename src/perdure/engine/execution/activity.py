@@ -1,0 +1,256 @@
+"""How much of a run goes on in this process: it is unloaded where all of it provably waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from perdure.core.locks import Lock
+from perdure.engine.journal.journal import Entry
+from perdure.engine.journal.scopes import Scope
+from perdure.engine.journal.waits import Suspended
+
+
+class _Waiting(Struct, frozen=True):
+    """One wait; see `Going.waiting`."""
+
+    words: str
+    until: int
+    own: bool
+    deaf: bool
+    runs: Sequence[str]
+
+
+class Crew:
+    """The threads of one executor of a run.
+
+    Attributes:
+        submitted: calls that have not ended.
+        begun: those of them that a thread makes.
+    """
+
+    __slots__ = ("begun", "limit", "submitted")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.submitted = self.begun = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a thread that is free is about to begin a call."""
+        return self.begun < min(self.limit, self.submitted)
+
+
+class Going:
+    """See the module. One per execution; counts the threads that the run has of its own, the first
+    being its function's. Safe between threads.
+
+    Args:
+        wake: lets those who wait look again. A wait looks by itself where it begins; this is called
+            where something else was the last that it took for all of the run to wait.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._lock = Lock()
+        self._wake = wake
+        self._threads = 1
+        self._joined: list[Callable[[], bool]] = []
+        self._crews: list[Crew] = []
+        self._lenders: list[Callable[[str], bool]] = []
+        self._waits: dict[Hashable, _Waiting] = {}
+        self.has_waited = False
+        """Whether any of it ever waited here for a message, or for a time."""
+        self.gives_way = False
+        """Set where others are due for its place: then no time is waited for here."""
+        self.calling = Counting()
+        """Around a call of a step or tool."""
+        self.resting = Counting()
+        """Around what a thread of the run does while it goes on only when others of it do."""
+
+    @contextmanager
+    def waiting(
+        self, who: Hashable, words: str, until: int, *, own: bool, deaf: bool = False,
+        runs: Sequence[str] = (),
+    ) -> Iterator[None]:  # fmt: skip
+        """Around a wait for a message, or for a time (0: none).
+
+        Args:
+            own: it is on a thread of the run.
+            deaf: no message is news for it.
+            runs: whose ends are all that it waits for.
+        """
+        self._note(who, _Waiting(words, until, own, deaf, runs))
+        try:
+            yield
+        finally:
+            self._note(who, None)
+
+    def _note(self, who: Hashable, wait: _Waiting | None) -> None:
+        with self._lock:
+            if wait is None:
+                self._waits.pop(who, None)
+            else:
+                self._waits[who] = wait
+                self.has_waited = True
+
+    def follow(self, before: Going) -> None:
+        """Of the turn before, in the same place."""
+        self.has_waited, self.gives_way = before.has_waited, before.gives_way
+
+    @contextmanager
+    def joining(self, lasts: Callable[[], bool]) -> Iterator[None]:
+        """Around waiting, on a thread of the run, for others of it, for as long as this is true."""
+        try:
+            self._join(lasts)
+            yield
+        finally:
+            self._join_no_more(lasts)
+
+    def _join(self, lasts: Callable[[], bool]) -> None:
+        with self._lock:
+            self._joined.append(lasts)
+        self._wake_if_all_wait()
+
+    def _join_no_more(self, lasts: Callable[[], bool]) -> None:
+        with self._lock:
+            if lasts in self._joined:
+                self._joined.remove(lasts)
+
+    @contextmanager
+    def crew(self, limit: int) -> Iterator[Crew]:
+        """Around the use of an executor."""
+        crew = Crew(limit)
+        try:
+            self._hire(crew)
+            yield crew
+        finally:
+            self._dismiss(crew)
+
+    def _hire(self, crew: Crew) -> None:
+        with self._lock:
+            self._crews.append(crew)
+
+    def _dismiss(self, crew: Crew) -> None:
+        with self._lock:
+            if crew in self._crews:
+                self._crews.remove(crew)
+
+    @contextmanager
+    def lending(self, lend: Callable[[str], bool]) -> Iterator[None]:
+        """Around calls of which a limit keeps some from beginning; see `lend`."""
+        try:
+            self._lenders.append(lend)
+            yield
+        finally:
+            if lend in self._lenders:
+                self._lenders.remove(lend)
+
+    def lend(self, first: Entry | None) -> bool:
+        """Let what has recorded that begin, beside others that wait for it, whatever the limit is
+        now: it began when that was higher. Whether it has not begun."""
+        return first is not None and any(lend(first.scope) for lend in [*self._lenders])
+
+    def submitted(self, crew: Crew) -> None:
+        with self._lock:
+            crew.submitted += 1
+
+    def thread_began(self, crew: Crew, scope: Scope) -> None:
+        scope.home = threading.get_ident()
+        with self._lock:
+            self._threads += 1
+            crew.begun += 1
+
+    def lent(self, crew: Crew, threads: int) -> None:
+        with self._lock:
+            crew.limit += threads
+
+    def thread_ended(
+        self, crew: Crew, scope: Scope, *, begun: bool, lent: bool = False
+    ) -> None:  # fmt: skip
+        """Ends the scope, too, at the same moment: who waits for it goes on from here."""
+        with self._lock:
+            crew.limit -= lent
+            self._threads -= begun
+            crew.begun -= begun
+            crew.submitted -= 1
+            scope.ended()
+        self._wake_if_all_wait()
+
+    def _wake_if_all_wait(self) -> None:
+        with self._lock:
+            wakes = bool(self._waits) and self._all(self._waiting_threads())
+        if wakes:
+            self._wake()
+
+    @property
+    def calls(self) -> int:
+        """Steps and tools that are being made."""
+        return self.calling.number
+
+    @property
+    def threads_wait(self) -> bool:
+        """Whether each thread of the run waits, and no step or tool is being made."""
+        with self._lock:
+            return self._all(self._waiting_threads())
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the function's own is the only thread of the run."""
+        with self._lock:
+            return self._threads == 1 and not any(crew.submitted for crew in self._crews)
+
+    @property
+    def all_rest(self) -> bool:
+        """Whether each thread of the run waits, if only for another one, and nothing is made."""
+        with self._lock:
+            return self._all(self._waiting_threads() + self.resting.number)
+
+    def _all(self, waiting: int) -> bool:
+        idle = not self.calls and not any(crew.is_due for crew in self._crews)
+        return idle and self._threads <= waiting
+
+    def _waiting_threads(self) -> int:
+        waits = sum(wait.own for wait in self._waits.values())
+        return waits + sum(lasts() for lasts in self._joined)
+
+    @property
+    def deaf(self) -> bool:
+        """Whether no message is news for any of what waits."""
+        with self._lock:
+            return all(wait.deaf for wait in self._waits.values())
+
+    def suspended(self) -> Suspended:
+        """What to leave the function with."""
+        with self._lock:
+            waits = list(self._waits.values())
+        until = min((wait.until for wait in waits if wait.until), default=0)
+        runs = [run for wait in waits for run in wait.runs] if all(w.runs for w in waits) else ()
+        return Suspended("; ".join(wait.words for wait in waits), until, runs)
+
+
+class Counting:
+    """Context manager around something that is counted while it goes on, on whichever thread.
+
+    Attributes:
+        marks: one for each.
+    """
+
+    __slots__ = ("marks",)
+
+    def __init__(self) -> None:
+        self.marks: list[None] = []
+
+    # One operation each, which needs no lock.
+
+    def __enter__(self) -> None:
+        self.marks.append(None)
+
+    def __exit__(self, *error: object) -> None:
+        self.marks.pop()
+
+    @property
+    def number(self) -> int:
+        return len(self.marks)

@@ -1,0 +1,492 @@
+"""How the effects of a run are performed in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from perdure.engine.execution.async_call import Calling, cancels
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.current_run import inside
+from perdure.engine.execution.handover import Handing, OfWait
+from perdure.engine.execution.interrupts import Stopping
+from perdure.engine.execution.loop_rounds import take_cancellation, tick
+from perdure.engine.execution.performer import (
+    SETTLING,
+    CallThread,
+    Clock,
+    frame_of,
+    pausing,
+    waiting,
+)
+from perdure.engine.execution.run_tasks import RunTasks, runner_here
+from perdure.engine.execution.standstill import Rest
+from perdure.engine.execution.wakeups import POLL_S
+from perdure.engine.journal.cancellations import Heard, alone
+from perdure.engine.journal.effects import (
+    Arrive,
+    Arrived,
+    Await,
+    Came,
+    CancelledInside,
+    Carried,
+    Effect,
+    Effects,
+    Invoke,
+    Now,
+    Pause,
+    Record,
+    drive_async,
+)
+from perdure.engine.journal.journal import Entry, OthersFirstError
+from perdure.engine.journal.replay import Call, outcome_of, recorded_call
+from perdure.engine.journal.retries import NO_LIMITS
+from perdure.engine.journal.scopes import Scope
+from perdure.engine.journal.values import is_async
+from perdure.engine.journal.waits import Suspended, only_runs
+from perdure.errors import Unstorable
+from perdure.state.deaf import Told
+from perdure.state.waiting import Threads, Wait, bell
+
+if TYPE_CHECKING:
+    from perdure.engine.execution.execution import Execution
+
+
+R = TypeVar("R")
+
+THREADS_MAX = 32
+
+GRACE_S = 5.0
+"""How long an attempt that took too long has to end, once it is cancelled, before it is left to
+itself."""
+
+
+class _Stopping(Stopping):
+    """As that, in a task: that this is cancelled, or thrown away, is its own affair."""
+
+    __slots__ = ()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+            super().__exit__(kind, error, trace)
+
+
+class AsyncPerformer(Handing):
+    """Performs the effects of one run in the event loop that its function runs in.
+
+    Synchronous functions are called on threads of the run's own.
+    """
+
+    def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
+        super().__init__(execution, tasks)
+        self._threads: Threads | None = None
+        self.stopping = _Stopping(execution.leaving.passed_on)
+
+    def make(self, call: Call) -> Awaitable[Any]:
+        """Make a call of a recorded function, or take what it gave before."""
+        if not self._execution.journal.replaying or not self._tasks.numbered:
+            return self.call(recorded_call(call))
+        return self._make_again(call)
+
+    async def _make_again(self, call: Call) -> Any:
+        """What most of a replay is. Tens of thousands may wait here at once: each keeps little."""
+        execution = self._execution
+        try:
+            scope = execution.scope()
+            entry = execution.recorded_in(scope, call)
+            if entry is not None:
+                return await self._take_again(entry, scope, call)
+        except asyncio.CancelledError as cancelled:
+            error: BaseException = alone(cancelled)
+        except GeneratorExit:
+            raise
+        except BaseException as raised:
+            error = execution.leaving.passed_on(raised)
+        else:
+            return await self.call(recorded_call(call))
+        raise error
+
+    async def _take_again(self, entry: Entry, scope: Scope, call: Call) -> Any:
+        """What a call gave that is recorded, once its turn has come."""
+        execution = self._execution
+        try:
+            await self.wait_for_turn(entry, scope, call.name)
+        except asyncio.CancelledError as cancelled:
+            await self.cancelled_before_turn(entry, scope, call.name, cancelled)
+        if entry.kept_on:
+            await take_cancellation()
+        execution.turns.release(entry)
+        try:
+            return outcome_of(call, entry)
+        except asyncio.CancelledError as raised:  # of code of the user's, and not of this task
+            error = execution.leaving.passed_on(raised)
+        raise error
+
+    async def call(self, effects: Effects) -> Any:
+        """Drive effects to their result."""
+        execution = self._execution
+        task = asyncio.current_task()
+        calling = Calling(task, heard=cancels(task, heard=True))
+        try:
+            return await drive_async(effects, partial(self.perform, calling))
+        except GeneratorExit:  # it was thrown away
+            raise
+        except CancelledInside as left:
+            error: BaseException = alone(left.original)
+        except asyncio.CancelledError as cancelled:
+            self._tasks.ask_for_user()
+            if execution.interrupted is not None:
+                # Frameworks take a cancelled tool for one that failed, and go on.
+                raise execution.interrupted from None
+            if not calling.is_cancelled:  # of code that was called, or the call's own outcome
+                raise execution.leaving.passed_on(cancelled) from None
+            error = alone(cancelled)
+            if calling.place and not calling.noted and calling.arrive is not None:
+                try:
+                    await self._note_cancelled(calling, calling.arrive, cancelled)
+                except asyncio.CancelledError as latest:
+                    error = alone(latest)
+        except BaseException as raised:
+            error = execution.leaving.passed_on(raised)
+        finally:
+            self._intends_no_more(calling)
+        raise error
+
+    def _intends_no_more(self, calling: Calling) -> None:
+        if calling.intends:
+            calling.intends = False
+            self._execution.going.calling.marks.pop()
+            self._tasks.calling.marks.pop()
+
+    async def _note_cancelled(
+        self, calling: Calling, arrive: Arrive, cancelled: asyncio.CancelledError
+    ) -> None:
+        """The function does not see what comes of this.
+
+        Raises:
+            CancelledError: its task was cancelled once more.
+        """
+        settled = calling.settled
+        wait: OfWait = (calling.began, None)
+        if settled is None:
+            place, since = calling.place, calling.since
+            await self.cancelled_first(place, arrive.kind, since, cancelled, arrive, wait)
+            return
+        wait = settled.began, settled.records[-1]
+        self.note_cancelled(calling.place, arrive.kind, calling.since, cancelled, arrive, wait)
+
+    async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Call a synchronous function on a thread, in this context."""
+        if self._threads is None:
+            self._threads = Threads(THREADS_MAX)
+        with self._in_threads:
+            return await self._threads.call(function, *args, **kwargs)
+
+    async def close(self) -> None:
+        """The run's function has ended."""
+        interrupted = self._execution.interrupted
+        if interrupted is not None and isinstance(interrupted.reason, Suspended):
+            self.timers.clock.note_asked()
+        self.timers.ended = True
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            await self._execution.context.in_thread(threads.close)
+
+    def perform(self, calling: Calling, effect: Effect) -> Awaitable[Any]:
+        # As `Performer.perform`.
+        if isinstance(effect, Record):
+            return self._record(effect, calling)
+        if isinstance(effect, Invoke):
+            return self._invoke(effect, calling)
+        if isinstance(effect, Arrive):
+            return self._arrive(effect, calling)
+        if isinstance(effect, Now):
+            return self._now()
+        if isinstance(effect, Pause):
+            return self._pause(effect)
+        return self._await(effect)
+
+    async def _now(self) -> int:
+        return self._execution.now()
+
+    # -- whose turn it is ----------------------------------------------------------------------
+
+    async def _arrive(self, effect: Arrive, calling: Calling) -> Arrived:
+        execution = self._execution
+        scope = execution.scope()
+        if self._tasks.numbered or not execution.journal.replaying:
+            entry = execution.find(effect, scope)
+        else:
+            entry = await self._find_patiently(effect, scope)
+        calling.arrive, calling.since = effect, time.monotonic()
+        calling.began = entry.call if entry is not None else None
+        try:
+            await self.wait_for_turn(entry, scope, effect.name)
+            if entry is None or entry.outcome is None:
+                await self.let_calls_end()
+        except asyncio.CancelledError as cancelled:
+            if entry is not None and entry.order >= 0:
+                await self.cancelled_before_turn(entry, scope, effect.name, cancelled)
+            else:
+                if execution.interrupted is not None:
+                    raise
+                told = Told(cancelled)
+                if entry is not None:
+                    calling.place = entry.place
+                elif await self.is_come_to(scope, effect.name, told):
+                    calling.place = execution.new_place(effect.name, scope)
+                raise told.error from None
+        if entry is not None and entry.cancelled:
+            await self.cancelled_again(entry)
+        elif entry is not None and entry.kept_on:
+            await take_cancellation()
+        arrived = execution.arrived(effect, scope, entry)
+        calling.place, calling.since = arrived.place, time.monotonic()
+        return arrived
+
+    async def _find_patiently(self, effect: Arrive, scope: Scope) -> Entry | None:
+        """Where tasks share a scope: they come in any order."""
+        execution = self._execution
+        while True:
+            try:
+                return execution.find(effect, scope, patient=True)
+            except OthersFirstError:
+                rest = Rest(scope.path, patient=False)
+                waiter = execution.watch_others(scope, rest.over)
+                if waiter is None:
+                    continue
+                rest.waiter = waiter
+                self._standstill.begin(rest)
+                try:
+                    await rest.turn
+                finally:
+                    self._standstill.end(rest)
+                    execution.turns.forget(waiter)
+                execution.check()
+                if rest.stood:
+                    return execution.find(effect, scope)  # it says what is wrong
+
+    async def _record(self, effect: Record, calling: Calling) -> None:
+        execution = self._execution
+        if calling.noted and not self._tasks.numbered:
+            execution.writer.later(effect.records)  # see `cancelled_item`
+            return
+        if calling.kept_on and not calling.noted and effect.records[-1]["t"] in SETTLING:
+            effect = _kept_on(effect)
+        item = execution.to_write(effect)
+        if effect.records[-1]["t"] == "wait-began":
+            calling.began = effect.records[-1]
+        if effect.records[-1]["t"] == "intent":
+            execution.going.calling.marks.append(None)
+            self._tasks.calling.marks.append(None)
+            calling.intends = True
+        if effect.records[-1]["t"] in SETTLING:
+            calling.settled, outcome = effect, effect.records[-1]
+            heard = None
+            if calling.noted and calling.arrive is not None:
+                heard = Heard(calling.arrive.kind, outcome)
+            try:
+                await self.hand_over(item, str(outcome["place"]), heard=heard)
+            except asyncio.CancelledError as cancelled:
+                if item is None or not isinstance(item.error, Unstorable):
+                    raise
+                calling.cancelled = cancelled  # first it is recorded that it took effect
+                raise item.error from None
+        elif item is not None:
+            await execution.writer.write_async(item)
+        if calling.cancelled is not None:
+            raise calling.cancelled
+
+    # -- calling the user's functions ----------------------------------------------------------
+
+    async def _invoke(self, effect: Invoke, calling: Calling) -> Any:
+        # It counts as one under way until its driver goes on to record what it came to: where a
+        # worker ends, others leave behind that.
+        with self._execution.going.calling, self._tasks.calling:
+            self._intends_no_more(calling)
+            try:
+                with inside(frame_of(self._execution, effect)):
+                    return await self.invoke(effect, calling)
+            except asyncio.CancelledError as cancelled:
+                # Whoever cancelled the whole run gets to say so.
+                cancelled = await tick() or cancelled
+                self._tasks.ask_for_user()
+                if self._execution.interrupted is not None:
+                    raise
+                if not calling.is_cancelled:  # in the call: on replay, nothing does that again
+                    raise Carried(cancelled) from None  # type: ignore[arg-type]
+                calling.noted = True
+                after_s = round(time.monotonic() - calling.since, 3)
+                several = cancels(calling.task) > calling.heard + 1
+                raise CancelledInside(cancelled, after_s, several=several) from None
+            except (
+                Exception,
+                GeneratorExit,
+            ):  # the latter: of one thrown away
+                raise
+            except BaseException as left:
+                self._execution.leaving.left(left, f"a {effect.inside}")
+                raise
+
+    async def invoke(self, effect: Invoke, calling: Calling) -> Any:
+        """Call the function, in this task, or on a thread."""
+        limits = effect.limits
+        if limits is not NO_LIMITS and limits.timed and effect.attempt is not None:
+            return await self._invoke_timed(effect, calling)
+        if is_async(effect.function):
+            try:
+                return await effect.function(*effect.args, **effect.kwargs)
+            except Exception as raised:
+                raise Carried(raised) from None
+            finally:
+                calling.kept_on = cancels(calling.task, heard=True) > calling.heard
+        ended: list[tuple[Any, BaseException | None]] = []
+
+        def call() -> None:
+            try:
+                ended.append((effect.function(*effect.args, **effect.kwargs), None))
+            except BaseException as error:
+                ended.append((None, error))
+
+        try:
+            await self.in_thread(call)
+        except asyncio.CancelledError as cancelled:
+            if not ended:
+                raise
+            calling.cancelled = cancelled  # it ended all the same: that is to be recorded
+        result, error = ended.pop()
+        if error is not None:
+            raise _as_users(error)
+        return result
+
+    async def _invoke_timed(self, effect: Invoke, calling: Calling) -> Any:
+        if not is_async(effect.function):
+            return await self._invoke_timed_thread(effect, calling)
+        task = asyncio.ensure_future(effect.function(*effect.args, **effect.kwargs))
+        clock = Clock(effect)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=clock.left_s())
+                late = None if task.done() else clock.late()
+                if late is not None:
+                    raise late
+        except asyncio.CancelledError as cancelled:
+            had_ended = task.done()
+            if not had_ended:  # it is the function's to hear of that, as of one without a limit
+                task.cancel(*cancelled.args[:1])
+                await asyncio.wait([task], timeout=GRACE_S)
+            if not task.done() or task.cancelled():
+                raise
+            calling.cancelled = cancelled if had_ended else None
+            calling.kept_on = not had_ended
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=GRACE_S)
+                task.add_done_callback(_seen)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise _as_users(error)
+        return task.result()
+
+    async def _invoke_timed_thread(self, effect: Invoke, calling: Calling) -> Any:
+        """As on a thread: one that takes too long is left to itself."""
+        thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
+        clock = Clock(effect)
+        while not thread.done.is_set():
+            try:
+                await self.in_thread(thread.done.wait, min(clock.left_s(), POLL_S))
+            except asyncio.CancelledError as cancelled:
+                calling.cancelled = cancelled  # what it comes to is to be recorded first
+            if not thread.done.is_set() and (late := clock.late()) is not None:
+                raise calling.cancelled or late
+        if thread.error is not None:
+            raise _as_users(thread.error)
+        return thread.result
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    async def _pause(self, effect: Pause) -> None:
+        execution = self._execution
+        if execution.played is not None:
+            execution.played.skip(effect.until)
+        wait = Wait(bell())
+        watch = execution.wakeups.watch(execution.id, lambda: wait.done())
+        with watch, self._waiting(effect.why, effect.until, deaf=True):
+            for left_s in pausing(execution, effect, self._unloadable):
+                if left_s is None:
+                    await self._tasks.settle()
+                    continue
+                await wait.rest(min(left_s, POLL_S))  # not for ever: news may get lost
+                wait = Wait(bell())
+
+    async def _await(self, effect: Await) -> Came:
+        execution = self._execution
+        wait = Wait(bell())
+        watch = execution.wakeups.watch(execution.id, lambda: wait.done())
+        until, runs = execution.look_by(effect), only_runs(effect.branches)
+        with watch, self._waiting(effect.words, until, runs=runs):
+            for wanted in waiting(execution, effect, self._unloadable):
+                if isinstance(wanted, Came):
+                    return wanted
+                if isinstance(wanted, Item):
+                    await execution.writer.write_async(wanted)
+                elif wanted is None:
+                    await self._tasks.settle()
+                else:
+                    await wait.rest(min(wanted, POLL_S))
+                    wait = Wait(bell())
+        raise AssertionError("unreachable")
+
+    @contextlib.contextmanager
+    def _waiting(
+        self, words: str, until: int, *, deaf: bool = False, runs: Sequence[str] = ()
+    ) -> Iterator[None]:
+        waits = self._execution.going.waiting
+        task = asyncio.current_task()
+        with self.resting(), waits(task, words, until, own=False, deaf=deaf, runs=runs):
+            yield
+
+    def _unloadable(self) -> bool:
+        """Whether all of the run provably waits, and would for ever do nothing else."""
+        return self._tasks.numbered and self._all_rest() and not self._tasks.timers()
+
+
+def performer_of_loop(
+    execution: Execution[Any], known: dict[int, AsyncPerformer]
+) -> AsyncPerformer:  # fmt: skip
+    """The one for the loop that is running, of a synchronous function's own: it may run several,
+    one after the other, and on several threads.
+
+    Args:
+        known: those for the latest loop of each thread.
+    """
+    here = threading.get_ident()
+    performer = known.get(here)
+    if performer is None or performer.loop is not asyncio.get_running_loop():
+        execution.tasks = execution.tasks or RunTasks(execution, numbered=False)
+        execution.tasks.runner = runner_here() or execution.tasks.runner
+        performer = known[here] = AsyncPerformer(execution, execution.tasks)
+    return performer
+
+
+def _kept_on(effect: Record) -> Record:
+    """With the word that a cancellation came to nothing, which comes to nothing on replay, too."""
+    *others, outcome = effect.records
+    return replace(effect, records=(*others, {**outcome, "kept_on": True}))
+
+
+def _as_users(error: BaseException) -> BaseException:
+    return Carried(error) if issubclass(type(error), Exception) else error  # type: ignore[arg-type]
+
+
+def _seen(task: asyncio.Future[Any]) -> None:
+    """What a task came to that nobody waits for is no news."""
+    if not task.cancelled():
+        task.exception()

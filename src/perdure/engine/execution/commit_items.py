@@ -1,0 +1,62 @@
+"""What one caller wants committed, and a commit under way that has several of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from perdure.core.draft import Recording
+from perdure.engine.journal.deferred_records import PutOff
+from perdure.model import Cause, RunInfo
+from perdure.storage.proposals import Proposal
+
+if TYPE_CHECKING:
+    from perdure.model import Message
+    from perdure.state.flow import Flow
+    from perdure.storage.proposals import Committed
+
+
+class Item(Struct, eq=False):
+    """Something that one caller wants committed.
+
+    Attributes:
+        recording: an edit's; at most one to a commit.
+        error: why it is not in, once `settled`.
+        landing: called, on any thread, when it is in the log: of one commit, in the log's order.
+        wake: called, on any thread, when it is settled, or when its commit needs its thread.
+    """
+
+    cause: Cause
+    records: Sequence[Mapping[str, Any]] = ()
+    recording: Recording | None = None
+    sync: bool = False
+    consumed: Sequence[int] = ()
+    runs: Sequence[RunInfo] = ()
+    sends: Sequence[Message] = ()
+    release: bool = False
+    settled: bool = False
+    error: BaseException | None = None
+    landing: Callable[[], None] | None = None
+    wake: Callable[[], None] | None = None
+
+
+class Flight(Struct, eq=False):
+    """A commit under way.
+
+    Attributes:
+        call: which brings it to the committer, or also home; an exception may end it anywhere.
+        waited: what waited for it.
+        handed_over: to the committer, who tells when it has landed.
+    """
+
+    items: list[Item]
+    flow: Flow[Committed]
+    proposal: Proposal
+    waited: PutOff | None
+    call: FrameType | None = None
+    handed_over: bool = False
+    landed: bool = False
+    waiters: list[Callable[[], None]] = field(default_factory=list)

@@ -1,0 +1,106 @@
+"""Which run the code at hand belongs to, and how many runs this process is driving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.engine.journal.scopes import Scope
+
+if TYPE_CHECKING:
+    from perdure.engine.execution.execution import Execution
+    from perdure.engine.journal.effects import Attempt
+
+Inside = Literal["function", "step", "tool", "edit"]
+
+
+class Frame(Struct, frozen=True):
+    """Where in a run the code is.
+
+    Attributes:
+        scope: which of the run's tasks it is.
+        key: the idempotency key of the tool call it is inside of.
+        attempt: the attempt of the step or tool that it is inside of.
+        outer: the frame that this one was entered from; `inside` sees to it.
+    """
+
+    run: Execution[Any] | None
+    inside: Inside
+    scope: Scope | None = None
+    key: str | None = None
+    attempt: Attempt | None = None
+    outer: Frame | None = None
+
+
+_frame: ContextVar[Frame | None] = ContextVar("perdure_frame", default=None)
+current: Callable[[], Frame | None] = _frame.get
+"""The frame of the code that calls; None outside of runs."""
+
+
+class _Driven:
+    """A run is being executed, for as long as this lives."""
+
+    __slots__ = ("__weakref__",)
+
+
+_driven: WeakSet[_Driven] = WeakSet()
+# No number: an exception between two instructions would leave it one too high for good, and from
+# then on no tool could be called outside of runs. A mark goes with the frame that holds it.
+
+
+def current_in(context: Context) -> Frame | None:
+    """The frame of code that runs in this context."""
+    return context.get(_frame)
+
+
+def driving() -> bool:
+    """Whether any run is being executed in this process."""
+    return len(_driven) > 0
+
+
+class inside:  # noqa: N801 - it reads as the function that it would be, and each call enters one
+    """Context manager: the code is in this frame."""
+
+    __slots__ = ("_frame", "_token")
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        frame, outer = self._frame, _frame.get()
+        if frame.outer is not outer:
+            frame = Frame(frame.run, frame.inside, frame.scope, frame.key, frame.attempt, outer)
+        self._token = _frame.set(frame)
+
+    def __exit__(self, *error: object) -> None:
+        _frame.reset(self._token)
+
+
+enter: Callable[[Frame | None], object] = _frame.set
+"""The code is in this frame from now on. To be in the outer one again, in a `finally`, also behind
+`inside`, whose own end something may come before: what came after would take itself for a part of
+what is over."""
+
+
+def enter_scope(scope: Scope, run: Execution[Any]) -> None:
+    """In the context of a task of a run that was just made: it is a scope of its own. A thread that
+    lost its context may have made it, by what it has of the run."""
+    frame = _frame.get() or Frame(run, "function")
+    _frame.set(replace(frame, scope=scope))
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """Around the execution of a run's function."""
+    mark = _Driven()
+    _driven.add(mark)
+    try:
+        yield
+    finally:
+        _driven.discard(mark)

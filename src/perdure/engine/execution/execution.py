@@ -1,0 +1,500 @@
+"""One execution of a run in this process: its place in the journal, its state, and its end.
+
+What `Run` and `AsyncRun` show of it to the function is in `run` and `async_run`; how effects are
+performed on a thread or in an event loop, in `performer` and `async_performer`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from sys import exception
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from perdure.core import process
+from perdure.core.locks import ReentrantLock
+from perdure.core.values import Plain
+from perdure.engine.execution.activity import Going
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.current_run import Inside, current
+from perdure.engine.execution.interrupts import Asking, Stopping
+from perdure.engine.execution.performer import Performer
+from perdure.engine.execution.run_edits import Edits
+from perdure.engine.execution.run_inbox import Mail
+from perdure.engine.execution.run_writer import RunWriter
+from perdure.engine.execution.wakeups import Wakeups
+from perdure.engine.journal.effects import Arrive, Arrived, Await, Came, Record
+from perdure.engine.journal.journal import UNORDERED, Entry, Journal, OthersFirstError, came_short
+from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, Drained, Leaving, LeftError
+from perdure.engine.journal.prepared_replies import Fakes, Played
+from perdure.engine.journal.questions import left_open, name_of, too_late
+from perdure.engine.journal.release_order import Turns, Waiter
+from perdure.engine.journal.replay import Call, is_settled_as
+from perdure.engine.journal.scopes import Scope
+from perdure.engine.journal.visible_state import Seeing
+from perdure.errors import PerdureError, RunInterrupted
+from perdure.model import Cause
+from perdure.state.context import Context
+from perdure.state.working import WorkingCopy
+from perdure.visible import visible
+
+if TYPE_CHECKING:
+    from perdure.engine.execution.async_performer import AsyncPerformer
+    from perdure.engine.execution.run_tasks import RunTasks
+    from perdure.engine.journal.left_history import Before
+
+T = TypeVar("T")
+
+LOOK_S = 1.0
+"""How often a busy run looks by itself whether it is to end."""
+
+
+class Execution(Generic[T]):
+    """See the module. Its journal and counters may be used by several threads at once."""
+
+    def __init__(
+        self, working: WorkingCopy[T], run_id: str, journal: Journal, wakeups: Wakeups, *,
+        fakes: Fakes | None = None, played: Played | None = None, deadline: int = 0,
+        before: Before | None = None, mail: Mail | None = None,
+    ) -> None:  # fmt: skip
+        self.working, self.id, self.journal = working, run_id, journal
+        self.fakes, self._before = fakes or {}, before
+        self.wakeups, self.root = wakeups, Scope()
+        self.root.home = threading.get_ident()
+        self.past_record = False
+        """True once the function has come to all that is recorded, and that was all released."""
+        self.mail = mail or Mail(working.context.backend, run_id)
+        self._interrupted: RunInterrupted | None = None
+        self._stop: PerdureError | None = None
+        self._deadline, self.played = deadline, played
+        self._look_at = time.monotonic() + LOOK_S
+        self._pid, self._lock = process.pid, ReentrantLock()
+        self.seeing = Seeing(working, journal.commits, self._lock, run_id)
+        self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
+        self.turns = Turns(journal, self._lock)
+        self.leaving = Leaving(self.interrupt, run_id)
+        self.writer = RunWriter(working, self.catch_up, self.leaving.failed, self._lock)
+        self.edits = Edits(self)
+        self.going = Going(lambda: wakeups.ring(run_id))
+        self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
+        self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
+        self.performer = Performer(self)
+        self.tasks: RunTasks | None = None
+        """Of the event loop that it runs in, if it does."""
+        self._async_performer: AsyncPerformer | None = None
+        self._in_own_loops: dict[int, AsyncPerformer] = {}
+        """By their threads."""
+        self._loop_thread, self._warned = 0, set[str]()
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent that this runs on."""
+        return self.working.name
+
+    @property
+    def context(self) -> Context:
+        """The open store that this runs in."""
+        return self.working.context
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token of the lease that this executes under."""
+        return self.working.epoch or 0
+
+    @property
+    def async_performer(self) -> AsyncPerformer:
+        """Performs its effects in the event loop that is running."""
+        if self._async_performer is not None:
+            return self._async_performer
+        from perdure.engine.execution.async_performer import performer_of_loop
+
+        return performer_of_loop(self, self._in_own_loops)
+
+    def runs_in_loop(self, performer: AsyncPerformer) -> None:
+        """Its function is about to be called in the event loop of this thread."""
+        self._async_performer, self._loop_thread = performer, threading.get_ident()
+        if self.tasks is not None:
+            self.seeing.tell_lookers(performer.lookers)
+
+    def warn_if_blocking(self, name: str) -> None:
+        """A synchronous function was called as it is from asynchronous code: that is recorded like
+        any call, and holds up the event loop meanwhile."""
+        if threading.get_ident() == self._loop_thread and name not in self._warned:
+            self._warned.add(name)
+            shown = visible(name)
+            warnings.warn(
+                f"{shown} is synchronous and holds up the event loop; in asynchronous code say "
+                f"`await run.call({shown}, …)`, which calls it on a thread",
+                RuntimeWarning, stacklevel=3,
+            )  # fmt: skip
+
+    @property
+    def state(self) -> T:
+        self.check()
+        with self._lock:
+            # On replay a block is gone through later than it was: it sees what its draft stands on.
+            if (self.seeing.ahead or self.edits.stands_on) and self.inside() == "edit":
+                return (self.edits.stands_on or self.working).typed
+            return self.working.seen
+
+    # -- where the function is ---------------------------------------------------------------
+
+    def inside(self) -> Inside:
+        """What part of this run the calling code is in."""
+        frame = current()
+        return frame.inside if frame is not None and frame.run is self else "function"
+
+    def scope(self) -> Scope:
+        """Which of this run's tasks the calling code is."""
+        if (frame := current()) is None or frame.run is not self or frame.scope is None:
+            return self.root
+        return frame.scope
+
+    def check_place(self, name: str, *, edit_too: bool = False) -> None:
+        """Whether something can be recorded here.
+
+        Raises:
+            PerdureError: inside a step or tool, whose body is not gone through on replay, or
+                inside an open edit.
+        """
+        if (error := exception()) is not None:
+            self.leaving.behind(error)
+        self.check()
+        where = self.inside()
+        if where == "edit":
+            self.edits.check_lost()
+        if where != "function" and not (edit_too and where == "edit"):
+            raise PerdureError(
+                f"{name.partition(':')[0]} cannot be recorded inside "
+                f"a{'n open' if where == 'edit' else ''} {where}",
+                target=f"run {self.id}", hint="do it in the agent function, before or after it",
+            )  # fmt: skip
+
+    def find(self, effect: Arrive, scope: Scope, *, patient: bool = False) -> Entry | None:
+        """The entry that a call belongs to; it is taken.
+
+        Args:
+            patient: others of this scope may have to come to what is recorded before.
+
+        Raises:
+            OthersFirstError: they have.
+            RunInterrupted: the function does something else than it did before.
+        """
+        self.check_place(effect.name)
+        if not self.journal.replaying:
+            return None
+        with self._lock, self.stopping:
+            name = scope.named(effect.name)
+            entry = self.journal.find(name, effect.args)
+            if patient:
+                self._let_others(entry, effect, scope)
+            if entry is None:
+                self.journal.check_new(name, scope.path, effect.kind)
+                return None
+            self.journal.check_call(entry, effect.kind, effect.args, effect.preview, effect.before)
+            self._take(entry)
+            return entry
+
+    def comes_past_record(self) -> bool:
+        """True if nothing recorded is left to come to, or to release. That stays so."""
+        if self.turns.next_entry() is not None or self.journal.replaying:
+            return False
+        self.past_record = True
+        return True
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether its function may be told a time that is not recorded."""
+        return self.past_record or self._interrupted is not None or self.comes_past_record()
+
+    def next_recorded(self, call: Call) -> Entry | None:
+        """What most of a replay is: the function's own thread comes to just the call whose outcome
+        is the log's next. It is taken and released at once. None: an `Arrive` must find out (so
+        where an exception is handled: the function may be on its way out)."""
+        if (entry := self.turns.next_entry()) is None:
+            return None
+        frame = current()
+        if (
+            entry.scope or self._interrupted is not None or exception() is not None
+            or frame is None or frame.run is not self or frame.inside != "function"
+            or frame.scope not in (None, self.root) or threading.get_ident() != self.root.home
+            or not is_settled_as(call, entry)
+        ):  # fmt: skip
+            return None
+        with self._lock:
+            if self.journal.find(self.root.named(call.name)) is not entry:
+                return None
+            self.check_process()
+            self._take(entry)
+            self.show(entry.seq - 1)
+            woken = self.turns.pass_on(entry)
+        for waiter in woken:
+            waiter.wake()
+        return entry
+
+    def recorded_in(self, scope: Scope, call: Call) -> Entry | None:
+        """As `next_recorded`, for any task of a run, whose turn may be still to come: it is taken,
+        and to be released by the caller."""
+        frame = current()
+        if frame is None or frame.inside != "function" or exception() is not None:
+            return None
+        with self._lock:
+            entry = self.journal.find(scope.named(call.name), call.digests)
+            if entry is None or self._interrupted is not None or not is_settled_as(call, entry):
+                return None
+            self.check_process()
+            self._take(entry)
+        return entry
+
+    def _take(self, entry: Entry) -> None:
+        """The function has come to it; the lock is held."""
+        self.journal.take(entry)
+        if self.turns.watching and self.journal.left_in(entry.scope) is None:
+            self.turns.came_to_all(entry.scope)
+
+    def watch_others(self, scope: Scope, wake: Callable[[], None]) -> Waiter | None:
+        """After `OthersFirstError`: hear of it when the scope has come to all that it had recorded.
+        None: it has."""
+        with self._lock:
+            if self.journal.left_in(scope.path) is None:
+                return None
+            return self.turns.watch(scope.path, wake)
+
+    def _let_others(self, entry: Entry | None, effect: Arrive, scope: Scope) -> None:
+        if entry is not None:
+            other = dict(entry.call.get("args", {})) != dict(effect.args)
+        else:
+            other = self.journal.left_in(scope.path) is not None
+        if other:
+            raise OthersFirstError
+
+    def find_edit(self, name: str, scope: Scope) -> Entry | None:
+        """The entry of an edit that the function has come to; it is taken."""
+        return self.find(Arrive(name, "edit", {}, str), scope)
+
+    def begins_edit(self, name: str) -> None:
+        """It is the turn of one that is not recorded."""
+
+    def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
+        """Its turn has come: what is recorded is released, what is not begins."""
+        if entry is not None and entry.outcome is not None:
+            if entry.hands and self.seeing.is_home:  # else it is made again: no event before that
+                self.show(entry.seq - 1)  # an edit of the same commit is still to come
+            self.turns.release(entry)
+            if not entry.outcome.get("not_done"):
+                return Arrived(entry.place, entry, "")  # it is not made, and needs no key
+        self.check_stop()
+        self.catch_up()
+        if entry is not None and not entry.cut:
+            key = str(entry.call.get("key") or self.journal.key(entry.place, effect.args))
+            return Arrived(entry.place, entry, key)  # the key that the world has seen
+        named = scope.named(effect.name)
+        place = entry.place if entry is not None else self.journal.new_place(named)
+        key = self.journal.key(place, effect.args) if effect.keyed else ""
+        before = self._before
+        if before is None or not effect.outside:
+            return Arrived(place, None, key)
+        name = named[len(scope.path) :]
+        with self._lock:
+            made = before.made(name, scope.path, effect.args, entry, effect.before)
+        return Arrived(place, None, key, made, before.effects)
+
+    def new_place(self, name: str, scope: Scope) -> str:
+        """Where something that is not recorded will be."""
+        return self.journal.new_place(scope.named(name))
+
+    def value(self, kind: str, make: Callable[[], Plain]) -> Plain:
+        """Something that is not the same twice, recorded with the next commit."""
+        if self.inside() in ("step", "tool"):
+            self.check()
+            return make()  # part of what the call's outcome records
+        name = f"run.{kind}"
+        self.check_place(name, edit_too=True)
+        scope = self.scope()
+        with self._lock, self.stopping:
+            entry = self.journal.find(scope.named(name))
+            if entry is not None:
+                self._take(entry)
+                return entry.call["value"]
+            self.journal.check_new(scope.named(name), scope.path)
+            place = self.journal.new_place(scope.named(name))
+            value = make()
+            self.writer.later([{"t": "value", "run": self.id, "place": place, "value": value}])
+            return value
+
+    def patched(self, name: str) -> bool:
+        """See `Run.patched`."""
+        name = f"patch:{name}"
+        self.check_place(name)
+        scope = self.scope()
+        with self._lock:
+            new, record = self.journal.patched(scope.named(name), scope.path)
+            if record is not None:
+                self.writer.later([record])
+            return new
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def to_write(self, effect: Record) -> Item | None:
+        """What the writer is to commit for an effect now; None: nothing."""
+        first = effect.records[0]
+        cause = Cause(kind := first["t"], run=self.id, step=first["place"])
+        if not effect.wait:
+            if kind == "wait-ended":
+                asked = left_open(effect.began, first)
+                return self.soon(cause, effect.records, effect.consumed, asked)
+            self.mail.take(effect.consumed)
+            self.writer.later(effect.records, effect.consumed)
+            return None
+        if self.leaving.lets_record(kind, self._interrupted):
+            self.check_process()
+        else:
+            self.check()
+        return Item(
+            cause, effect.records, sync=effect.sync, consumed=effect.consumed, sends=effect.sends
+        )
+
+    def soon(
+        self, cause: Cause, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = (),
+        over: Mapping[str, Any] | None = None,
+    ) -> Item | None:  # fmt: skip
+        """Record something that the run's next commit is early enough for. Where one is under way,
+        it is behind that in the log, and must not be handed over before it: then it is to be
+        written. So it is where this record's question is `over`, which who answers is to hear."""
+        if over is not None:
+            with self.asking:
+                late = self.mail.answers_to(str(name_of(over)))
+            records = [*records, *(too_late(self.id, over, answer) for answer in late)]
+            consumed = [*consumed, *(answer.no for answer in late)]
+        self.mail.take(consumed)
+        with self._lock:
+            if self.writer.busy or over is not None:
+                return Item(cause, records, consumed=consumed)
+            self.writer.later(records, consumed)
+            return None
+
+    def scope_ended(self, scope: Scope, error: BaseException | None, *, cancelled: bool) -> None:
+        """A task is over. What it had recorded and did not come to, nobody waits for any more; and
+        it has changed."""
+        with self._lock:
+            # What tasks recorded that it made is no concern of it: a callback may make them later.
+            left = self.journal.all_left_in(scope.path) if self.journal.replaying else []
+            # Cancelled at the function's end, the block of an edit is not gone through again.
+            wrong = [one for one in left if not cancelled or one.kind not in UNORDERED]
+            if wrong and self._interrupted is None:
+                short = came_short(scope.path, wrong[0], error, self.id, cancelled=cancelled)
+                self.interrupt(short)
+            for entry in left:
+                self._take(entry)
+        for entry in left:
+            self.turns.release(entry)
+        if self.journal.timers:
+            self.async_performer.timers.scope_ended(scope.path)
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def came(self, effect: Await) -> Came | None:
+        """What a wait waits for, if it is there."""
+        if self.played is not None:
+            return self.played.came(effect)
+        with self.asking:
+            return self.mail.came(effect)
+
+    def look_by(self, effect: Await) -> int:
+        """When a wait is to look again at the latest; see `Mail.look_by`."""
+        with self.asking:
+            return self.mail.look_by(effect)
+
+    def now(self) -> int:
+        """The store's time, in microseconds since 1970."""
+        with self.asking:
+            return self.context.backend.now()
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise what ended this execution.
+
+        Raises:
+            RunInterrupted: again and again.
+            PerdureError: in a forked child.
+        """
+        interrupted = self._interrupted
+        if interrupted is None and self.tasks is not None and self.tasks.is_left:
+            interrupted = self.interrupted  # from now on
+        if interrupted is not None:
+            if self.tasks is not None:
+                self.tasks.interrupts()
+            if isinstance(interrupted.reason, LeftError):
+                interrupted.reason.hears()
+            raise interrupted.again()
+        if process.pid != self._pid:
+            self.check_process()  # raises
+
+    def check_process(self) -> None:
+        """Raise PerdureError in a forked child."""
+        # I4: a forked child has its parent's epoch, and could write under it.
+        if process.pid != self._pid:
+            raise PerdureError(
+                "used from another process than its function's", target=f"run {self.id}",
+                hint="hand values over instead",
+            )  # fmt: skip
+
+    def check_stop(self) -> None:
+        """At a boundary: leave if somebody asked for that, or the time is up."""
+        self.check()
+        if self._stop is None and time.monotonic() > self._look_at:
+            with self.asking:
+                self.look_for_cancel()
+        if self._stop is not None and not (self.tasks and self.tasks.defers(self._stop)):
+            raise self.interrupt(self._stop)
+        if self._deadline and self.now() >= self._deadline:
+            raise self.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))
+
+    def look_for_cancel(self) -> None:
+        """Whether somebody asked for this run to end; looked for now and then, and on news."""
+        self._look_at = time.monotonic() + LOOK_S
+        asked = self.mail.cancels()
+        if asked:
+            self._stop = Cancelled(str(asked[0].value or ""), target=f"run {self.id}")
+
+    def news(self) -> None:
+        """From any thread: somebody sent something; look at the next boundary."""
+        self._look_at = 0.0
+
+    def stop(self, reason: PerdureError) -> None:
+        """From any thread: leave the function at the next boundary, or while it waits."""
+        self._stop = reason
+        self.wakeups.ring(self.id)
+
+    @property
+    def asked_to_stop(self) -> PerdureError | None:
+        return self._stop
+
+    @property
+    def interrupted(self) -> RunInterrupted | None:
+        """Why this execution may not go on, if it may not."""
+        if self._interrupted is None and self.tasks is not None and self.tasks.is_left:
+            # Its function's tasks may hear of that before the driver does: it is none of theirs.
+            self.interrupt(Drained("what ran it was cancelled, or has ended"))
+        return self._interrupted and self._interrupted.again()
+
+    def interrupt(self, reason: PerdureError) -> RunInterrupted:
+        """Leave the function, and keep on leaving it whatever it catches."""
+        with self._lock:
+            first = self._interrupted is None
+            interrupted = self._interrupted = self._interrupted or RunInterrupted(reason)
+        if self.tasks is not None:
+            self.tasks.interrupts()
+        if first:
+            self.turns.wake_all()
+            self.wakeups.ring(self.id)
+        return interrupted.again()
+
+    def check_finished(self, error: Exception | None = None) -> None:
+        """The function returned, or raised: was everything recorded come to?"""
+        self.edits.check_lost()
+        with self.stopping:
+            self.journal.check_finished(error)

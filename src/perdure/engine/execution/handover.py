@@ -1,0 +1,417 @@
+"""When a run's function hears of what: each outcome in its turn, one after the other.
+
+See docs/decisions/0039-time-is-an-event-of-the-run.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sized
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from perdure.engine.execution.activity import Counting
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.event_pacing import Event, Pace
+from perdure.engine.execution.loops import clock_of
+from perdure.engine.execution.run_tasks import RunTasks, ready_of
+from perdure.engine.execution.run_timers import Timers
+from perdure.engine.execution.standstill import Rest, Standstill
+from perdure.engine.journal import release_order
+from perdure.engine.journal.cancellations import Heard, as_told, told_of
+from perdure.engine.journal.effects import Arrive
+from perdure.engine.journal.failures import CallCancelled, error_record
+from perdure.engine.journal.journal import Entry, changed
+from perdure.engine.journal.questions import left_open
+from perdure.engine.journal.scopes import Scope
+from perdure.errors import PerdureError
+from perdure.model import Cause
+from perdure.state.deaf import Deaf, Told
+from perdure.state.remaining import renewed, signal_of
+from perdure.state.waiting import Wait, bell
+
+if TYPE_CHECKING:
+    from perdure.engine.execution.execution import Execution
+
+OfWait = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""The records of the begin of a wait, and of its end, as far as there are any."""
+
+NO_WAIT: OfWait = (None, None)
+
+DEFERRED_S = 0.02
+"""How often a task that begins nothing any more looks whether the calls of others have ended."""
+
+
+class Lookers:
+    """Who may look at the state of an asynchronous function's run; its `len` says how many."""
+
+    def __init__(self, tasks: RunTasks, timers: Timers, ready: Sized | None, home: int) -> None:
+        self._tasks, self._scopes = tasks, tasks.scopes
+        self._timers, self._ready, self._home = timers, ready, home
+
+    def __len__(self) -> int:
+        if threading.get_ident() != self._home:
+            # A thread of the run's commits for all. The loop may be calling anything meanwhile.
+            return len(self._scopes) + 1
+        # Asked at each edit: mostly there are no timers, and the loop has nothing to do.
+        timers = self._timers.plain and self._timers.call_back
+        due = self._ready and self._tasks.function_due()
+        return len(self._scopes) + (1 if timers or due else 0)
+
+
+class Handing:
+    """See the module. One per execution, for the event loop that its function runs in."""
+
+    def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
+        self._execution = execution
+        self._tasks = tasks
+        self._in_threads, self._to_be_cancelled = Counting(), Counting()
+        self.edit_lock = asyncio.Lock()
+        self.loop, self.home = asyncio.get_running_loop(), threading.get_ident()
+        self._loop_ready = ready_of(self.loop)
+        self.pace = Pace(self._function_due, self._show)
+        self.timers = Timers(
+            execution, self.pace, clock_of(self.loop),
+            lambda: self._in_threads.number > 0 or self.edit_lock.locked(),
+            lambda scope: self._standstill.has_before(scope),
+        )  # fmt: skip
+        self.lookers = Lookers(tasks, self.timers, self._loop_ready, self.home)
+        self._standstill = Standstill(
+            execution.turns, tasks, self._all_rest, lambda: self._to_be_cancelled.number > 0,
+            self._lets_go_on,
+        )  # fmt: skip
+
+    def _lets_go_on(self) -> bool:
+        """Whether something was in the way of all others that need not be."""
+        execution = self._execution
+        return self.timers.pass_over() or execution.going.lend(execution.turns.next_entry())
+
+    def _function_due(self) -> bool | None:
+        """As of its tasks; asked at each event, when the loop has mostly nothing to do."""
+        ready, tasks = self._loop_ready, self._tasks
+        return tasks.is_over if not ready and ready is not None else tasks.function_due()
+
+    # -- what is recorded ----------------------------------------------------------------------
+
+    async def wait_for_turn(
+        self, entry: Entry | None, scope: Scope, name: str, *, gives_way: bool = False,
+        cancelled: bool = False, told: Told | None = None,
+    ) -> bool:  # fmt: skip
+        """Until what is recorded before this has been released.
+
+        Args:
+            cancelled: the function hears of that, whatever is recorded.
+            told: its task was cancelled already, and is so then: it is not woken to be told again.
+                It has the latest behind it.
+            gives_way: it does not insist, where all others wait for this one: then that is False.
+        """
+        if self._tasks.is_over:
+            await asyncio.get_running_loop().create_future()  # this task is about to be cancelled
+        order = self._execution.turns
+        pace, shows, place = None, 0, ""
+        if entry is not None:
+            place = entry.place if cancelled else entry.hands
+        if entry is not None and entry.order >= 0:
+            pace = self.pace
+            # What is made again shows nothing. And of an edit, the end of its block does.
+            if place and (entry.kind != "edit" or entry.unbegun):
+                shows = entry.seq - 1
+        # Tasks without scopes of their own wait for all: what they are to do first leads to calls
+        # that are told apart by who comes first.
+        own = scope.path if self._tasks.numbered else None
+        while not order.is_ready(entry, own):
+            turn = self._deaf(told) if told is not None else None
+            rest = Rest(self._paced(scope), place, pace, shows, patient=True, turn=turn)
+            waiter = order.ready(entry, own, rest.over)
+            if waiter is None:
+                break
+            rest.waiter = waiter
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.waiting.add(task)
+            self._standstill.begin(rest)
+            try:
+                await rest.turn
+            except asyncio.CancelledError as once_more:  # it may have come all the same
+                if told is None or not rest.turn.done() or rest.turn.cancelled():
+                    raise
+                told.again(once_more)
+            finally:
+                self._standstill.end(rest)
+                self._tasks.waiting.discard(task)
+                order.forget(waiter)
+            self._execution.check()
+            if rest.stood and not order.is_ready(entry, scope.path):
+                if gives_way:
+                    return False
+                raise self._execution.interrupt(order.stalled(scope.named(name)))
+            if rest.stood:
+                own = scope.path  # one after the other in one task: the code has another order now
+            if rest.paced:
+                return True
+        if pace is not None:
+            event = Event(self._paced(scope), place, shows=shows)
+            pace.comes(event)
+            try:
+                await pace.turn(event, self._deaf(told) if told is not None else None)
+            except asyncio.CancelledError as once_more:
+                if told is None or not event.over:
+                    raise
+                told.again(once_more)
+            finally:
+                pace.drop(event)
+        return True
+
+    def _deaf(self, told: Told) -> asyncio.Future[None]:
+        return Deaf(told, lambda: self.goes_on)
+
+    async def is_come_to(self, scope: Scope, name: str, told: Told) -> bool:
+        """Of a call that nothing is recorded of, and whose task is cancelled there: whether it was
+        come to before. Then it ended behind all that is recorded, and this returns behind that.
+        Else what is recorded waits for its task."""
+        while self.goes_on:
+            try:
+                return await self.wait_for_turn(None, scope, name, gives_way=True, told=told)
+            except asyncio.CancelledError as once_more:
+                told.again(once_more)
+        return False
+
+    async def let_calls_end(self) -> None:
+        """At a boundary: where the run is to be left once the calls under way have ended, begin
+        nothing before that."""
+        execution = self._execution
+        while self._tasks.defers(execution.asked_to_stop) and execution.interrupted is None:
+            await Wait(bell()).rest(DEFERRED_S)  # it is no timer of the function's
+
+    @property
+    def several(self) -> bool:
+        """Whether there are tasks whose order could matter."""
+        return not self._tasks.numbered or len(self._tasks.scopes) > 1
+
+    def _paced(self, scope: Scope) -> str:
+        """Whose events come one after the other anyway."""
+        return scope.path if self._tasks.numbered else f"{scope.path}{id(asyncio.current_task())}/"
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Around what goes on only when others of the run do."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.waiting.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.waiting.discard(task)
+
+    def _all_rest(self) -> bool:
+        going = self._execution.going
+        idle = not going.calls and not self.pace.has_waiting
+        due = self.timers.has_due
+        return idle and not due and self._tasks.all_wait()
+
+    async def cancelled_again(self, entry: Entry) -> None:
+        """Its task was cancelled here: wait for whatever did that, to do it again. What is recorded
+        behind it waits for that, too.
+
+        Raises:
+            CancelledError: it did.
+            NeedsAttention: it did not, in the time that it took, and some more.
+        """
+        execution = self._execution
+        try:
+            with self._to_be_cancelled:
+                await Wait(bell()).rest((entry.cancelled_after_s or 0.0) + release_order.PROVEN_S)
+            execution.turns.release(entry)  # then it may be that others are to do it
+            await Wait(bell()).rest(release_order.STALL_S)
+        except asyncio.CancelledError as cancelled:
+            raise as_told(entry.told, Told(cancelled)) from None
+        finally:
+            execution.turns.release(entry)
+        execution.check()
+        raise changed(
+            f"the task of {entry.place} was cancelled there, and now it is not",
+            self._execution.id,
+        )
+
+    def _show(self, seq: int) -> None:
+        """What the function is about to hear of is a part of the state that it sees."""
+        execution = self._execution
+        try:
+            execution.show(seq)
+        except PerdureError as error:
+            execution.interrupt(error)
+        except BaseException as error:
+            execution.leaving.failed(error)
+            if not isinstance(error, Exception):
+                raise
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the function does, or has come to its end: a task that is cancelled is so by the
+        function itself."""
+        return self._execution.interrupted is None
+
+    async def cancelled_before_turn(
+        self, entry: Entry, scope: Scope, name: str, cancelled: asyncio.CancelledError
+    ) -> None:
+        """Its task was cancelled before it was the turn of an outcome that is recorded: it hears of
+        that at its turn, as it did; of the outcome, where the call had caught that.
+
+        Raises:
+            CancelledError: else.
+        """
+        execution, told = self._execution, Told(cancelled)
+        try:
+            while self.goes_on:
+                try:
+                    await self.wait_for_turn(entry, scope, name, cancelled=True, told=told)
+                    break
+                except asyncio.CancelledError as once_more:
+                    told.again(once_more)
+        finally:
+            execution.turns.release(entry)
+        if execution.interrupted is not None:
+            raise execution.interrupted from None
+        if entry.kept_on:
+            return
+        if entry.cancelled:
+            raise as_told(entry.told, told)
+        wait = (entry.call, entry.outcome) if entry.kind == "wait" else NO_WAIT
+        self.note_cancelled(entry.place, entry.kind, time.monotonic(), told.error, wait=wait)
+        raise told.error
+
+    # -- what is new ---------------------------------------------------------------------------
+
+    async def cancelled_first(
+        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None, wait: OfWait = NO_WAIT,
+    ) -> None:  # fmt: skip
+        """The task of a call was cancelled before that had an outcome: it goes on from there when
+        the function has heard of all that is recorded, as of anything else that is not.
+
+        Raises:
+            CancelledError: then.
+        """
+        execution, told = self._execution, Told(cancelled)
+        scope = execution.scope()
+        while self.goes_on:
+            try:
+                await self.wait_for_turn(None, scope, place[len(scope.path) :], told=told)
+                break
+            except asyncio.CancelledError as once_more:
+                told.again(once_more)
+        heard, several = told.error, told.several
+        item = self.cancelled_item(place, kind, since, heard, arrive, wait, several=several)
+        await self.hand_over(item, place, heard=Heard(kind, told_of(heard)))
+        raise heard
+
+    def note_cancelled(
+        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None, wait: OfWait = NO_WAIT, *, several: bool = False,
+    ) -> None:  # fmt: skip
+        """Record that the function does not see the outcome that is recorded already.
+
+        Args:
+            several: that is recorded, too, and it was cancelled once more since.
+        """
+        item = self.cancelled_item(place, kind, since, cancelled, arrive, wait, several=several)
+        if item is not None:
+            self._execution.writer.post(item)
+
+    def cancelled_item(
+        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None, wait: OfWait = NO_WAIT, *, several: bool = False,
+    ) -> Item | None:  # fmt: skip
+        """What is to be committed of this: the function does not see what came of it, and must not
+        on replay, either.
+
+        The signal that a wait took nobody has, and whoever sent it was told that it is there: it is
+        for who waits for it next. An answer is for its question alone, and that is over.
+        """
+        execution = self._execution
+        gone = CallCancelled("its task was cancelled", target=place)
+        record = {
+            "t": "cancelled", "run": execution.id, "place": place, "kind": kind,
+            "error": error_record(gone), "after": round(time.monotonic() - since, 3),
+            **told_of(cancelled, several=several),
+        }  # fmt: skip
+        if arrive is not None:
+            record |= {"args": dict(arrive.args), "preview": arrive.preview()}
+        if not self._tasks.numbered:
+            # It may be that the function's own loop is being ended, and the function left: then
+            # nothing follows from it, and it is not to be in the log.
+            execution.writer.later((record,))
+            return None
+        cause = Cause("cancelled", run=execution.id, step=place)
+        began, ended = wait
+        took = signal_of(began, ended) if began is not None and ended is not None else None
+        with execution.asking:
+            lost = took is not None and not execution.mail.has(took.name, took.key)
+        if took is not None and lost:
+            key = renewed(took.key, execution.working.seq)
+            back = replace(took, run=execution.id, agent=execution.agent, key=key)
+            record["gave_back"] = [took.name, took.key]
+            landing = partial(execution.wakeups.ring, execution.id)
+            return Item(cause, (record,), sends=(back,), landing=landing)
+        # What ends the function is committed in a moment, and this with it.
+        over = left_open(began, ended) if not self._tasks.ending else None
+        return execution.soon(cause, (record,), over=over)
+
+    async def hand_over(
+        self, item: Item | None, place: str, shows: int = 0, *, heard: Heard | None = None
+    ) -> None:
+        """Commit what settles a call, if it is to be, and go on when the function may hear of it.
+        Whose task is cancelled meanwhile is so then: an outcome keeps its place among others.
+
+        Args:
+            shows: of what is recorded, as of an `Event`.
+            heard: what settles it says that its task was cancelled, and that the function hears
+                this; what it hears in its place is recorded, too.
+        """
+        execution = self._execution
+        event = Event(execution.scope().path, place)
+        seeing = execution.seeing
+        edit = item is not None and item.recording is not None
+        told: Told | None = None
+
+        def landed() -> None:  # it knows nothing of the item, which knows it
+            if seeing.ahead:
+                event.shows = seeing.showing(edit=edit)
+            self.pace.comes(event)
+
+        try:
+            if item is None:
+                if not shows:  # the run's next commit has it, and what is there now is before that
+                    execution.catch_up()
+                    shows = seeing.showing(edit=True)
+                event.shows = shows
+                self.pace.comes(event)
+            else:
+                item.landing = landed
+                try:
+                    await execution.writer.write_async(item)
+                except asyncio.CancelledError as error:
+                    if item.error is not None or execution.interrupted is not None:
+                        raise
+                    told = Told(error)
+            while not event.over:
+                try:
+                    await self.pace.turn(event, self._deaf(told) if told is not None else None)
+                except asyncio.CancelledError as error:
+                    if execution.interrupted is not None:
+                        raise
+                    if told is None:
+                        told = Told(error)
+                    told.again(error)
+        finally:
+            self.pace.drop(event)
+        if told is None:
+            return
+        if heard is not None and (told.several or not heard.is_as(told.error)):
+            self.note_cancelled(place, heard.kind, time.monotonic(), told.error, several=True)
+        raise told.error

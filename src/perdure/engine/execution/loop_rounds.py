@@ -1,0 +1,21 @@
+"""One round of an event loop, for a call that has to let others speak first."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+async def take_cancellation() -> None:
+    """Of a call that had caught it: asked for before the call was made, it would strike behind it
+    on replay, where nothing is awaited that would hear of it."""
+    if getattr(asyncio.current_task(), "_must_cancel", False):
+        await tick()
+
+
+async def tick() -> asyncio.CancelledError | None:
+    """Let the event loop go round once; how this task was cancelled meanwhile, if it was."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError as cancelled:
+        return cancelled
+    return None

@@ -1,0 +1,416 @@
+"""How the effects of a run are performed on the thread that its code runs on."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from perdure.core.flag import Flag
+from perdure.core.raised import of_code
+from perdure.core.threads import begin
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.current_run import Frame, current, enter, inside
+from perdure.engine.execution.wakeups import POLL_S
+from perdure.engine.journal import release_order
+from perdure.engine.journal.effects import (
+    Arrive,
+    Arrived,
+    Await,
+    Came,
+    Carried,
+    Effect,
+    Effects,
+    Invoke,
+    Now,
+    Pause,
+    Record,
+    drive,
+    first_timer,
+)
+from perdure.engine.journal.journal import Entry, OthersFirstError, changed
+from perdure.engine.journal.replay import AttemptTimedOut, Call, arrival, from_there, outcome_of
+from perdure.engine.journal.retries import NO_LIMITS
+from perdure.engine.journal.scopes import Scope
+from perdure.engine.journal.waits import only_runs
+from perdure.model import Cause
+
+if TYPE_CHECKING:
+    from perdure.engine.execution.execution import Execution
+    from perdure.engine.journal.waits import Suspended
+
+
+SETTLING = ("step", "outcome", "wait-ended")
+"""Records after which a call gives what it gave."""
+
+GIVEN_UP_S = 0.005
+"""How often a thread looks whether the task that waits for it is cancelled."""
+
+
+class Performer:
+    """Performs the effects of one run, synchronously."""
+
+    def __init__(self, execution: Execution[Any]) -> None:
+        self._execution = execution
+
+    def make(self, call: Call) -> Any:
+        """Make a call of a recorded function, or take what it gave before."""
+        execution = self._execution
+        try:
+            if not execution.past_record:
+                entry = execution.next_recorded(call)
+                if entry is not None:
+                    if execution.tasks is not None:
+                        self._passes(entry.hands)
+                    return outcome_of(call, entry)
+            return drive(from_there(call, self._arrive(arrival(call))), self.perform)
+        except BaseException as raised:
+            error = execution.leaving.passed_on(raised)
+        raise error
+
+    def call(self, effects: Effects) -> Any:
+        """Drive effects to their result."""
+        try:
+            return drive(effects, self.perform)
+        except BaseException as raised:
+            error = self._execution.leaving.passed_on(raised)
+        raise error
+
+    def perform(self, effect: Effect) -> Any:
+        # Of every call, the first ones: a `match` asks for each case, and takes five times as long.
+        if isinstance(effect, Record):
+            return self.record(effect)
+        if isinstance(effect, Invoke):
+            return self.invoke(effect)
+        if isinstance(effect, Arrive):
+            return self._arrive(effect)
+        if isinstance(effect, Now):
+            return self._execution.now()
+        if isinstance(effect, Pause):
+            return self._pause(effect)
+        return self._await(effect)
+
+    def _arrive(self, effect: Arrive) -> Arrived:
+        execution = self._execution
+        scope = execution.scope()
+        if execution.past_record or execution.comes_past_record():
+            execution.check_place(effect.name)
+            if scope.is_cancelled is not None:
+                check_given_up(scope)
+            return execution.arrived(effect, scope, None)
+        entry = self._find(effect, scope)
+        self.wait_for_turn(entry, scope, effect.name)
+        arrived = execution.arrived(effect, scope, entry)
+        if entry is not None and entry.order >= 0 and entry.hands:
+            self._passes(entry.hands)
+        if entry is not None and entry.cancelled:
+            raise changed(
+                f"the task of {entry.place} was cancelled there, and threads cannot be",
+                execution.id,
+            )
+        return arrived
+
+    def _find(self, effect: Arrive, scope: Scope) -> Entry | None:
+        execution = self._execution
+        if not execution.journal.replaying or threading.get_ident() == scope.home:
+            return execution.find(effect, scope)
+        while True:
+            try:
+                return execution.find(effect, scope, patient=True)
+            except OthersFirstError:
+                news = Flag()
+                waiter = execution.watch_others(scope, news.set)
+                if waiter is None:
+                    continue
+                moves = execution.turns.moves
+                while not news.wait(release_order.STALL_S):
+                    if execution.turns.moves == moves:  # then it says what is wrong
+                        return execution.find(effect, scope)
+                    moves = execution.turns.moves
+                execution.check()
+
+    def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
+        """Until what is recorded before this has been released."""
+        execution = self._execution
+        order, going = execution.turns, execution.going
+        given_up = entry is None and scope.is_cancelled is not None
+        while not order.is_ready(entry, scope.path):
+            if _holds_up_a_loop():
+                return  # whoever is to come first may be a task of that loop
+            event = Flag()
+            moves = order.moves
+            waiter = order.ready(entry, scope.path, event.set)
+            if waiter is None:
+                return
+            own = threading.get_ident() == scope.home
+            try:
+                with going.resting if own else nullcontext():
+                    until, rested = time.monotonic() + release_order.STALL_S, False
+                    given = scope if given_up else None
+                    while not _comes(event, given) and order.moves == moves:
+                        if going.lend(order.next_entry()):
+                            continue
+                        rests = own and going.all_rest
+                        if (rests and rested) or time.monotonic() >= until:
+                            raise execution.interrupt(order.stalled(scope.named(name)))
+                        rested = rests  # a thread may be between two tasks: it takes two looks
+            finally:
+                order.forget(waiter)
+            execution.check()
+        if given_up:
+            check_given_up(scope)
+
+    def record(self, effect: Record) -> None:
+        execution = self._execution
+        item = execution.to_write(effect)
+        told = execution.tasks is not None and effect.records[-1]["t"] in SETTLING
+        if item is not None:
+            if told:
+                item.landing = partial(self._passes, str(effect.records[-1]["place"]))
+            execution.writer.write(item)
+        elif told:
+            self._passes(str(effect.records[-1]["place"]))
+        if told and execution.seeing.is_home:
+            execution.show(execution.seeing.showing(edit=item is None))
+
+    def _passes(self, place: str) -> None:
+        """The function hears of an outcome; in an event loop that is an event like others."""
+        if self._execution.tasks is not None and self._execution.tasks.numbered:
+            self._execution.async_performer.pace.passes(place)
+
+    # -- calling the user's functions ----------------------------------------------------------
+
+    def invoke(self, effect: Invoke) -> Any:
+        """Call the function, in this thread, or where its time is limited in one of its own."""
+        frame = frame_of(self._execution, effect)
+        limits = effect.limits
+        if limits is not NO_LIMITS and limits.timed and effect.attempt is not None:
+            with self._execution.going.calling:
+                return self._invoke_timed(effect, frame)
+        # As `with calling, inside(frame)`, which takes as long as a step has of other work.
+        marks = self._execution.going.calling.marks
+        marks.append(None)
+        try:
+            enter(frame)
+            try:
+                return effect.function(*effect.args, **effect.kwargs)
+            except of_code() as error:
+                raise Carried(error) from None
+            except BaseException as left:
+                self._execution.leaving.left(left, f"a {effect.inside}")
+                raise
+        finally:
+            enter(frame.outer)
+            marks.pop()
+
+    def _invoke_timed(self, effect: Invoke, frame: Frame) -> Any:
+        """No thread can be ended from outside: one that takes too long is left to itself, and what
+        it comes to is thrown away."""
+        with inside(frame):
+            thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
+        clock = Clock(effect)
+        while not thread.done.wait(clock.left_s()):
+            if (late := clock.late()) is not None:
+                raise late
+        if issubclass(type(thread.error), of_code()):  # whatever it says that its class is
+            raise Carried(thread.error)  # type: ignore[arg-type]
+        if thread.error is not None:
+            self._execution.leaving.left(thread.error, f"a {effect.inside}")
+            raise thread.error
+        return thread.result
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def _pause(self, effect: Pause) -> None:
+        execution = self._execution
+        if execution.played is not None:
+            execution.played.skip(effect.until)
+        here = self._waiting(effect.why, effect.until, deaf=True)
+        with execution.wakeups.watch(execution.id) as watch, here:
+            for left_s in pausing(execution, effect, lambda: execution.going.threads_wait):
+                if left_s is not None:
+                    watch.wait(min(left_s, POLL_S))
+
+    def _waiting(
+        self, words: str, until: int, *, deaf: bool = False, runs: Sequence[str] = ()
+    ) -> AbstractContextManager[None]:
+        here = threading.get_ident()
+        own = here == self._execution.scope().home
+        return self._execution.going.waiting(here, words, until, own=own, deaf=deaf, runs=runs)
+
+    def _await(self, effect: Await) -> Came:
+        execution = self._execution
+        until, runs = execution.look_by(effect), only_runs(effect.branches)
+        here = self._waiting(effect.words, until, runs=runs)
+        with execution.wakeups.watch(execution.id) as watch, here:
+            for wanted in waiting(execution, effect, lambda: execution.going.threads_wait):
+                if isinstance(wanted, Came):
+                    return wanted
+                if isinstance(wanted, Item):
+                    execution.writer.write(wanted)
+                elif wanted is not None:
+                    watch.wait(min(wanted, POLL_S))
+        raise AssertionError("unreachable")
+
+
+def pausing(
+    execution: Execution[Any], effect: Pause, unloadable: Callable[[], bool]
+) -> Iterator[float | None]:
+    """The way of a pause, for both performers: seconds that are left, until none are; None before
+    it asks whether all of the run waits, for what is due to be done first.
+
+    Args:
+        unloadable: whether all of the run provably waits.
+    """
+    while (left_s := (effect.until - execution.now()) / 1e6) > 0:
+        execution.check_stop()
+        if left_s > _in_place_s(execution):
+            yield None
+            if unloadable():
+                raise execution.interrupt(suspended(execution))
+        yield left_s
+
+
+def waiting(
+    execution: Execution[Any], effect: Await, unloadable: Callable[[], bool]
+) -> Iterator[float | Item | Came | None]:
+    """The way of a wait, for both performers: seconds to wait for news, something to commit before
+    that, and in the end what came; None as in `pausing`."""
+    begun = False
+    timer = first_timer(effect.branches)
+    while True:
+        execution.check_stop()
+        came = execution.came(effect)
+        if came is not None:
+            yield came
+            return
+        left_s = POLL_S
+        if timer is not None:
+            left_s = (timer.until - execution.now()) / 1e6
+        soon = timer and len(effect.branches) == 1 and left_s <= _in_place_s(execution)
+        if not soon:
+            yield None
+            if unloadable():
+                raise execution.interrupt(suspended(execution))
+        if soon or begun:
+            yield left_s
+            continue
+        begun = True
+        if execution.writer.has_waiting:  # when it began and what it asks must be in the log
+            yield Item(Cause("wait-began", run=execution.id, step=effect.place))
+
+
+def _in_place_s(execution: Execution[Any]) -> float:
+    """Up to how long is waited for a time without the run being unloaded."""
+    return 0.0 if execution.going.gives_way else execution.wakeups.in_place_s
+
+
+def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:
+    """Where the code of a call is."""
+    return Frame(execution, effect.inside, execution.scope(), effect.key, effect.attempt, current())
+
+
+def suspended(execution: Execution[Any]) -> Suspended:
+    """What to leave the function with, for the run to be unloaded."""
+    if execution.going.deaf:
+        with execution.asking:
+            execution.mail.look()  # no message is news for the run until then
+    return execution.going.suspended()
+
+
+def _comes(event: Flag, given_up: Scope | None) -> bool:
+    """Wait for it for as long as it takes to see that nothing moves; or until its task, if its call
+    is given up with that, is cancelled: all that is to come first may wait for its end."""
+    if given_up is None:
+        return event.wait(release_order.PROVEN_S)
+    until = time.monotonic() + release_order.PROVEN_S
+    while not event.wait(GIVEN_UP_S):
+        check_given_up(given_up)
+        if time.monotonic() >= until:
+            return False
+    return True
+
+
+def check_given_up(scope: Scope) -> None:
+    """Of a call on a thread that its task waits for, and that nothing is recorded of: where that
+    task was cancelled meanwhile, it is not made. When its thread came there is told by nothing.
+
+    Raises:
+        Carried: of a CancelledError.
+    """
+    if scope.is_cancelled is not None and scope.is_cancelled():
+        from asyncio import CancelledError  # not for those who do without
+
+        raise Carried(CancelledError())  # type: ignore[arg-type]
+
+
+def _holds_up_a_loop() -> bool:
+    """Whether this code was called from a task, and not awaited."""
+    events = sys.modules.get("asyncio.events")  # not imported for those who do without
+    return events is not None and events._get_running_loop() is not None
+
+
+class Clock:
+    """How long an attempt may take still."""
+
+    def __init__(self, effect: Invoke) -> None:
+        self._limits = effect.limits
+        self._attempt = effect.attempt
+        assert effect.attempt is not None
+        self._began = effect.attempt.beat = time.monotonic()
+        longest = [t for t in (self._limits.timeout, effect.attempt.total_left_s) if t is not None]
+        self._until = self._began + min(longest) if longest else None
+
+    def left_s(self) -> float:
+        """Seconds until it is late, if it shows no more sign of life; never less than 0."""
+        return max(min(self._ends()) - time.monotonic(), 0.0)
+
+    def _ends(self) -> list[float]:
+        assert self._attempt is not None
+        ends = [] if self._until is None else [self._until]
+        if self._limits.heartbeat_timeout is not None:
+            ends.append(self._attempt.beat + self._limits.heartbeat_timeout)
+        return ends
+
+    def late(self) -> AttemptTimedOut | None:
+        """The error, if it is late."""
+        now = time.monotonic()
+        if self._until is not None and now >= self._until:
+            return AttemptTimedOut(
+                f"took longer than {self._until - self._began:g} s",
+                hint="give it more time, or look what holds it up",
+            )
+        if now >= min(self._ends()):
+            return AttemptTimedOut(
+                f"showed no sign of life for {self._limits.heartbeat_timeout:g} s",
+                hint="call perdure.heartbeat() more often, or look what holds it up",
+            )
+        return None
+
+
+class CallThread:
+    """A call on a daemon thread of its own, in the caller's context."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.done = Flag()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        context = contextvars.copy_context()
+        begin(
+            threading.Thread(
+                target=lambda: context.run(self._run, call), name="perdure-call", daemon=True
+            )
+        )
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.result = call()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()

@@ -1,0 +1,113 @@
+"""The time that a run's function is told when it asks its event loop for it.
+
+It goes on with what happens to the function, and is told the same again when that is gone over: to
+the time of a timer when that goes off; and to the loop's own where that is far ahead of it when
+somebody asks, which is recorded. Else no time passes. So what the function makes of it, as whether
+a deadline is over, it makes of it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perdure.engine.execution.event_pacing import Pace
+    from perdure.engine.execution.execution import Execution
+
+UNITS = 1 << 20
+"""In a second. A power of two: the differences of such times are exact, and the same whenever the
+loop's own clock began."""
+
+BEHIND = UNITS // 100
+"""How far it may be behind the loop's own clock, when somebody asks, without a word in the log."""
+
+ASKED_MAX = 10_000
+"""How often what is gone over may ask without that anything happens, until it is told the loop's
+own time: an older version, which did not record any, would have waited for that."""
+
+_NONE: Mapping[int, int] = {}
+
+
+class RunClock:
+    """See the module. One per execution, for its event loop; of that loop's thread.
+
+    Args:
+        loop_time: the loop's own clock.
+        note: records a time: how often the function had asked since it heard of the last outcome,
+            and how long after the turn's begin it was told that it is.
+    """
+
+    def __init__(
+        self, execution: Execution[object], pace: Pace, loop_time: Callable[[], float],
+        note: Callable[[tuple[int, int]], None],
+    ) -> None:  # fmt: skip
+        self._execution, self._pace = execution, pace
+        self._loop_time, self._note = loop_time, note
+        self._began: int | None = None
+        """By the loop's own clock, if that had gone on ever since."""
+        self._told = 0
+        self._after, self._asked = "", 0
+
+    def _units(self) -> int:
+        return int(self._loop_time() * UNITS)
+
+    def _begin(self) -> int:
+        """Once somebody asks, or sets a timer."""
+        execution, since = self._execution, 0
+        if began_at := execution.journal.began_at:
+            since = max(execution.now() - began_at, 0) * UNITS // 1_000_000
+        self._told = self._began = self._units() - since
+        return self._began
+
+    @property
+    def told(self) -> float:
+        """What was told last."""
+        if self._began is None:
+            self._begin()
+        return self._told / UNITS
+
+    def ask(self) -> float:
+        """What time it is."""
+        began = self._begin() if self._began is None else self._began
+        if self._execution.interrupted is not None:  # nobody goes over what it does from here on
+            return max(self._told, self._units()) / UNITS
+        after = self._pace.handed
+        if after != self._after:
+            self._after, self._asked = after, 0
+        self._asked += 1
+        recorded = self._execution.journal.clock.get(after, _NONE)
+        if self._asked in recorded:
+            self._told = max(self._told, began + recorded[self._asked])
+        elif self._asked > max(recorded, default=0):
+            live = self._execution.tells_time
+            if live or self._asked > ASKED_MAX:
+                self._goes_on(began, note=live)
+        return self._told / UNITS
+
+    def note_asked(self) -> None:
+        """The function is left where it waits: when it comes there again, it was told no other time
+        than that."""
+        began, recorded = self._began, self._execution.journal.clock.get(self._after, _NONE)
+        current = self._asked and self._after == self._pace.handed
+        if began is not None and current and self._asked > max(recorded, default=0):
+            self._note((self._asked, max(self._told - began, 0)))
+
+    def _goes_on(self, began: int, *, note: bool) -> None:
+        now = self._units()
+        if now - self._told > BEHIND:
+            self._told = now
+            if note:
+                self._note((self._asked, now - began))
+
+    def goes_to(self, when: float) -> None:
+        """A timer of that time goes off."""
+        if math.isfinite(when):
+            self._told = max(self._told, math.ceil(when * UNITS))
+
+    def by_loop(self, when: float) -> float:
+        """When that is by the loop's own clock: as long from now as from what was told last. It may
+        have been worked out from that long ago: then it is not put off for all of that."""
+        behind = self._loop_time() - self.told
+        return when + (min(behind, BEHIND / UNITS) if self._execution.tells_time else behind)

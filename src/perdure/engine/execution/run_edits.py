@@ -1,0 +1,166 @@
+"""Edits of a run: blocks that are gone through again on replay, on a draft that is thrown away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from perdure.core.draft import Recording
+from perdure.core.holders import Span
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.journal.cancellations import Heard
+from perdure.engine.journal.effects import Carried
+from perdure.engine.journal.failures import CallCancelled, as_replayed, error_record, rebuild_error
+from perdure.engine.journal.journal import Entry, changed
+from perdure.engine.journal.scopes import Scope
+from perdure.errors import Conflict, PerdureError, SchemaError
+from perdure.model import Cause
+from perdure.state.edit import LOCK_MAX_S
+from perdure.state.viewed import copy_at
+
+if TYPE_CHECKING:
+    from perdure.engine.execution.execution import Execution
+    from perdure.state.working import WorkingCopy
+
+
+class OpenEdit(Struct, frozen=True):
+    """An edit whose block is running. `recorded`: what the journal has for it; None: it is new."""
+
+    place: str
+    recording: Recording
+    recorded: Entry | None
+
+
+class Edits:
+    """See the module. One at a time: `lock` is for threads, tasks have one of their own."""
+
+    def __init__(self, execution: Execution[Any]) -> None:
+        self._execution = execution
+        self._lock = threading.Lock()
+        self._owner = 0
+        self.span: Span | None = None
+        """Of the block that is open, where it is known."""
+        self.stands_on: WorkingCopy[Any] | None = None
+        """What the draft of a recorded one stands on, where the run has gone on from there."""
+
+    def check_lost(self) -> None:
+        """In what looks like an open edit.
+
+        Raises:
+            RunInterrupted: an exception ended its block before we heard of the end. It was caught,
+                and a replay would not meet it again.
+        """
+        if self.span is not None and self.span.is_over:
+            raise self._execution.interrupt(
+                PerdureError(
+                    "the end of an edit was interrupted, and that was caught",
+                    target=f"run {self._execution.id}",
+                    hint="let it through; run it again to go on",
+                )
+            )
+
+    def acquire(self) -> None:
+        """Wait for the edit of another thread to end.
+
+        Raises:
+            Conflict: it is open on this very thread, in another task of an event loop; or for too
+                long, as a block is that waits for a thread which wants to edit, too.
+        """
+        here = threading.get_ident()
+        if self._owner == here or not self._lock.acquire(timeout=LOCK_MAX_S):
+            raise Conflict(
+                "another task of the run has an edit open", target=f"run {self._execution.id}",
+                hint="await nothing inside the block, or make the function an async one: "
+                "its edits wait for each other",
+            )  # fmt: skip
+        self._owner = here
+
+    def release(self) -> None:
+        self._owner, self.span = 0, None
+        self._lock.release()
+
+    def open(self, name: str, scope: Scope, entry: Entry | None) -> OpenEdit:
+        """Its turn has come: a draft to work on."""
+        execution, self.stands_on = self._execution, None
+        if entry is None:
+            execution.begins_edit(name)
+            execution.check_stop()
+            execution.catch_up()
+            place = execution.new_place(name, scope)
+            return OpenEdit(place, execution.working.record(), None)
+        # Its body saw what others had written before it, and must see it again.
+        at = int(entry.call.get("at", entry.seq - 1))
+        execution.catch_up(at)
+        working = execution.working
+        if working.seq > at:  # of what was recorded behind it, something came to its turn before
+            working = self.stands_on = copy_at(working, at)
+        return OpenEdit(entry.place, working.throwaway(), entry)
+
+    def close(
+        self, edit: OpenEdit, what: str, error: BaseException | None, heard: Heard | None = None
+    ) -> Item | None:
+        """The block has ended: what is to be committed for it, if anything is.
+
+        Args:
+            heard: its task was cancelled in it; the error says so.
+        """
+        execution = self._execution
+        edit.recording.close()
+        if error is not None and not isinstance(error, Exception):
+            execution.leaving.left(error, f"the block of {edit.place}")
+        if edit.recorded is not None:
+            try:
+                execution.show(edit.recorded.shows)
+                self._close_recorded(edit.recorded, error)
+            finally:
+                execution.turns.release(edit.recorded)
+            return None
+        if error is not None:
+            execution.working.restore(edit.recording)
+            if not isinstance(error, Exception):
+                return None
+            # The function may catch it and go on: replay must find that it was here.
+            return self._failed(edit.place, error_record(error), heard)
+        record = {"t": "edit", "run": execution.id, "place": edit.place}
+        cause = Cause("edit", what, run=execution.id, step=edit.place)
+        return Item(cause, (record,), edit.recording)
+
+    def refused(self, edit: OpenEdit, error: SchemaError) -> tuple[Item | None, Exception]:
+        """The edit breaks the schema: what is to be committed, if anything is, and what to
+        raise."""
+        failure = error_record(error)
+        again = as_replayed(error, failure, f"run {self._execution.id}, {edit.place}")
+        return self._failed(edit.place, failure), again
+
+    def _failed(
+        self, place: str, failure: Mapping[str, Any], heard: Heard | None = None
+    ) -> Item | None:
+        execution = self._execution
+        record = {
+            "t": "edit", "run": execution.id, "place": place, "error": failure,
+            "at": execution.working.seq,
+        }  # fmt: skip
+        if heard is not None:
+            record |= {"cancelled": True, **heard.record}
+        return execution.soon(Cause("edit", run=execution.id, step=place), (record,))
+
+    def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:
+        execution = self._execution
+        failure = recorded.call.get("error")
+        if failure is not None:
+            if error is None and not recorded.cancelled:
+                raise Carried(rebuild_error(failure, f"run {execution.id}, {recorded.place}"))
+        elif isinstance(error, CallCancelled):
+            return
+        elif isinstance(error, MemoryError | RecursionError):  # no word of what the code is
+            raise execution.leaving.failed(error)
+        elif isinstance(error, Exception):
+            reason = changed(
+                f"the block of {recorded.place} raises {error!r:.200}, where it had committed",
+                execution.id,
+            )
+            reason.__cause__ = error
+            raise execution.interrupt(reason)

@@ -1,0 +1,240 @@
+"""What came for a run: signals, answers, the ends of its children, and that its time is up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perdure.core.locks import Lock
+from perdure.core.values import Plain
+from perdure.engine.journal.effects import Await, Branch, Came, first_timer
+from perdure.model import FINISHED, Message, RunInfo
+from perdure.state.family import CHILD
+from perdure.state.remaining import Unused, base_key
+from perdure.storage.port import Backend
+
+if TYPE_CHECKING:
+    from perdure.engine.journal.deleted_runs import Trace
+
+LOOK_AGAIN_S = 30.0
+"""How often a run looks whether one has ended that another run started."""
+
+_COMES_AS = {"signal": "signal", "child": "signal", "ask": "answer"}
+"""By the kind of what is waited for: the kind of the message that brings it."""
+
+
+class Mail:
+    """See the module. One per execution; safe between threads.
+
+    What was read and is not taken is kept, from turn to turn: a run to which thousands of signals
+    came reads them once. Those to one run come with growing numbers.
+    """
+
+    def __init__(self, backend: Backend, run: str) -> None:
+        self._backend = backend
+        self._run = run
+        self._lock = Lock()
+        self._unread: dict[int, Message] = {}
+        self._named: dict[tuple[str, str], deque[Message]] = {}
+        """The same, and some that were taken, by kind and name: thousands may wait there that this
+        run does not wait for yet."""
+        self._taken: set[int] = set()
+        self._unsaid: set[int] = set()
+        """Of those that waits took: no record says so yet, as where a wait was interrupted. Then
+        the next turn reads all anew."""
+        self._absent: dict[str, Trace | None] = {}
+        """Runs that were waited for and not there, and what the log has of those: None, if nobody
+        has looked yet."""
+        self._others: dict[str, Trace] = {}
+        """The same of those that are there, and that another run started."""
+        self.seen = 0
+        """The highest number of a message that was looked at."""
+
+    def look(self) -> None:
+        """Read what is new."""
+        with self._lock:
+            self._look()
+
+    def _look(self) -> None:
+        for message in self._backend.inbox(self._run, after=self.seen):
+            if message.no not in self._taken and message.no not in self._unread:
+                self._named.setdefault((message.kind, message.name), deque()).append(message)
+                self._unread[message.no] = message
+            self.seen = max(self.seen, message.no)  # at last: else it is read again
+
+    def next_turn(self) -> Mail:
+        """That of the run's next execution; this one has nothing then."""
+        with self._lock:
+            mail = Mail(self._backend, self._run)
+            if not self._unsaid:
+                mail._unread, mail._named, mail.seen = self._unread, self._named, self.seen
+            self._unread, self._named = {}, {}
+            return mail
+
+    def cancels(self) -> list[Message]:
+        """What asks for the run's end."""
+        with self._lock:
+            self._look()
+            return self._of("cancel", "")
+
+    def _of(self, kind: str, name: str) -> list[Message]:
+        return [one for one in self._named.get((kind, name), ()) if one.no in self._unread]
+
+    def unused(self, *, anew: bool) -> Unused:
+        """What was read, now if it is to be `anew`, and nobody took."""
+        with self._lock:
+            if anew:
+                self._look()
+            return Unused.among(self._run, self._unread.values(), self.seen)
+
+    def has(self, name: str, key: str) -> bool:
+        """Whether a signal that was sent under that key is there, and nobody took it."""
+        with self._lock:
+            self._look()
+            key = base_key(key)
+            return any(base_key(one.key) == key for one in self._of("signal", name))
+
+    def answers_to(self, question: str) -> list[Message]:
+        """Those that came to a question of this name, and nobody took."""
+        with self._lock:
+            self._look()
+            return self._of("answer", question)
+
+    def take(self, numbers: Iterable[int]) -> None:
+        """These are consumed, or will be by the run's next commit."""
+        with self._lock:
+            for no in numbers:
+                self._taken.add(no)
+                self._unsaid.discard(no)
+                self._unread.pop(no, None)
+
+    def came(self, effect: Await) -> Came | None:
+        """What a wait waits for, if it is there; it is taken. What came first comes first, and
+        time is up only where nothing came."""
+        with self._lock:
+            found = self._first(effect.branches)
+            if found is None:
+                self._look()
+                found = self._first(effect.branches)
+        if found is not None:
+            return found
+        lost: list[str] = []
+        for branch in effect.branches:
+            if branch.kind != "child":
+                continue
+            child = branch.name.removeprefix(CHILD)
+            row = self._row(child)
+            end = _end_of(row)
+            if row is None and child in self._absent:
+                lost.append(child)
+                end = self._trace(child).end
+            if end is not None:
+                return Came(branch.label, end)
+        timer = first_timer(effect.branches)
+        if timer is not None and self._backend.now() >= timer.until:
+            return Came(timer.label, at=timer.until)
+        if lost and len(lost) == len(effect.branches):
+            return self._refuse_lost(effect, lost)
+        return None
+
+    def look_by(self, effect: Await) -> int:
+        """When a wait is to look again at the latest, in microseconds since 1970; 0: when something
+        comes. A run that another one started tells only that one of its end."""
+        timer = first_timer(effect.branches)
+        ends = [timer.until] if timer is not None else []
+        for branch in effect.branches:
+            if branch.kind == "child" and not self._is_ours(branch.name.removeprefix(CHILD)):
+                ends.append(self._backend.now() + round(LOOK_AGAIN_S * 1e6))
+        return min(ends, default=0)
+
+    def _is_ours(self, child: str) -> bool:
+        row = self._row(child)
+        if row is not None:
+            return row.parent == self._run
+        asked: list[Any] = [one.value for one in self._backend.inbox(child, kind="start")]
+        if not asked:
+            self._absent.setdefault(child)
+        return any(order["parent"] == self._run for order in asked)
+
+    def _trace(self, child: str) -> Trace:
+        """What is recorded of a run that is not there."""
+        trace = self._absent.get(child)
+        if trace is None:
+            from perdure.engine.journal.deleted_runs import trace_of  # few runs ever need it
+
+            trace = self._absent[child] = trace_of(self._backend, self._run, child)
+        return trace
+
+    def _refuse_lost(self, effect: Await, children: Sequence[str]) -> Came | None:
+        """I8: nobody can tell of the ends of runs that were purged, or whose ids strangers have.
+
+        Raises:
+            NeedsAttention: all of these are such.
+        """
+        from perdure.engine.journal.deleted_runs import never_comes, unknown_end
+
+        traces = [self._trace(child) for child in children]
+        whys = [
+            never_comes(self._backend, self._run, child, trace)
+            for child, trace in zip(children, traces, strict=True)
+        ]
+        if not all(whys):
+            return None
+        with self._lock:  # it may have told of its end between the two looks
+            self._look()
+            if (found := self._first(effect.branches)) is not None:
+                return found
+        raise unknown_end(self._run, children[0], traces[0].place, whys[0])
+
+    def _first(self, branches: Iterable[Branch]) -> Came | None:
+        found: tuple[Message, Branch] | None = None
+        for branch in branches:
+            message = self._next(_COMES_AS.get(branch.kind, ""), branch.name)
+            if message is not None and (found is None or message.no < found[0].no):
+                found = message, branch
+        if found is None:
+            return None
+        message, branch = found
+        told = message.value
+        if branch.kind == "child":  # it may tell of an end before the one that its row says
+            told = _end_of(self._row(branch.name.removeprefix(CHILD))) or told
+        self._unsaid.add(message.no)
+        self._taken.add(message.no)
+        del self._unread[message.no]
+        return Came(branch.label, told, message.no, message.key, message.who, message.at)
+
+    def _next(self, kind: str, name: str) -> Message | None:
+        """The first of that name which nobody took."""
+        named = self._named.get((kind, name))
+        while named and (named[0].no not in self._unread or self._is_past(named[0])):
+            named.popleft()
+        return named[0] if named else None
+
+    def _is_past(self, message: Message) -> bool:
+        """Whether it tells of the end of a child that was set back since, and will end again."""
+        if not message.name.startswith(CHILD):
+            return False
+        row = self._row(message.name.removeprefix(CHILD))
+        return row is not None and row.status not in FINISHED
+
+    def _row(self, child: str) -> RunInfo | None:
+        """Of a run that is waited for; not of a stranger that has its id."""
+        found = self._backend.runs(run_id=child)
+        if not found or found[0].parent == self._run:
+            return found[0] if found else None
+        from perdure.engine.journal.deleted_runs import find_stranger, trace_of
+
+        if child not in self._others:
+            self._others[child] = trace_of(self._backend, self._run, child)
+        if find_stranger(self._backend, self._run, child, self._others[child]) is None:
+            return found[0]
+        self._absent.setdefault(child)
+        return None
+
+
+def _end_of(row: RunInfo | None) -> dict[str, Plain] | None:
+    """How a child ended, by its row: its message may have been taken by an earlier wait."""
+    if row is None or row.status not in FINISHED:
+        return None
+    return {"status": row.status, "value": row.result, "problem": row.problem}

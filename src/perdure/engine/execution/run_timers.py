@@ -1,0 +1,310 @@
+"""The timers that a run's code set in its event loop: what they do is a part of what it does.
+
+They are taken in hand where they are set; see `loops`. While there are any, the run does not only
+wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.event_pacing import Event, Pace
+from perdure.engine.execution.run_clock import RunClock
+from perdure.engine.journal import release_order
+from perdure.engine.journal.journal import Entry
+from perdure.engine.journal.scopes import Scope
+from perdure.model import Cause
+
+if TYPE_CHECKING:
+    from perdure.engine.execution.execution import Execution
+
+KIND = "timer:"
+
+WAITING_MAX = 1000
+"""How many records may wait for the run's next commit before one is made for them."""
+
+LATE_S, HELD_S = 0.002, 0.05
+"""How often those that are late are looked at; the same, where outcomes come before them."""
+
+
+class Timed:
+    """What a loop calls when a timer of a run's own is due; see `Timers`.
+
+    Attributes:
+        place: names it within its run: its task, what it calls, and which of those it is.
+        entry: of the journal: it went off before; None: not that anybody knows.
+        due: its time has come.
+        offered: it is on its way to the function.
+        over: it has gone off, or was cancelled before that.
+        when: by the clock of its run.
+    """
+
+    __slots__ = (
+        "_args", "_callback", "context", "due", "entry", "handle", "offered", "over", "place",
+        "scope", "timers", "when",
+    )  # fmt: skip
+
+    def __init__(
+        self, timers: Timers, scope: str, place: str, context: contextvars.Context,
+        callback: Callable[..., Any], args: tuple[Any, ...], when: float,
+    ) -> None:  # fmt: skip
+        self.timers, self.scope, self.place, self.context = timers, scope, place, context
+        self.when = when
+        self._callback, self._args = callback, args
+        self.entry: Entry | None = None
+        self.handle: asyncio.TimerHandle | None = None
+        self.due = self.offered = self.over = False
+
+    def __call__(self) -> None:
+        self.due = True
+        try:
+            self.timers.is_due(self)
+        except BaseException as error:
+            # Nobody knows where it went off; but whoever waits for it goes on, and hears of that.
+            self.timers.lost(error)
+            if self.is_left:
+                self.go_off()
+            raise
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it is still to go off."""
+        return not self.over and not (self.handle is not None and self.handle.cancelled())
+
+    def go_off(self) -> None:
+        """In its context: do what it was set for."""
+        callback, args = self._callback, self._args
+        self.forget()
+        self.timers.clock.goes_to(self.when)
+        callback(*args)
+
+    def forget(self) -> None:
+        """It will not go off, or has."""
+        handle, self.handle, self.over = self.handle, None, True
+        self._callback, self._args = _nothing, ()
+        if handle is not None and not self.due:
+            handle.cancel()
+
+
+class Timers:
+    """The timers that a run's function sets in its event loop, as in `asyncio.timeout` or `sleep`.
+
+    That one goes off is an event of the run like an outcome that is handed over: it is recorded
+    behind which outcome it did, and on replay it goes off there again, whatever the time. One that
+    did not go off then does not before all is replayed that comes without it.
+
+    Args:
+        loop_time: the loop's own clock.
+        works: whether something of the run is at work that is not replayed: threads, or the block
+            of an edit.
+        has_before: whether a task of a scope, or below it, waits for the turn of an outcome that
+            is recorded.
+    """
+
+    def __init__(
+        self, execution: Execution[Any], pace: Pace, loop_time: Callable[[], float],
+        works: Callable[[], bool], has_before: Callable[[str], bool],
+    ) -> None:  # fmt: skip
+        self._execution = execution
+        self._pace = pace
+        self.clock = RunClock(execution, pace, loop_time, self._note_time)
+        self._works = works
+        self._has_before = has_before
+        self._numbers: dict[str, int] = {}
+        self.plain: list[Timed] = []
+        """Those that call a function of the user's own, and may be left."""
+        self._late: list[Timed] = []
+        """Those whose time has come, on replay, and not their turn."""
+        self._offered: set[Timed] = set()
+        self._looking = False
+        self._moves, self._moved_at = -1, 0.0
+        self._record: dict[str, Any] | None = None
+        self._ended: set[str] = set()
+        """Scopes that have, and had set timers that are not set yet: what they left behind may."""
+        self._passed_over = False
+        self.ended = False
+        """The function has: what is left of its timers is nobody's."""
+
+    def make(
+        self, scope: Scope, context: contextvars.Context | None, callback: Callable[..., Any],
+        args: tuple[Any, ...], when: float,
+    ) -> Timed:  # fmt: skip
+        """Of a timer that the function is about to set."""
+        what = callback.func if isinstance(callback, functools.partial) else callback
+        called = str(getattr(what, "__qualname__", type(what).__qualname__))
+        name = scope.named(KIND + called.rsplit("<locals>.", 1)[-1].replace("/", "_"))
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        context = contextvars.copy_context() if context is None else context
+        timed = Timed(self, scope.path, f"{name}#{number}", context, callback, args, when)
+        if not str(getattr(what, "__module__", None)).startswith("asyncio"):
+            self.plain = [one for one in self.plain if one.is_left]
+            self.plain.append(timed)
+        return timed
+
+    def began(self, timed: Timed) -> asyncio.TimerHandle:
+        """The loop has it, by this."""
+        handle, entry = timed.handle, self._execution.journal.timers.get(timed.place)
+        assert handle is not None
+        if entry is not None and self._execution.turns.begins(entry):
+            self._is_recorded(timed, entry)
+        return handle
+
+    def _is_recorded(self, timed: Timed, entry: Entry) -> None:
+        timed.entry = entry
+        loop, home = asyncio.get_running_loop(), threading.get_ident()
+
+        def over() -> None:
+            if threading.get_ident() == home:
+                self._has_turn(timed)
+                return
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._has_turn, timed, context=contextvars.Context())
+
+        if self._execution.turns.ready(entry, None, over) is None:
+            self._offer(timed)
+
+    def _has_turn(self, timed: Timed) -> None:
+        if self._execution.interrupted is None:  # else it goes off when its time has come
+            self._offer(timed)
+
+    def is_due(self, timed: Timed) -> None:
+        """By the loop: its time has come."""
+        if not timed.is_left or timed.offered:
+            return
+        if self.ended or self._execution.interrupted is not None:
+            timed.go_off()
+        elif timed.entry is None and self._execution.turns.next_entry() is None:
+            self._offer(timed, here=True)
+        else:
+            self._late.append(timed)
+            self._look_soon()
+
+    def lost(self, error: BaseException) -> None:
+        """One could not be told of in its place."""
+        if not self.ended:
+            self._execution.leaving.failed(error)
+
+    @property
+    def call_back(self) -> bool:
+        """Whether any is left that calls a function of the user's own."""
+        self.plain = [timed for timed in self.plain if timed.is_left]
+        return bool(self.plain)
+
+    @property
+    def has_due(self) -> bool:
+        """Whether any is about to go off that the loop does not have any more."""
+        return any(timed.is_left for timed in (*self._late, *self._offered))
+
+    def _offer(self, timed: Timed, *, here: bool = False) -> None:
+        if timed.offered or timed.over:
+            return
+        timed.offered = True
+        self._offered.add(timed)
+        event = Event(f"{timed.scope}{KIND}", "", lambda: self._go_off(timed, here=here))
+        self._pace.offer(event, here=here)
+        here = False  # from now on it is called from elsewhere
+
+    def _go_off(self, timed: Timed, *, here: bool) -> bool:
+        """It is its turn; False: it was cancelled."""
+        self._offered.discard(timed)
+        left, execution = timed.is_left, self._execution
+        if timed.entry is not None:
+            execution.turns.release(timed.entry)
+        elif left and not self.ended and execution.interrupted is None:
+            self._note("fired", timed.place)
+        if not left:
+            timed.forget()
+            return False
+        try:
+            if here:
+                timed.go_off()
+            else:
+                timed.context.run(timed.go_off)
+        except Exception as error:
+            told = {"message": f"Exception in {timed.place}", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+        return True
+
+    def _note_time(self, told: tuple[int, int]) -> None:
+        if not self.ended:
+            self._note("clock", told)
+
+    def _note(self, key: str, one: object) -> None:
+        """It joins the run's next commit: what follows from it is not in the log before that."""
+        after, record = self._pace.handed, self._record
+        writer = self._execution.writer
+        if record is None or record["after"] != after or not writer.adds(record, key, one):
+            record = {"t": "timers", "run": self._execution.id, "after": after, "fired": []}
+            record[key] = [one]
+            writer.later([record])
+            self._record = record
+        if len(record[key]) >= WAITING_MAX or writer.waiting >= WAITING_MAX:
+            writer.post(Item(Cause("timers", run=self._execution.id)))  # nothing else may for long
+
+    # -- those whose turn has not come ---------------------------------------------------------
+
+    def _look_soon(self, seconds: float = 0.0) -> None:
+        if not self._looking:
+            self._looking = True
+            loop = asyncio.get_running_loop()
+            loop.call_later(seconds, self._look, context=contextvars.Context())
+
+    def scope_ended(self, scope: str) -> None:
+        """From the loop: one of its tasks has. What that left behind may still set its timers."""
+        if any(not entry.consumed for entry in self._execution.journal.timers_in(scope)):
+            self._ended.add(scope)
+            self._look_soon()
+
+    def pass_over(self) -> bool:
+        """Pass over timers that are next and that nobody sets any more; whether there were any."""
+        passed = self._execution.turns.pass_over_timers()
+        if passed:  # the code has changed: no other one holds up the run for as long
+            self._passed_over = True
+            self._look_soon()
+        return passed
+
+    def _look(self) -> None:
+        """Let the first go off if nothing that is recorded comes without it. And pass over what
+        is not set any more: where nothing goes on, nobody will."""
+        self._looking = False
+        self._late = [timed for timed in self._late if timed.is_left and not timed.offered]
+        execution, moves = self._execution, self._execution.turns.moves
+        if self.ended or execution.interrupted is not None or execution.turns.next_entry() is None:
+            late, self._late = self._late, []
+            for timed in late:
+                self._offer(timed)
+            return
+        if not (self._late or self._ended or self._passed_over):
+            return
+        now = time.monotonic()
+        if moves != self._moves:
+            self._moves, self._moved_at = moves, now
+        rests = not self._works() or now - self._moved_at >= release_order.PROVEN_S
+        if not rests or not self._pace.is_idle():
+            self._look_soon(LATE_S)
+            return
+        unset = execution.turns.next_unset()
+        if unset is not None and (self._passed_over or unset.scope in self._ended):
+            self.pass_over()
+            return
+        first = next((timed for timed in self._late if not self._is_held(timed)), None)
+        if first is not None:
+            self._offer(first)
+        self._look_soon(HELD_S if first is None else LATE_S)
+
+    def _is_held(self, timed: Timed) -> bool:
+        """Whether it did not go off before an outcome that is recorded, for else it would be, too:
+        it would take that away. The one before may take its time, as where something computes."""
+        return not self._execution.journal.older and self._has_before(timed.scope)
+
+
+def _nothing(*args: Any) -> None:
+    """Of a timer that is over."""

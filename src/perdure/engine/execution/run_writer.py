@@ -1,0 +1,498 @@
+"""How one run writes: one commit at a time, and what comes meanwhile shares the next one.
+
+Steps of a run that go on side by side would otherwise queue for an fsync each. Callers are threads
+and tasks of any event loop; none of them waits for another's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from sys import _getframe
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from perdure.core.flag import Flag
+from perdure.core.holders import is_over
+from perdure.core.locks import LOOK_MAX_S, ReentrantLock
+from perdure.engine.execution.commit_items import Flight, Item
+from perdure.engine.journal.deferred_records import PutOff
+from perdure.engine.journal.leaving import TornError
+from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
+from perdure.state.flow import next_proposal
+from perdure.storage.proposals import Extras
+
+if TYPE_CHECKING:
+    from perdure.state.waiting import Wait
+    from perdure.state.working import WorkingCopy
+
+COMMIT = "the commit of what it did"
+Wakes = list[Callable[[], None]]
+
+
+class RunWriter:
+    """See the module. Whatever fails here fails the run: `on_failure` hears of it first."""
+
+    def __init__(
+        self, working: WorkingCopy[Any], before: Callable[[], None],
+        on_failure: Callable[[BaseException], BaseException], lock: ReentrantLock,
+    ) -> None:  # fmt: skip
+        self._working = working
+        self._before = before
+        self._on_failure = on_failure
+        self._lock = lock  # the execution's: `before` and `on_failure` take it, too
+        self._queue: list[Item] = []
+        self._flight: Flight | None = None
+        self._waiting = PutOff()
+        self._closed = False
+        self._new_wait: Callable[[Callable[[], None]], Wait] | None = None
+        self._torn: BaseException | None = None
+        """Nobody knows whether a commit happened that had records which others stand on."""
+
+    def later(self, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = ()) -> None:
+        """Records that nothing outside depends on yet: they join the next commit."""
+        with self._lock:
+            self._waiting.add(records, consumed)
+
+    def post(self, item: Item, instead: Item | None = None) -> None:
+        """Commit it soon; nobody waits for that. If it fails, so does the run. It takes the place
+        of `instead`, where that is not under way yet. Raises what comes from outside."""
+        try:
+            with self._lock:
+                if self._closed:  # by a call that was left to itself, and has outlived its run
+                    return
+                if instead is not None and instead in self._queue:
+                    self._queue[self._queue.index(instead)] = item
+                else:
+                    self._queue.append(item)
+                flight = self._start(_getframe())
+            if flight is not None:
+                self._submit_soon(flight)
+        except BaseException as error:
+            if (failure := self._on_failure(error)) is not error:
+                raise failure from error
+            raise
+
+    def close(self) -> None:
+        """The function has ended: see what was posted in, or fail, and take nothing more. The
+        commit that ends the run must not race with one that is under way."""
+        while True:
+            news = Flag()
+            with self._lock:
+                self._closed = True
+                flight = self._flight
+                if flight is None:
+                    return
+                if flight.landed:
+                    news.set()
+                else:
+                    flight.waiters.append(news.set)
+            if news.wait(LOOK_MAX_S):
+                self._finish(flight)
+            else:
+                self._go_on_without(None)
+
+    def adds(self, record: dict[str, Any], key: str, one: object) -> bool:
+        """Add to one of a record's lists, if that record is the last that waits for a commit."""
+        with self._lock:
+            waiting = self._waiting.records
+            if not waiting or waiting[-1] is not record:
+                return False
+            record.setdefault(key, []).append(one)
+            return True
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for a commit."""
+        return len(self._waiting.records)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a commit is under way: what is put off comes behind it in the log, and must not
+        be handed to the function before it."""
+        return self._flight is not None
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anything waits for a commit."""
+        return bool(self._waiting.records)
+
+    def drop_unordered(self) -> None:
+        """Forget values that wait for a commit: nothing was recorded behind them, and code that
+        had no business there may have asked for them."""
+        with self._lock:
+            self._waiting.drop_unordered()
+
+    def take_waiting(self) -> PutOff:
+        """What waits for a commit. It is the caller's now."""
+        with self._lock:
+            return self._waiting.take() if self._torn is None else PutOff()
+
+    # -- from threads ------------------------------------------------------------------------
+
+    def write(self, item: Item) -> None:
+        """Commit it with all that waits; on the calling thread where no other commit is under way.
+
+        Raises:
+            SchemaError: an edit breaks the schema; nothing else of the commit is lost.
+            Unstorable: it is too big for one commit.
+            RunInterrupted: from `on_failure`.
+        """
+        news: Flag | None = None
+        try:
+            with self._lock:
+                if self._closed:
+                    self._refuse_when_closed()  # raises
+                if self._flight is not None or self._queue:
+                    news = Flag()  # costs more than all else here: made only to wait
+                    item.wake = news.set
+                self._queue.append(item)
+                flight = self._start(_getframe())
+            if flight is not None:
+                self._fly(flight)
+            if not item.settled:
+                self._stand_by(item, news)
+            if item.error is not None:
+                raise item.error
+        except BaseException as error:
+            # What is not the item's own comes from outside, between any two instructions: the
+            # run hears of that, and not of what follows from it for the commit.
+            failure = error if error is item.error else self._on_failure(error)
+            if failure is not error:
+                raise failure from error
+            raise
+
+    def _stand_by(self, item: Item, news: Flag | None) -> None:
+        """Wait until it is settled, finishing what has landed: the owner of the commit under way
+        may be a task of an event loop that this very thread is holding up."""
+        news = news or Flag()
+        item.wake = news.set
+        while not item.settled:
+            with self._lock:
+                under_way = self._flight
+                if under_way is not None and not under_way.landed:
+                    under_way.waiters.append(news.set)
+            if under_way is not None and under_way.landed:
+                self._finish(under_way)
+                continue
+            if not item.settled:
+                if not news.wait(LOOK_MAX_S):
+                    self._go_on_without(item)
+                news.clear()
+
+    def _fly(self, flight: Flight) -> None:
+        """Bring a commit home on this thread."""
+        submit = self._working.context.submit
+        while True:
+            try:
+                outcome: Any = submit(flight.proposal)
+            except BaseException as error:
+                with self._lock:
+                    done = self._go_on(flight, error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                with self._lock:
+                    done = self._go_on(flight, outcome)
+            if done:
+                return
+
+    # -- from tasks --------------------------------------------------------------------------
+
+    async def write_async(self, item: Item) -> None:
+        """As `write`, without holding up the event loop. A task that is cancelled meanwhile is so
+        once the commit is in or has failed."""
+        wait = self._wait_for(item)
+        item.wake = wait.done
+        self._queue_up(item)
+        cancelled: BaseException | None = None
+        while True:
+            try:
+                await wait.wait(lambda: False)
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # it goes on once it is known what became of the commit
+                cancelled = error
+            if item.settled:
+                break
+            again = self._wait_for(item)
+            settled, under_way = self._wait_again(item, again.done)
+            if settled:
+                again.wake()  # it knows itself: no circle is left behind
+                break
+            wait = again
+            # It waits to be woken even if this settles it: those of one commit go on in its order.
+            if under_way is not None:
+                self._finish(under_way)
+        if cancelled is not None:
+            raise cancelled
+        if item.error is not None:
+            raise item.error
+
+    def _wait_for(self, item: Item) -> Wait:
+        if self._new_wait is None:
+            from perdure.state.waiting import new_wait  # asyncio: who is here has it anyway
+
+            self._new_wait = new_wait  # an import that finds it takes longer than all of a wait
+
+        def look() -> None:  # while that takes long: it may be lost, or that it is settled
+            if item.settled:
+                wait.wake()
+            else:
+                self._go_on_without(item)
+
+        wait = self._new_wait(look)
+        return wait
+
+    def _queue_up(self, item: Item) -> None:
+        with self._lock:
+            self._refuse_when_closed()
+            self._queue.append(item)
+            flight = self._start(_getframe())
+        if flight is not None:
+            self._submit_soon(flight)
+
+    def _wait_again(self, item: Item, wake: Callable[[], None]) -> tuple[bool, Flight | None]:
+        """Whether it is settled; else who settles it wakes that, and what is under way."""
+        with self._lock:
+            if not item.settled:
+                item.wake = wake
+            return item.settled, self._flight
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:  # by code that its function left behind
+            raise RunInterrupted(PerdureError("its function has ended"))
+
+    def _submit_soon(self, flight: Flight) -> None:
+        committer = self._working.context.committer
+        flight.call, flight.handed_over = _getframe(), True
+        while True:
+            try:
+                committer.submit_soon(flight.proposal, lambda: self._landed(flight))
+                return
+            except Exception as error:  # the store is closed
+                with self._lock:
+                    if self._go_on(flight, error):
+                        return
+
+    def _landed(self, flight: Flight) -> None:
+        """On the committer's thread: the store has answered."""
+        woken: Wakes = []
+        done = True
+        try:
+            with self._lock:
+                flight.landed = True
+                if flight.items[-1].recording is None:
+                    done = self._take_in(flight, _getframe(), woken)
+                else:  # it changes the state that its task's thread may be reading
+                    woken, flight.waiters = flight.waiters, []
+                    if flight.items[-1].wake is not None:
+                        woken.append(flight.items[-1].wake)
+            if not done:
+                self._submit_soon(flight)
+        finally:
+            for wake in woken:  # without the lock, for which its loop would have to wait
+                wake()
+
+    # -- either way --------------------------------------------------------------------------
+
+    def _go_on_without(self, item: Item | None) -> None:
+        """Whoever waited for long looks whether anybody goes on with what it waits for.
+
+        An exception may have ended the call that did, between any two instructions: then nobody
+        knows what its commit has come to, and the run ends here. Its log does know, when it is
+        resumed.
+        """
+        with self._lock:
+            flight = self._flight
+            if flight is not None:
+                if self._is_left(flight):
+                    self._give_up(flight, flight.items)
+            elif item is not None and not item.settled and item not in self._queue:
+                self._give_up(None, [item])
+            elif self._queue and (flight := self._start()) is not None:
+                self._submit_soon(flight)
+        if flight is not None and flight.landed:  # an edit's, whose task was to take it in
+            self._finish(flight)
+        elif flight is not None:  # it may be queued, with nobody who was asked to lead
+            self._working.context.committer.look_after()
+
+    def _is_left(self, flight: Flight) -> bool:
+        if flight.landed or (flight.call is not None and not is_over(flight.call)):
+            return False
+        return not (flight.handed_over and self._working.context.committer.has(flight.proposal))
+
+    def _give_up(self, flight: Flight | None, items: list[Item]) -> None:
+        self._flight = None
+        failure = self._on_failure(TornError(COMMIT, items[0].cause.run))
+        if flight is not None:
+            self._failed(flight, failure)
+        self._settle(items, failure)
+        for wake in flight.waiters if flight is not None else ():
+            wake()
+
+    def _failed(
+        self, flight: Flight, failure: BaseException, error: BaseException | None = None
+    ) -> None:
+        """With the lock held. The function has heard of what waited for this commit: nothing of the
+        run may be in the log without it, so the next one has it. Where it is not known that this
+        did not happen, there is none."""
+        if not flight.waited:
+            return
+        if isinstance(error, PerdureError) and getattr(error, "outcome", "") != "unknown":
+            self._waiting.put_back(flight.waited)
+        else:
+            self._torn = failure
+
+    def _start(self, call: FrameType | None = None) -> Flight | None:
+        """With the lock held: the next commit, of all that waits up to the first edit; None if one
+        is under way, or nothing waits.
+
+        Args:
+            call: which brings it on; None: the committer's thread will.
+        """
+        if self._flight is not None:
+            return None
+        while self._queue:
+            if self._torn is not None:
+                left, self._queue = self._queue, []
+                self._settle(left, self._torn)
+                break
+            items: list[Item] = []
+            while self._queue:
+                items.append(self._queue.pop(0))
+                if items[-1].recording is not None or items[-1].release:
+                    break
+            flight = self._prepare(items)
+            if flight is not None:
+                flight.call = call
+                return flight
+        return None
+
+    def _prepare(self, items: list[Item]) -> Flight | None:
+        """A commit up to the point where the store is to take it; None: all of it failed before."""
+        last = items[-1]
+        waits = bool(self._waiting)
+        if len(items) == 1 and not waits:
+            extras = Extras(
+                records=last.records, sync=last.sync, consumed=last.consumed, runs=last.runs,
+                sends=last.sends, release=last.release,
+            )  # fmt: skip
+        else:
+            extras = self._together(items)
+        working = self._working
+        try:
+            self._before()
+            if last.recording is not None:
+                flow = working.committing_recording(last.recording, last.cause, extras)
+            else:
+                flow = working.committing_delta([], items[0].cause, extras)
+            proposal = next_proposal(flow, None)
+            # Its own from here on: what is put off while it is under way comes behind it.
+            waited = self._waiting.take() if waits else None
+            self._flight = Flight(items, flow, proposal, waited)
+        except Unstorable as too_big:
+            if len(items) > 1:  # it may be one of them, or all together: one after the other
+                self._queue[:0] = items[1:]
+                return self._prepare(items[:1])
+            self._settle(items, too_big)
+            return None
+        except SchemaError as refused:
+            # The edit alone is wrong; what came before it goes its way.
+            self._settle([last], refused)
+            self._queue[:0] = items[:-1]
+            return None
+        except BaseException as error:
+            self._settle(items, self._on_failure(error))
+            if _is_this_threads(error):
+                raise
+            return None
+        return self._flight
+
+    def _together(self, items: Sequence[Item]) -> Extras:
+        """All that goes into one commit, what waited for it first."""
+        waiting = self._waiting
+        return Extras(
+            records=[*waiting.records, *(record for item in items for record in item.records)],
+            sync=any(item.sync for item in items),
+            consumed=[*waiting.consumed, *(no for item in items for no in item.consumed)],
+            runs=[row for item in items for row in item.runs],
+            sends=[message for item in items for message in item.sends],
+            release=items[-1].release,
+        )  # fmt: skip
+
+    def _finish(self, flight: Flight) -> None:
+        """Take in the store's answer, once, on whichever thread comes first; go on to the next."""
+        with self._lock:
+            done = self._take_in(flight, _getframe())
+        if not done:
+            self._submit_soon(flight)
+
+    def _take_in(self, flight: Flight, call: FrameType, woken: Wakes | None = None) -> bool:
+        """With the lock held, as `_go_on`, where nobody has taken it in; that call brings it on."""
+        if self._flight is not flight or not flight.landed:
+            return True
+        # It is that call's now, and nobody else goes on with it.
+        flight.call, flight.landed = call, False
+        try:
+            outcome: Any = flight.proposal.outcome()
+        except BaseException as error:
+            outcome = error
+        return self._go_on(flight, outcome, woken)
+
+    def _go_on(self, flight: Flight, outcome: Any, woken: Wakes | None = None) -> bool:
+        """With the lock held: send a commit's logic what the store answered; False: it proposed
+        another one.
+
+        Args:
+            woken: gets those who wait for it, for the caller to wake; None: they are woken here.
+        """
+        came: BaseException | None = None
+        failure: BaseException | None = None
+        try:
+            flight.proposal = next_proposal(flight.flow, outcome)
+            return False
+        except StopIteration:
+            if flight.proposal.committed is None:  # I5: its logic was interrupted before
+                failure = self._on_failure(TornError(COMMIT, flight.items[0].cause.run))
+        except BaseException as error:
+            failure, came = self._on_failure(error), error
+        if failure is not None:
+            self._failed(flight, failure, came)
+        self._flight = flight.call = None
+        self._settle(flight.items, failure, woken)
+        if woken is not None:
+            woken += flight.waiters
+        else:
+            for wake in flight.waiters:
+                wake()
+        following = self._start() if self._queue else None
+        if following is not None:
+            self._submit_soon(following)
+        if came is not None and _is_this_threads(came):
+            try:
+                raise came
+            finally:
+                came = failure = None  # or the error would hold itself
+        return True
+
+    def _settle(
+        self, items: Sequence[Item], error: BaseException | None, woken: Wakes | None = None
+    ) -> None:  # fmt: skip
+        for item in items:
+            item.error = error
+            item.settled = True
+        for item in items if error is None else ():
+            if item.landing is not None:
+                item.landing()
+        for item in items:
+            if item.wake is not None:
+                if woken is None:
+                    item.wake()
+                else:
+                    woken.append(item.wake)
+
+
+def _is_this_threads(error: BaseException) -> bool:
+    """Whether it is to be raised where it came, whoever waits for the commit: Ctrl-C, which would
+    else be lost where nobody does."""
+    return not isinstance(error, Exception | RunInterrupted)

@@ -1,0 +1,1 @@
+"""What user code meets: `@agent`, `@step`, `@tool`, `Run` and `AsyncRun`, children and orders."""

@@ -1,0 +1,325 @@
+"""Runs that a run starts: asked for along with the record of it, and waited for like a signal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core import shell
+from perdure.core.arguments import Seconds, flag
+from perdure.core.names import check_name
+from perdure.engine.execution.execution import Execution
+from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.orders import Order
+from perdure.engine.functions.run_lookup import find_run
+from perdure.engine.journal.call_identity import KEY, digests, digests_before
+from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, Record
+from perdure.engine.journal.failures import error_record, rebuild_error
+from perdure.engine.journal.run_log import reader_of
+from perdure.engine.journal.values import binding_of, preview, results_of
+from perdure.engine.journal.waits import ChildEnd, Wait, only, with_timeout
+from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
+from perdure.model import MISSING, Message
+from perdure.state.family import agent_of, begin_of
+from perdure.state.kinship import Origin
+from perdure.storage.port import Backend
+from perdure.visible import visible
+
+R = TypeVar("R")
+
+
+class ChildOptions(Struct):
+    """See `Run.options`."""
+
+    key: str | None
+    queue: str
+    let_live: bool
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            self.key = check_name(self.key, "a run's key")
+        self.queue = check_name(self.queue, "a queue")
+        flag(self.let_live, "let_live=")
+
+
+class Child(Generic[R]):
+    """A run that this run started. Something to `select` on, too."""
+
+    def __init__(self, execution: Execution[Any], run: str, function: Callable[..., Any]) -> None:
+        self._execution = execution
+        self.id = run
+        self._build = results_of(function).build
+
+    @property
+    def end(self) -> ChildEnd:
+        """For the faces: what to wait for.
+
+        Raises:
+            PerdureError: it cannot begin before this run has ended.
+        """
+        refuse_deadlock(self._execution, self.id)
+        return ChildEnd(self.id, self._build)
+
+    def result(self, *, timeout: Seconds | None = None, default: Any = MISSING) -> R:
+        """Wait for its end.
+
+        Raises:
+            TimedOut: it took longer, and there is no `default`.
+            RunFailed: it was cancelled.
+            Exception: what it raised.
+        """
+        wait = self.waiting(timeout)
+        return self.ended(self._execution.performer.call(wait.effects()), default)
+
+    def waiting(self, timeout: Seconds | None) -> Wait:
+        """For the faces: the wait for its end."""
+        return Wait(self._execution.id, f"child:{self.id}", with_timeout(self.end, timeout))
+
+    def ended(self, selected: Any, default: Any) -> R:
+        return only(selected, f"run {self.id}", default)  # type: ignore[no-any-return]
+
+
+def refuse_deadlock(execution: Execution[Any], child: str) -> None:
+    """An agent has one unfinished run at a time: none can wait for another of the same agent, nor
+    of one whose run waits for it."""
+    backend = execution.context.backend
+    agent, run = agent_of(child), execution.id
+    while run:
+        if agent_of(run) == agent:
+            raise PerdureError(
+                f"is of an agent that run {visible(run)} has, and cannot begin before that ends",
+                target=f"run {child}", hint="start it on another agent",
+            )  # fmt: skip
+        with execution.asking:
+            found = backend.runs(run_id=run)
+        run = found[0].parent if found else ""
+
+
+def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflict | None:
+    """What speaks against starting it: a run that others asked for would not tell this one of its
+    end."""
+    backend, ours = execution.context.backend, False
+    with execution.asking:
+        try:
+            info = find_run(backend, child)
+        except NotFound:
+            return None
+        if info.parent == execution.id:
+            origin = Origin.find(backend, child)
+            ours = origin is None or origin.is_of(backend)
+    if ours and order.has(info.args):
+        return None
+    by = f"run {info.parent}" if info.parent else "somebody else"
+    if info.parent == execution.id:
+        by = "a run of this id in another store"
+    was = "with other arguments" if ours else f"by {by}"
+    return Conflict(f"was started {was} already", target=f"run {child}", hint="give it another key")
+
+
+def started_child(
+    execution: Execution[Any], function: Callable[..., Any], agent: str, args: tuple[Any, ...],
+    kwargs: Mapping[str, Any], options: ChildOptions,
+) -> Effects:  # fmt: skip
+    """Start a run, once; gives its id.
+
+    Raises:
+        Unstorable: an argument cannot be stored.
+        Conflict: the key is that of a run that somebody else started, or with other arguments.
+    """
+    spec = spec_of(function)
+    arguments = binding_of(function).bind(args, kwargs)
+    # What is wrong with it is found before it has a place: nothing is recorded of that.
+    order = Order.of(
+        function, agent, options.key or "main", args, kwargs, queue=options.queue,
+        parent=execution.id,
+    )  # fmt: skip
+    described = {"(agent)": agent, **arguments}
+    if options.key is not None:  # half of the name of what is started
+        described[KEY] = options.key
+    return _start(execution, spec.name, order, described, options)
+
+
+def _start(
+    execution: Execution[Any], function: str, order: Order, described: Mapping[str, Any],
+    options: ChildOptions,
+) -> Effects:  # fmt: skip
+    if execution.played is not None:
+        raise execution.played.no_children(function, execution.id)
+    name, agent = f"start:{function}", order.agent
+    told = digests(described)
+    arrived = yield Arrive(
+        name, "step", told, lambda: preview(described), outside=True,
+        before=lambda: digests_before(described),
+    )  # fmt: skip
+    recorded = arrived.entry.outcome if arrived.entry is not None else None
+    if recorded is not None and not recorded.get("not_done"):
+        return _started(execution, recorded, arrived)
+    if options.key is None:
+        # The place alone would be the same again in the run's next turn.
+        order = replace(order, key=f"{function[:80]}-{arrived.key}")
+    with execution.asking:
+        child = order.run_id(execution.context.backend)
+    record: dict[str, Any] = {
+        "t": "step", "run": execution.id, "place": arrived.place, "args": told,
+        "preview": preview(described),
+    }  # fmt: skip
+    asked = arrived.entry
+    if asked is not None and asked.asked:
+        if recorded is None:
+            raise _started_before(execution, arrived.place, asked.call)
+        record["made"] = asked.call["made"]
+    if arrived.made is not None and (arrived.made.key or options.key is None):
+        taken = yield from _decide_again(execution, arrived, record, child)
+        if taken is not None:
+            return taken
+        record["made"] = arrived.made.key
+    order = replace(order, origin=execution.journal.origin)
+    problem = find_problem(execution, child, order) if options.key is not None else None
+    if problem is not None and _is_of_a_relative(execution, child, order):
+        return (yield from _take_over(record, child))
+    if problem is not None:
+        yield Record(({**record, "error": error_record(problem)},))
+        raise problem
+    record["value"] = child
+    record["child"] = {"run": child, "agent": agent, "let_live": options.let_live}
+    message = Message(child, agent, "start", function, "", order.to_plain())
+    yield Record((record,), sync=True, sends=(message,))
+    execution.wakeups.tell(child)
+    return child
+
+
+def _decide_again(
+    execution: Execution[Any], arrived: Arrived, record: Mapping[str, Any], child: str
+) -> Generator[Effect, Any, str | None]:
+    """A run that was started before this one was set back, or by the one that it was forked from:
+    another is not started without a decision.
+
+    Args:
+        child: the one that would be started. Under a key of its own it is the same: then there is
+            nothing to decide.
+
+    Returns:
+        The run to take; None: another is to be started.
+    """
+    made = arrived.made
+    assert made is not None
+    same = made.had(record["args"])
+    wanted = made.key == child or (arrived.effects == "reuse" and same)
+    if wanted and made.key and _is_known(execution, made.key):
+        return (yield from _take_over(record, made.key))
+    if arrived.effects == "live":
+        return None
+    asked = {
+        **record, "t": "intent", "kind": "step", "key": arrived.key, "policy": "ask", "attempt": 0,
+        "made": made.key, "made_at": made.seq,
+    }  # fmt: skip
+    yield Record((asked,), sync=True)
+    raise _started_before(execution, arrived.place, asked)
+
+
+def _take_over(record: Mapping[str, Any], child: str) -> Generator[Effect, Any, str]:
+    """A run that was started already, instead of another. It stays with the one that started it:
+    that this run is cancelled does not end it."""
+    taken = {"run": child, "agent": agent_of(child), "let_live": True}
+    yield Record(({**record, "value": child, "made": child, "child": taken},), sync=True)
+    return child
+
+
+def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bool:
+    """Whether a run that this one would start was started, in the same way, by a fork of it, or by
+    one that it was forked from, or by another fork of that. Which of them comes first to a start
+    under a key is chance: for the next one it was started before."""
+    backend = execution.context.backend
+    with execution.asking:
+        info = find_run(backend, child)
+        if not order.has(info.args) or agent_of(info.parent or "") != execution.agent:
+            return False
+        origin = Origin.find(backend, child)
+        if origin is None or not origin.is_of(backend):
+            return False
+        return not _lineage(backend, execution.id).isdisjoint(_lineage(backend, info.parent))
+
+
+def _lineage(backend: Backend, run: str) -> set[str]:
+    """A run and those that it was forked from."""
+    rows = backend.runs(run_id=run)
+    reader = reader_of(backend, rows[0]) if rows else None
+    began = begin_of(reader.commit(rows[0].started), run) if reader is not None else None
+    return {run} if began is None or "again" not in began else {run, *began["again"]["runs"]}
+
+
+def _started_before(
+    execution: Execution[Any], place: str, asked: Mapping[str, Any]
+) -> NeedsAttention:
+    run = str(asked["made"])
+    if not run:
+        return _perhaps_started(execution, place, asked)
+    if not _is_known(execution, run):
+        return _gone(execution, place, asked)
+    settle = "settle", execution.agent, place
+    same = shell.perdure(*settle, done=json.dumps(run))
+    return NeedsAttention(
+        f"run {visible(run)} was started before, at commit {asked['made_at']}, and this run was "
+        f"set back since: {visible(str(asked['preview']))}",
+        target=f"run {execution.id}, call {place}",
+        hint=f"say whether that one is to be taken: `{same}`, or another one started: "
+        f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
+    )  # fmt: skip
+
+
+def _is_known(execution: Execution[Any], run: str) -> bool:
+    """Whether it can be waited for: it is there, or was asked for, or its end is recorded."""
+    backend = execution.context.backend
+    from perdure.engine.journal.deleted_runs import find_stranger, trace_of  # few runs ever need it
+
+    with execution.asking:
+        trace = trace_of(backend, execution.id, run)
+        try:
+            find_run(backend, run)
+        except NotFound:
+            return trace.end is not None
+        return trace.end is not None or find_stranger(backend, execution.id, run, trace) is None
+
+
+def _gone(execution: Execution[Any], place: str, asked: Mapping[str, Any]) -> NeedsAttention:
+    settle = "settle", execution.agent, place
+    other, one = shell.perdure(*settle, not_done=True), shell.perdure(*settle, done='"ID"')
+    return NeedsAttention(
+        f"run {visible(str(asked['made']))} was started before, at commit {asked['made_at']}, and "
+        "is not there, nor is it recorded how it ended; and this run was set back since: "
+        f"{visible(str(asked['preview']))}",
+        target=f"run {execution.id}, call {place}",
+        hint=f"say that another one is to be started: `{other}`, or which one is to be taken "
+        f"instead, by its id: `{one}`; then run it again",
+    )  # fmt: skip
+
+
+def _perhaps_started(
+    execution: Execution[Any], place: str, asked: Mapping[str, Any]
+) -> NeedsAttention:
+    settle = "settle", execution.agent, place
+    same, other = shell.perdure(*settle, done='"ID"'), shell.perdure(*settle, not_done=True)
+    return NeedsAttention(
+        f"a run may have been started here before, as commit {asked['made_at']} cannot be read, "
+        f"and this run was set back since: {asked['preview']}",
+        target=f"run {execution.id}, call {place}",
+        hint=f"say which one it was, by its id, as `perdure runs` lists it: `{same}`, or that "
+        f"another one is to be started: `{other}`; then run it again",
+    )  # fmt: skip
+
+
+def _started(execution: Execution[Any], outcome: Mapping[str, Any], arrived: Arrived) -> str:
+    if "error" in outcome:
+        raise Carried(rebuild_error(outcome["error"], arrived.place))
+    child = str(outcome["value"])
+    if outcome.get("by") == "person" and not _is_known(execution, child):
+        raise NeedsAttention(  # whoever settled it may have mistyped it
+            f"it was settled with {outcome['value']!r:.200}, and there is no such run",
+            target=f"run {execution.id}, call {arrived.place}",
+            hint="settle it again, with the id of a run",
+        )
+    return child

@@ -1,0 +1,498 @@
+"""`@step`, `@tool` and `@agent`: plain functions that, inside a run, are recorded."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import MethodType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
+
+from msgspec import Struct
+
+from perdure.core.arguments import Seconds, one_of
+from perdure.core.arguments import function as check_function
+from perdure.core.bounds import NAME_MAX
+from perdure.core.identity import class_label, digest, is_known
+from perdure.core.names import check_name, check_words, shown
+from perdure.core.schema import Schema
+from perdure.engine.execution.current_run import Frame, current, driving, enter, inside
+from perdure.engine.execution.execution import Execution
+from perdure.engine.journal.call_identity import (
+    SELF,
+    Captured,
+    Unsaid,
+    bound_to,
+    captured_by,
+    declared,
+    digests,
+)
+from perdure.engine.journal.replay import Call, CrashPolicy
+from perdure.engine.journal.retries import NO_LIMITS, Limits, Retry
+from perdure.engine.journal.values import (
+    Binding,
+    Results,
+    is_async,
+    label,
+    per_function,
+    refuse_generator,
+)
+from perdure.errors import OutsideRun, PerdureError
+
+if TYPE_CHECKING:
+    from perdure.engine.functions.async_run import AsyncRun
+    from perdure.engine.functions.run import Run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+MARK = "__perdure__"
+POLICIES: tuple[CrashPolicy, ...] = ("retry", "probe", "ask", "fail")
+
+
+class AgentSpec(Struct, Generic[T], frozen=True):
+    """What `@agent` knows of a function."""
+
+    name: str
+    schema: Schema[T]
+    version: str
+    is_async: bool
+
+
+class Recorded:
+    """How calls of one function are recorded; what `@step` and `@tool` leave on it."""
+
+    def __init__(
+        self, kind: Literal["step", "tool"], function: Callable[..., Any], name: str | None = None,
+        returns: Any = None, limits: Limits = NO_LIMITS, policy: CrashPolicy = "ask",
+        probe: Callable[..., Any] | None = None, identity: Callable[..., Any] | None = None,
+    ) -> None:  # fmt: skip
+        check_function(function, f"what is recorded as a {kind}")
+        refuse_generator(function)
+        self.kind = kind
+        self.function = function
+        self.name = label(function) if name is None else check_name(name, f"a {kind}")
+        self.decorated: Any = function
+        self._returns = returns
+        self._limits = limits
+        self._policy = policy
+        self._probe = probe
+        self._results: Results | None = None
+        self._binding = Binding(function)
+        self._bound = bound_to(function)
+        if identity is not None:
+            check_function(identity, "identity=")
+        self._identity = identity
+        told = kind == "step" or identity is not None
+        self._captured = {} if told else captured_by(function)
+
+    def call(
+        self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *,
+        again: bool = False,
+    ) -> Call:  # fmt: skip
+        """One call, as the function comes to it. `again`: to see whether it fails by itself."""
+        try:
+            if self._results is None:  # only now: annotations may name classes that come later
+                self._results = Results(self.function, self._returns)
+            arguments = self._binding.bind(args, kwargs)
+            if self._bound:
+                arguments = {**self._bound, **arguments}
+            unknown: list[Any] = []
+            unsaid = None
+            if self._identity is None:
+                told = digests(arguments, unknown)
+            else:
+                told = declared(self._identity(*args, **kwargs), unknown)
+            if unknown:
+                unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
+                if not is_known(told.get(SELF, "-")):
+                    del arguments[SELF]  # its repr has an address, another one each time
+            captured = None
+            if self._captured:
+                captured = Captured(self.name, told, self._captured, execution.met)
+            function, probe, fakes = self.function, self._probe, execution.fakes
+            if fakes:
+                function, probe = fakes.get(self.decorated, function), fakes.get(probe, probe)
+            return Call(
+                execution.id, self.name, self.kind, function, args, kwargs, told, arguments,
+                self._results, self._policy, probe, self._limits, "", "", "", unsaid, captured,
+            )  # fmt: skip
+        except PerdureError:
+            raise
+        except Exception as error:
+            # Code of its arguments runs in this, too.
+            if not again and self._comes_from_outside(execution, args, kwargs):
+                raise execution.leaving.passed_on(error) from None
+            raise
+
+    def _comes_from_outside(
+        self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Of something raised while a call was made up: whether nothing in the call does that."""
+        try:
+            self.call(execution, args, kwargs, again=True)
+        except MemoryError:
+            return True
+        except Exception:
+            return False
+        return True
+
+    def settle_bound(self, *, named: bool) -> None:
+        """What the function is bound to is the same in all calls, and so known by the name.
+
+        Raises:
+            TypeError: a tool has a name that is not its own, but its class's.
+        """
+        unknown: list[Any] = []
+        known = {name for name, one in self._bound.items() if is_known(digest(one, unknown))}
+        if self.kind == "tool" and unknown and not named and self._identity is None:
+            raise TypeError(
+                f"nothing tells this {class_label(type(unknown[0]))}, which {self.name} is bound "
+                "to, from another one: give the tool a name= of its own, or say in the class "
+                "`__perdure_key__ = property(lambda self: self.…)`"
+            )
+        if named:
+            self._bound = {name: one for name, one in self._bound.items() if name in known}
+
+    def recorder(self) -> Execution[Any] | None:
+        """The run that a call made here is to be recorded in; None: it is just the function.
+
+        Raises:
+            OutsideRun, PerdureError: a tool where none may be called.
+        """
+        frame = current()
+        if frame is None:
+            if self.kind == "tool":
+                _refuse_unrecorded(self.name)
+            return None
+        if frame.inside == "function":  # as most calls are; its run is None in what is unrecorded
+            return frame.run
+        if frame.run is None or (self.kind == "step" and frame.inside in ("step", "tool")):
+            return None  # a step inside a step is plain
+        if self.kind == "tool":
+            raise PerdureError(
+                f"a tool call inside a{'n' if frame.inside == 'edit' else ''} {frame.inside}",
+                target=f"tool {self.name}",
+                hint="call it from the agent function itself, or wrap it in "
+                "perdure.unrecorded(…) if it must not be recorded",
+            )
+        return frame.run
+
+    def decorate(self) -> Any:
+        """A function of the same kind, recorded inside runs."""
+        function = self.function
+        if is_async(function):
+
+            @functools.wraps(function)
+            async def call_async(*args: Any, **kwargs: Any) -> Any:
+                run = self.recorder()
+                if run is None:
+                    return await function(*args, **kwargs)
+                return await run.async_performer.make(self.call(run, args, kwargs))
+
+            call: Any = call_async
+        else:
+
+            @functools.wraps(function)
+            def call_sync(*args: Any, **kwargs: Any) -> Any:
+                run = self.recorder()
+                if run is None:
+                    return function(*args, **kwargs)
+                run.warn_if_blocking(self.name)
+                return run.performer.make(self.call(run, args, kwargs))
+
+            call = call_sync
+        self.decorated = call
+        setattr(call, MARK, self)
+        return call
+
+
+def is_recorded(function: Callable[..., Any]) -> bool:
+    """Whether it is a step or tool of itself."""
+    return isinstance(getattr(function, MARK, None), Recorded)
+
+
+def recorded_as(function: Callable[..., Any]) -> Recorded:
+    """How calls of any callable are recorded: one that is not decorated is a step."""
+    mark = getattr(function, MARK, None)
+    return mark if isinstance(mark, Recorded) else _undecorated(function)
+
+
+_undecorated = per_function(lambda function: Recorded("step", function))
+
+
+def with_self(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a call of it, for how it is recorded: the mark that a bound method shows is
+    its function's, which takes the object, too."""
+    if isinstance(function, MethodType) and isinstance(getattr(function, MARK, None), Recorded):
+        return (function.__self__, *args)
+    return args
+
+
+@overload
+def step(function: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def step(
+    *, name: str | None = None, returns: Any = None, retry: Retry | int | None = None,
+    timeout: Seconds | None = None, total_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None, identity: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...  # fmt: skip
+def step(
+    function: Any = None, /, *, name: str | None = None, returns: Any = None,
+    retry: Retry | int | None = None, timeout: Seconds | None = None,
+    total_timeout: Seconds | None = None, heartbeat_timeout: Seconds | None = None,
+    identity: Callable[..., Any] | None = None,
+) -> Any:  # fmt: skip
+    """A function without outside effects: inside a run its result is recorded, and not computed
+    again when the run resumes. After a crash in the middle it is simply called again.
+
+    Outside a run it is just the function, `retry` and timeouts left aside.
+
+    Args:
+        name: its name in journals; default: the function's own. It must stay the same.
+        returns: the type of its result, where the annotation does not say it.
+        retry: when it is tried again after it raised: a `Retry`, or a number of attempts.
+        timeout: how long one attempt may take; `total_timeout`: all of them, with their pauses.
+            A synchronous function cannot be ended from outside: it is left to itself.
+        heartbeat_timeout: how long it may go without `perdure.heartbeat()`.
+        identity: what tells one call from another, as a function of the same arguments; default:
+            the arguments themselves, with the object whose method it is.
+
+    Raises (when called):
+        TimedOut: it took too long, and is not tried again.
+    """
+    name = None if name is None else check_name(name, "a step")
+    limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
+
+    def decorate(target: Any) -> Any:
+        recorded = Recorded("step", target, name, returns, limits, identity=identity)
+        recorded.settle_bound(named=name is not None)
+        return recorded.decorate()
+
+    return decorate if function is None else decorate(function)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def tool(
+    *, on_crash: CrashPolicy = "ask", probe: Callable[..., Any] | None = None,
+    name: str | None = None, returns: Any = None, retry: Retry | int | None = None,
+    timeout: Seconds | None = None, total_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None, identity: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...  # fmt: skip
+def tool(
+    function: Any = None, /, *, on_crash: CrashPolicy = "ask",
+    probe: Callable[..., Any] | None = None, name: str | None = None, returns: Any = None,
+    retry: Retry | int | None = None, timeout: Seconds | None = None,
+    total_timeout: Seconds | None = None, heartbeat_timeout: Seconds | None = None,
+    identity: Callable[..., Any] | None = None,
+) -> Any:  # fmt: skip
+    """A function with outside effects: its intent is durable before it is called, its outcome
+    before its caller sees it. After a crash in between, `on_crash` decides, never chance:
+
+    - ``"ask"`` (default): the run needs attention until somebody settles the call;
+    - ``"retry"``: call it again, with the same `idempotency_key`;
+    - ``"probe"``: ask the outside world: `probe`, called with the same arguments, returns the
+      result if the call took effect, or `NOT_DONE`;
+    - ``"fail"``: the call raises `InDoubt` in the agent function.
+
+    Exactly once needs the receiver's help: pass `idempotency_key()` on, or have a probe.
+
+    Args:
+        name, returns, retry, timeout, total_timeout, heartbeat_timeout, identity: as for `step`.
+            Each attempt has an intent of its own, and all the same idempotency key. One that took
+            too long is in doubt: `on_crash` decides.
+
+    Raises:
+        TypeError: it is bound to an object that nothing tells from another one.
+
+    Raises (when called):
+        NeedsAttention: nothing tells an argument, or the object whose method it is, from another
+            one; the run stops before anything is recorded of it.
+        OutsideRun: no run can be seen, in a process that is driving runs.
+        PerdureError: inside a step, another tool or an open edit.
+    """
+    on_crash = one_of(on_crash, "on_crash=", POLICIES)
+    if (on_crash == "probe") != (probe is not None):
+        raise ValueError('on_crash="probe" needs probe=, a function that looks whether it was done')
+    if probe is not None and not callable(probe):
+        raise TypeError(f"probe= is a function, not {shown(probe)}")
+    name = None if name is None else check_name(name, "a tool")
+    limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
+
+    def decorate(target: Any) -> Any:
+        recorded = Recorded("tool", target, name, returns, limits, on_crash, probe, identity)
+        recorded.settle_bound(named=name is not None)
+        return recorded.decorate()
+
+    return decorate if function is None else decorate(function)
+
+
+class AgentDecorator(Protocol[T]):
+    """What `agent` returns: for functions of either kind."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Run[T], P], R], /
+    ) -> Callable[Concatenate[Run[T], P], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[AsyncRun[T], P], R], /
+    ) -> Callable[Concatenate[AsyncRun[T], P], R]: ...
+
+
+def agent(
+    schema: type[T] | Schema[T], *, name: str | None = None, version: str = ""
+) -> AgentDecorator[T]:
+    """A function that a store can run durably on an agent whose state has this schema.
+
+    It is called as ``function(run, …)``, from its beginning each time the run resumes; recorded
+    calls give what they gave. What it does between them must follow from its arguments, its state
+    and what they gave. An ``async def`` function gets an `AsyncRun`.
+
+    Args:
+        name: names its runs; default: the function's own name. It must stay the same.
+        version: runs that were begun under another version go on with the function of that
+            version, where the process has one too; else with this one, as far as it does what
+            they recorded.
+    """
+
+    if inspect.isfunction(schema):
+        raise TypeError(f"say the type of its state: @perdure.agent(dict) above {label(schema)}")
+    of_schema = Schema.of(schema)
+    name = None if name is None else check_name(name, "an agent function")
+    version = check_words(version, "version=")
+    if len(version) > NAME_MAX:
+        raise ValueError(f"version= has {NAME_MAX} characters at most, not {len(version):,}")
+
+    def decorate(function: Any) -> Any:
+        check_function(function, "an agent function")
+        refuse_generator(function)
+        named = check_name(label(function) if name is None else name, "an agent function")
+        spec = AgentSpec(named, of_schema, version, is_async(function))
+        setattr(function, MARK, spec)
+        if version:
+            _versions[spec.name, version] = function
+        return function
+
+    return decorate
+
+
+def spec_of(function: Callable[..., Any]) -> AgentSpec[Any]:
+    """What `@agent` noted on a function.
+
+    Raises:
+        TypeError: it is none.
+    """
+    spec = getattr(function, MARK, None)
+    if not isinstance(spec, AgentSpec):
+        raise TypeError(
+            f"{label(function)} is not an agent function: decorate it with @perdure.agent(…)"
+        )
+    return spec
+
+
+def check_kind(function: Callable[..., Any], *, is_async: bool) -> None:
+    """Whether a store of that face can run an agent function.
+
+    Raises:
+        TypeError: it is of the other kind.
+    """
+    spec = spec_of(function)
+    if spec.is_async and not is_async:
+        raise TypeError(
+            f"{spec.name} is async: run it with a store from perdure.open_async, "
+            "as `await store.run(…)`"
+        )
+    if is_async and not spec.is_async:
+        raise TypeError(
+            f"{spec.name} is synchronous, and would hold up the event loop: make it `async def`, "
+            "run it with a store from perdure.open, or leave it to a worker by store.start"
+        )
+
+
+_versions: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def of_version(name: str, version: str) -> Callable[..., Any] | None:
+    """The agent function of that name that was defined with that version, if one was."""
+    return _versions.get((name, version))
+
+
+def by_name(functions: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Agent functions by their names; of several versions of one name the last.
+
+    Raises:
+        TypeError: one is no agent function.
+        ValueError: two of them cannot be told apart: runs would go on with either.
+    """
+    found: dict[str, Callable[..., Any]] = {}
+    versions: dict[tuple[str, str], Callable[..., Any]] = {}
+    for function in functions:
+        spec = spec_of(function)
+        other = versions.setdefault((spec.name, spec.version), function)
+        if other is not function:
+            version = f", version {spec.version!r}" if spec.version else ""
+            raise ValueError(
+                f"two agent functions have the name {spec.name!r}{version}: {_where(other)} and "
+                f"{_where(function)}; give one of them another name= (or a version=)"
+            )
+        found[spec.name] = function
+    return found
+
+
+def _where(function: Callable[..., Any]) -> str:
+    name = f"{function.__module__}.{function.__qualname__}"
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, called without recording steps and tools inside it: one means it."""
+    check_function(function, "what is called unrecorded")
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            outer = current()
+            try:
+                with inside(Frame(None, "function")):
+                    return await function(*args, **kwargs)  # type: ignore[misc]
+            finally:
+                enter(outer)
+
+        return call_async  # type: ignore[return-value]
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        outer = current()
+        try:
+            with inside(Frame(None, "function")):
+                return function(*args, **kwargs)
+        finally:
+            enter(outer)
+
+    return call
+
+
+def _refuse_unrecorded(title: str) -> None:
+    if driving():
+        raise OutsideRun(
+            "called where no run can be seen, while this process is driving runs",
+            target=f"tool {title}",
+            hint="a bare thread loses the run's context: call tools from the agent function, "
+            "through run.map or run.executor, or say perdure.unrecorded(tool)(…) if it must not "
+            "be recorded",
+        )

@@ -1,0 +1,225 @@
+"""What a run is asked to be: this function, on this agent, under this key, with these arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core import chain
+from perdure.core.arguments import Seconds, seconds
+from perdure.core.bounds import RUN_ID_BYTES_MAX
+from perdure.core.names import check_name, shown
+from perdure.core.values import Plain
+from perdure.engine.functions.decorators import spec_of
+from perdure.engine.journal.call_identity import FORM, digests, digests_before, same_as_before
+from perdure.engine.journal.values import binding_of, fitting, parameters_of, preview
+from perdure.errors import Conflict, Corrupt, PerdureError
+from perdure.model import Message, RunInfo
+from perdure.state.projections import args_digest as args_digest
+from perdure.storage.looks import Look, Reads
+from perdure.storage.port import Backend
+from perdure.storage.proposals import HERE, Extras
+
+
+def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
+    """A run is named by agent, function and key, and by the agent's incarnation after the first.
+
+    The id separates them by ``/`` and ``~``, which are escaped as in URLs where a name has them.
+    """
+    parts = (agent, function, key)
+    joined = "/".join(
+        part.replace("%", "%25").replace("/", "%2F").replace("~", "%7E") for part in parts
+    )
+    named = joined + (f"~{incarnation}" if incarnation > 1 else "")
+    if len(named) * 4 > RUN_ID_BYTES_MAX and len(named.encode()) > RUN_ID_BYTES_MAX:
+        raise ValueError(
+            f"the names of agent and function and the run's key have {RUN_ID_BYTES_MAX} bytes at "
+            f"most together, as {shown(named)} does not: give one of them a shorter name"
+        )
+    return named
+
+
+def deadline_us(deadline: Seconds | None) -> int:
+    """How long a run may take, in microseconds; 0: as long as it likes.
+
+    Raises:
+        TypeError: it is no time. ValueError: it has passed already, or is too far away.
+    """
+    if deadline is None:
+        return 0
+    said = seconds(deadline, "deadline=")
+    if said <= 0:
+        raise ValueError(
+            f"deadline={shown(deadline)}: it is the time that a run may take, and has passed "
+            "before it begins"
+        )
+    return max(1, round(said * 1e6))
+
+
+class Order(Struct, frozen=True):
+    """See the module.
+
+    Attributes:
+        digests: of each argument, by its name; what makes two orders the same.
+        input: the arguments as plain data, positional and named; None: they cannot be stored, and
+            only who has them can go on with the run.
+        unstorable: why they cannot.
+        form: of the digests; 1: an older version made them.
+        args_before: `args` as older versions had it; empty where it is the same.
+        origin: seq and id of a commit of the log of `parent`, in the turn that asks; None: there is
+            no parent, or an older version asked.
+        deadline_us: how long it may take from its begin, in microseconds; 0: as long as it likes.
+    """
+
+    agent: str
+    function: str
+    key: str
+    digests: Mapping[str, str]
+    preview: str
+    input: tuple[list[Plain], dict[str, Plain]] | None
+    version: str = ""
+    queue: str = "default"
+    parent: str = ""
+    deadline_us: int = 0
+    unstorable: PerdureError | None = None
+    form: int = FORM
+    args_before: str = ""
+    origin: tuple[int, bytes] | None = None
+
+    @classmethod
+    def of(
+        cls, function: Callable[..., Any], agent: str, key: str, args: tuple[Any, ...],
+        kwargs: Mapping[str, Any], *, queue: str = "default", parent: str = "",
+        deadline: Seconds | None = None, storable: bool = True,
+    ) -> Order:  # fmt: skip
+        """From a call.
+
+        Args:
+            storable: refuse arguments that cannot be stored.
+
+        Raises:
+            Unstorable: they cannot.
+        """
+        agent = check_name(agent, "an agent")
+        key, queue = check_name(key, "a run's key"), check_name(queue, "a queue")
+        spec = spec_of(function)
+        arguments = binding_of(function).bind(args, kwargs)
+        given: tuple[list[Plain], dict[str, Plain]] | None = None
+        unstorable: PerdureError | None = None
+        try:
+            taken = parameters_of(function).take(args, kwargs)
+            fitting(list(taken), "arguments")
+            given = taken
+        except PerdureError as error:
+            if storable:
+                raise
+            unstorable = error
+        told = digests(arguments)
+        before = "" if same_as_before(told) else args_digest(digests_before(arguments))
+        return cls(
+            agent, spec.name, key, told, preview(arguments), given, spec.version,
+            queue, parent, deadline_us(deadline), unstorable, args_before=before,
+        )  # fmt: skip
+
+    @property
+    def args(self) -> str:
+        """One digest of all arguments."""
+        return args_digest(self.digests)
+
+    def has(self, args: str) -> bool:
+        """Whether a run that was begun with this digest of its arguments is the one asked for."""
+        return args == self.args or (args == self.args_before and args != "")
+
+    def look(self, backend: Backend) -> Look:
+        """A look at the agent, and at this run, if it is of the agent's first incarnation."""
+        return Look(backend, self.agent, run_id(self.agent, self.function, self.key, 1)).again()
+
+    def run_id(self, backend: Reads) -> str:
+        """The id of this run, of the agent that is there or of the next one of its name."""
+        info = backend.agent(self.agent)
+        incarnation = 1 if info is None else info.incarnation + bool(info.deleted)
+        return run_id(self.agent, self.function, self.key, incarnation)
+
+    def to_plain(self) -> dict[str, Plain]:
+        """For a message that asks for it, and for the record of its begin."""
+        plain: dict[str, Plain] = {
+            "function": self.function, "key": self.key, "args": dict(self.digests),
+            "preview": self.preview, "version": self.version, "queue": self.queue,
+            "parent": self.parent,
+        }  # fmt: skip
+        if self.form > 1:
+            plain["digests"] = self.form
+        if self.input is not None:
+            plain["input"] = [list(self.input[0]), dict(self.input[1])]
+        if self.deadline_us:
+            plain["deadline"] = self.deadline_us
+        if self.origin is not None:
+            plain["origin"] = list(self.origin)
+        return plain
+
+    @classmethod
+    def from_plain(cls, agent: str, plain: Mapping[str, Any]) -> Order:
+        """From a message, or from the record of its begin.
+
+        Raises:
+            Corrupt: it is none. No hash is made of a message that waits.
+        """
+        try:
+            given = plain.get("input")
+            return cls(
+                agent, str(plain["function"]), str(plain["key"]), dict(plain["args"]),
+                str(plain.get("preview", "")), None if given is None else (given[0], given[1]),
+                str(plain.get("version", "")), str(plain.get("queue", "default")),
+                str(plain.get("parent", "")), int(plain.get("deadline", 0)),
+                form=int(plain.get("digests", 1)), origin=_origin(plain.get("origin")),
+            )  # fmt: skip
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise Corrupt(
+                f"what asks for a run of it says something else ({shown(plain)})",
+                target=f"agent {agent!r}", hint=chain.HINT,
+            ) from error  # fmt: skip
+
+
+def _origin(plain: Any) -> tuple[int, bytes] | None:
+    return None if plain is None else (int(plain[0]), bytes(plain[1]))
+
+
+def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[Message]) -> None:
+    """Raises Conflict: the run was begun, or asked for by these messages, with other arguments."""
+    begun = [info.args] if info is not None else []
+    begun += [Order.from_plain(message.agent, message.value).args for message in asked[-1:]]
+    if begun and not order.has(begun[-1]):
+        raise Conflict(
+            f"was started with other arguments than {order.preview or 'none'}",
+            target=f"run {run}",
+            hint="another command needs another key: store.options(key=…).run(…), "
+            f"not {order.key!r}",
+        )
+
+
+def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> Extras:
+    """What the commit has that a run begins with.
+
+    Args:
+        asked: the messages that asked for it. They say more than a call does: the run's parent,
+            queue and deadline.
+    """
+    if asked:
+        order = Order.from_plain(order.agent, asked[0].value)
+    row = RunInfo(
+        run, order.agent, 0, branch, order.function, order.key, "running", HERE, args=order.args,
+        turn_at=HERE, version=order.version, queue=order.queue, parent=order.parent,
+        started_at=HERE,
+    )  # fmt: skip
+    record = {"t": "run-started", "run": run, **order.to_plain()}
+    return Extras(records=[record], runs=[row], consumed=[message.no for message in asked])
+
+
+def resuming(row: RunInfo) -> Extras:
+    """What the commit has with which a run goes on that was stopped, or waited, and does not any
+    more."""
+    row = replace(row, status="running", problem=None, waits="", wake_at=0)
+    return Extras(records=[{"t": "run-resumed", "run": row.id}], runs=[row])

@@ -1,0 +1,469 @@
+"""`Run[T]`: what a synchronous agent function sees of its run."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from threading import get_ident
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from uuid import UUID, uuid4
+
+from perdure.core.arguments import Seconds, count, iterable
+from perdure.core.arguments import function as check_function
+from perdure.core.holders import End, Span, ends_block, first_frame, span_of
+from perdure.core.locks import LOOK_MAX_S
+from perdure.core.names import check_name, check_words
+from perdure.core.raised import of_code
+from perdure.engine.execution.activity import Crew
+from perdure.engine.execution.call_limits import Lending
+from perdure.engine.execution.current_run import Frame, enter_scope, inside
+from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.run_edits import OpenEdit
+from perdure.engine.functions.children import Child, ChildOptions, started_child
+from perdure.engine.functions.decorators import recorded_as, with_self
+from perdure.engine.functions.turn_end import Again, note
+from perdure.engine.journal.scopes import Scope
+from perdure.engine.journal.values import is_async, label
+from perdure.engine.journal.waits import (
+    Ask,
+    Awaitable,
+    Selected,
+    Signal,
+    Timer,
+    Wait,
+    check_signal,
+    only,
+    with_timeout,
+)
+from perdure.errors import SchemaError
+from perdure.model import MISSING, from_micros
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from perdure.core.pool import Pool
+    from perdure.engine.execution.thread_futures import RunFuture
+
+T = TypeVar("T")
+R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741 - an item
+P = ParamSpec("P")
+
+
+class Run(Generic[T]):
+    """One execution of an agent function. Made by `Store.run`, handed to the function."""
+
+    def __init__(self, execution: Execution[T]) -> None:
+        self._execution = execution
+        execution.leaving.begins()
+
+    @property
+    def id(self) -> str:
+        return self._execution.id
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent that this runs on."""
+        return self._execution.agent
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token of the lease that this executes under."""
+        return self._execution.epoch
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the function is still going over what it did before."""
+        return self._execution.journal.replaying
+
+    @property
+    def state(self) -> T:
+        """The agent's state as of the last recorded call that the function has come to. Change it
+        inside `edit`."""
+        return self._execution.state
+
+    # -- calls -----------------------------------------------------------------------------
+
+    def call(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """Record a call of any callable as a step; a step or tool is recorded as what it is."""
+        check_function(function, "function, what is called,")
+        recorded = recorded_as(function)
+        _refuse_async(recorded.function)
+        execution = self._execution
+        if execution.inside() in ("step", "tool") and recorded.kind == "step":
+            return function(*args, **kwargs)  # a step inside a step is plain
+        call = recorded.call(execution, with_self(function, args), kwargs)
+        return execution.performer.make(call)  # type: ignore[no-any-return]
+
+    def edit(self, what: str = "") -> RunEdit[T]:
+        """Like `Agent.edit`, recorded at its place in the run.
+
+        On replay its body runs on a throwaway draft, and what was recorded counts.
+        """
+        return RunEdit(self._execution, check_words(what, "what=, why a commit is made,"))
+
+    # -- several at once -------------------------------------------------------------------
+
+    def map(self, function: Callable[[I], R], items: Iterable[I], *, limit: int = 8) -> list[R]:
+        """Call a function for each item, on up to `limit` threads, as a part of this run.
+
+        Returns:
+            What it gave, in the order of the items.
+
+        Raises:
+            The first item's error by their order. All are called, whatever becomes of some: it
+            must not depend on who is faster which are.
+            ValueError: the limit is below 1.
+        """
+        limit = check_limit(limit)
+        check_function(function, "function, what is called for each item,")
+        items = list(iterable(items, "items"))  # before any of them is called
+        self._execution.check()
+        execution = self._execution
+        scope = execution.scope().child("map")
+        try:
+            with self.executor(limit, scope) as threads:
+                futures = [threads.submit(function, item) for item in items]
+                with execution.going.joining(lambda: scope.alive > 0):
+                    threads._wait()
+                execution.check()  # an item's `sys.exit()` counts, whatever one before it raised
+                return [future.result() for future in futures]
+        finally:
+            scope.ended()
+
+    @contextmanager
+    def executor(self, limit: int = 8, _scope: Scope | None = None) -> Iterator[RunThreads]:
+        """Threads for this run's own code: ``with run.executor() as threads: threads.submit(f)``.
+
+        Each call is a task of the run, numbered in the order in which they were submitted, so that
+        what it records is found again on replay.
+        """
+        from perdure.core.pool import Pool
+
+        limit = check_limit(limit)
+        self._execution.leaving.look_behind()
+        self._execution.check()
+        scope, going = _scope or self._execution.scope(), self._execution.going
+        with going.crew(limit) as crew:
+            threads = RunThreads(self._execution, Pool(limit, "perdure-run"), scope, crew)
+            with going.lending(threads._lending.lend):
+                try:
+                    yield threads
+                finally:
+                    own = get_ident() == self._execution.scope().home  # of no other is it known
+                    with going.joining(lambda: crew.submitted > 0) if own else nullcontext():
+                        threads._close()
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    def sleep(self, duration: Seconds) -> None:
+        """Go on after so long, seconds or a timedelta; whatever happens to the process meanwhile.
+        Longer sleeps, like all waiting, hold no process: the run is unloaded, and goes on here."""
+        self._wait("sleep", {"timeout": Timer(duration)})
+
+    def wait_for(
+        self, signal: str, *, schema: Any = None, timeout: Seconds | None = None,
+        default: Any = MISSING,
+    ) -> Any:  # fmt: skip
+        """The value of the next signal of a name. It may have come before.
+
+        Args:
+            schema: its type; one that does not fit is refused, which is recorded.
+
+        Raises:
+            TimedOut: none came in time, and there is no `default`.
+        """
+        signal = check_signal(signal)
+        waits = with_timeout(Signal(signal, schema), timeout)
+        return only(self._wait(f"wait_for:{signal}", waits), f"signal {signal!r}", default)
+
+    def ask(
+        self, question: str, *, schema: Any = bool, timeout: Seconds | None = None,
+        default: Any = MISSING, key: str | None = None,
+    ) -> Any:  # fmt: skip
+        """Ask a person, and wait for the answer; who gave it is recorded.
+
+        Args:
+            schema: the type of the answer; one that does not fit is refused, and the run waits on.
+            key: what is asked, where the words, or the type, may change under a run: on replay the
+                recorded answer counts for the question with this key. Without, for the same words
+                and type only; others stop the run.
+
+        Raises:
+            TimedOut: nobody answered in time, and there is no `default`.
+        """
+        question = check_words(question, "a question")
+        waits = with_timeout(Ask(question, schema, key), timeout)
+        return only(self._wait("ask", waits), f"an answer to {question!r}", default)
+
+    def select(self, **waits: Awaitable | Child[Any]) -> Selected:
+        """Wait for the first of several things, each under a name of your choice.
+
+        ``run.select(yes=Signal("approve"), late=Timer(3600))`` gives a `Selected`, with the name
+        of the one that came and its value. What comes later stays where it is, for another wait.
+        """
+        return self._wait("select", waits)
+
+    def _wait(self, name: str, waits: Mapping[str, Awaitable | Child[Any]]) -> Selected:
+        ends = {k: w.end if isinstance(w, Child) else w for k, w in waits.items()}
+        effects = Wait(self._execution.id, name, ends).effects()
+        return self._execution.performer.call(effects)  # type: ignore[no-any-return]
+
+    # -- other runs ------------------------------------------------------------------------
+
+    def start(
+        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> Child[R]:  # fmt: skip
+        """Start a run of another agent, for a worker to pick up; it is cancelled with this one.
+
+        Returns:
+            A handle on it; `result` waits for it.
+        """
+        return self.options().start(function, agent, *args, **kwargs)
+
+    def options(
+        self, *, key: str | None = None, queue: str = "default", let_live: bool = False
+    ) -> ChildStarter:
+        """How a run that this one starts is to be made.
+
+        Args:
+            key: names it; default: from this run and the place of the call.
+            let_live: it goes on when this run is cancelled.
+        """
+        return ChildStarter(self._execution, ChildOptions(key, queue, let_live))
+
+    # -- what is not the same twice ----------------------------------------------------------
+
+    def now(self) -> datetime:
+        """The time, aware, in UTC; the same again on replay."""
+        execution = self._execution
+        return execution.value("now", lambda: from_micros(execution.now()))  # type: ignore[no-any-return]
+
+    def random(self) -> float:
+        """A random number from [0, 1); the same again on replay."""
+        import random  # its seeding costs 5 ms at import
+
+        return self._execution.value("random", random.random)  # type: ignore[no-any-return]
+
+    def uuid(self) -> UUID:
+        """A random UUID; the same again on replay."""
+        return self._execution.value("uuid", uuid4)  # type: ignore[no-any-return]
+
+    # -- turns, code and people --------------------------------------------------------------
+
+    def again(self, *args: Any, **kwargs: Any) -> Any:
+        """End this turn: ``return run.again(…)``. The function is called anew with these arguments
+        on the state as it is; what came before is never gone through again."""
+        return Again(args, kwargs)
+
+    def patched(self, name: str) -> bool:
+        """Whether to take the new way: True, but for runs that were past this point before the
+        code had it. ``if run.patched("fee"): … else: …`` keeps those on the old way."""
+        return self._execution.patched(check_name(name, "a patch"))
+
+    def progress(self, text: str, fraction: float | None = None) -> None:
+        """Tell people how far it is, e.g. in ``perdure run show``. It is no part of the replay."""
+        note(self._execution, text, fraction)
+
+
+def check_limit(limit: int) -> int:
+    """Raises TypeError, ValueError where nothing would ever be called."""
+    return count(limit, "limit=", least=1)
+
+
+class RunThreads:
+    """Threads that belong to a run; see `Run.executor`."""
+
+    def __init__(
+        self, execution: Execution[Any], pool: Pool, scope: Scope, crew: Crew
+    ) -> None:  # fmt: skip
+        self._execution = execution
+        self._pool = pool
+        self._scope = scope
+        self._crew = crew
+        self._closing = False
+        self._lending = Lending(self._lend)
+        self._open: dict[RunFuture[Any], None] = {}
+        """Those that have not ended, in their order. One operation each, which needs no lock."""
+
+    def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call a function on one of the threads, as a task of the run.
+
+        Raises:
+            RuntimeError: the block is over.
+        """
+        check_function(function, "function, what is submitted,")
+        _refuse_async(function)
+        self._execution.leaving.look_behind()
+        self._execution.check()
+        if self._closing and not self._open:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        try:
+            return self._submit(label(function), lambda: function(*args, **kwargs))
+        except BaseException as error:
+            # It is not the function's own, which may not go on: it may be that the call is made.
+            failure = self._execution.leaving.failed(error)
+            if failure is not error:
+                raise failure from error
+            raise
+
+    def _submit(self, name: str, function: Callable[[], R]) -> Future[R]:
+        from perdure.engine.execution.thread_futures import (
+            RunFuture,  # 2 ms, for those only who have threads
+        )
+
+        execution, crew, lending = self._execution, self._crew, self._lending
+        begun = lent = False
+        scope = self._scope.child(name)
+        context = contextvars.copy_context()
+        context.run(enter_scope, scope, execution)
+
+        def call() -> R:
+            nonlocal begun, lent
+            begun = True
+            execution.going.thread_began(crew, scope)
+            lending.begins(scope)
+            future.begins()
+            if (interrupted := execution.interrupted) is not None:
+                raise interrupted
+            try:
+                return context.run(function)
+            except of_code():
+                raise
+            except BaseException as left:
+                # Before its thread begins another call: what that did would be behind an end.
+                execution.leaving.left(left, "a thread of its own")
+                raise
+            finally:
+                if lending.is_over():  # before its thread looks for another one
+                    lent = True
+                    self._pool.take_back()
+
+        def ended(error: BaseException | None, cancelled: bool) -> None:
+            self._open.pop(future, None)
+            lending.begins(scope)
+            execution.going.thread_ended(crew, scope, begun=begun, lent=lent)
+            execution.scope_ended(scope, error, cancelled=cancelled)
+
+        future: RunFuture[R] = RunFuture(execution, scope, ended)
+        execution.going.submitted(crew)
+        lending.holds(scope)
+        future.submit(self._pool, call, self._open)
+        return future
+
+    def _lend(self, threads: int) -> None:
+        self._execution.going.lent(self._crew, threads)
+        self._pool.lend(threads)
+
+    def _wait(self) -> None:
+        """Until all that was submitted has ended; what has not begun never does where the run is
+        interrupted."""
+        while left := [*self._open]:
+            for future in left:
+                while not future.wait(LOOK_MAX_S):
+                    for one in [*self._open]:
+                        if self._execution.interrupted is not None or one.is_left:
+                            one.cancel()
+
+    def _close(self) -> None:
+        """Wait for them, and end the threads."""
+        self._closing = True
+        try:
+            self._wait()
+        except BaseException:
+            for one in [*self._open]:
+                one.cancel()
+            raise  # somebody insists: what goes on already is not waited for
+        self._pool.close()
+
+
+class ChildStarter:
+    """Starts runs from a run; from `Run.options`."""
+
+    def __init__(self, execution: Execution[Any], options: ChildOptions) -> None:
+        self._execution = execution
+        self._options = options
+
+    def start(
+        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> Child[R]:  # fmt: skip
+        """As `Run.start`."""
+        execution = self._execution
+        effects = started_child(execution, function, agent, args, kwargs, self._options)
+        return Child(execution, execution.performer.call(effects), function)
+
+
+class RunEdit(Generic[T]):
+    """The context manager of `Run.edit`."""
+
+    def __init__(self, execution: Execution[T], what: str) -> None:
+        self._execution = execution
+        self._what = what
+        self._open: OpenEdit
+        self._end: End | None = None
+
+    def __enter__(self) -> T:
+        span = span_of(self, first_frame())
+        with self._execution.stopping:
+            return self._enter(span)
+
+    def _enter(self, span: Span | None) -> T:
+        execution = self._execution
+        scope, name = execution.scope(), f"edit:{self._what}"
+        entry = execution.find_edit(name, scope)
+        execution.performer.wait_for_turn(entry, scope, name)
+        execution.edits.acquire()
+        try:
+            self._open = execution.edits.open(name, scope, entry)
+        except BaseException:
+            execution.edits.release()
+            raise
+        self._inside = inside(Frame(execution, "edit", scope))
+        self._inside.__enter__()
+        execution.edits.span = span
+        return self._open.recording.draft  # type: ignore[no-any-return]
+
+    @ends_block
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        with self._execution.stopping:
+            self._exit(error)
+
+    def _exit(self, error: BaseException | None) -> None:
+        self._inside.__exit__(None, None, None)
+        execution = self._execution
+        try:
+            item = execution.edits.close(self._open, self._what, error)
+            if item is None:
+                return
+            try:
+                execution.check()
+                execution.writer.write(item)
+            except SchemaError as refused:
+                failed, again = execution.edits.refused(self._open, refused)
+                if failed is not None:
+                    execution.writer.write(failed)
+                if again is not refused:
+                    raise again from refused
+                raise
+        finally:
+            execution.edits.release()
+
+
+def _refuse_async(function: Callable[..., Any]) -> None:
+    """Nobody awaits what it gives, which has the truth of anything that is there.
+
+    Raises:
+        TypeError: it is an ``async def`` function.
+    """
+    if is_async(function):
+        raise TypeError(
+            f"{label(function)} is async: make the agent function `async def`, and await it there"
+        )

@@ -1,0 +1,118 @@
+"""Looking runs up, those included that were asked for and have not begun; and checking answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from perdure.core.values import Plain, take
+from perdure.engine.functions.orders import Order
+from perdure.engine.journal.values import fitting
+from perdure.errors import Conflict, NotFound, SchemaError, Unstorable
+from perdure.model import Message, RunInfo
+from perdure.state.projections import DELETED
+from perdure.storage.port import Backend
+
+if TYPE_CHECKING:
+    from perdure.engine.journal.questions import Question
+
+
+def find_run(backend: Backend, run: str) -> RunInfo:
+    """A run by its id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = backend.runs(run_id=run)
+    if found:
+        return found[0]
+    asked = backend.inbox(run, kind="start")
+    if asked:
+        return asked_for(asked[0])
+    found = backend.runs(run_id=run)  # it may have begun between the two looks
+    if not found:
+        raise NotFound("there is no such run", target=f"run {run}")
+    return found[0]
+
+
+def asked_for(message: Message) -> RunInfo:
+    """The row of a run that was asked for and has not begun: ``pending``, with `started` 0."""
+    order = Order.from_plain(message.agent, message.value)
+    return RunInfo(
+        message.run, message.agent, 0, "main", order.function, order.key, "pending", 0,
+        args=order.args, version=order.version, queue=order.queue, parent=order.parent,
+        started_at=message.at, changed_at=message.at,
+    )  # fmt: skip
+
+
+def refuse_not_begun(info: RunInfo) -> None:
+    """For what is about the steps and the log of a run.
+
+    Raises:
+        Conflict: it was asked for, and has neither yet.
+    """
+    if not info.started:
+        raise Conflict(
+            f"is {info.status}: it has not begun", target=f"run {info.id}",
+            hint="let a worker, or its program, begin it; or cancel it",
+        )  # fmt: skip
+
+
+def never_begun(message: Message) -> RunInfo:
+    """The row of a run that was asked for, and cannot begin: its agent was deleted."""
+    return replace(asked_for(message), status="cancelled", problem=DELETED)
+
+
+def take_any(value: Any, root: str) -> Plain:
+    """Plain data of a value that somebody sends; of one that has a schema, by that.
+
+    Raises:
+        Unstorable: naming its path; or it is too big.
+    """
+    return fitting(_take_any(value, root), root)
+
+
+def _take_any(value: Any, root: str) -> Plain:
+    try:
+        return take(value, root=root)
+    except Unstorable:
+        from perdure.core.schema import Schema
+
+        if isinstance(value, list | dict | tuple | set | frozenset):
+            raise
+        return Schema(type(value), id=root).take(value, (), aliases_refused=False)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "boolean": (bool,), "integer": (int,), "number": (int, float, Decimal),
+    "string": (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID),
+    "array": (list, tuple, set, frozenset), "object": (dict,), "null": (type(None),),
+}  # fmt: skip
+"""What JSON Schema's words stand for: plain values that JSON has no kind of its own for, too."""
+
+
+def check_answer(question: Question, answer: Plain) -> None:
+    """A first look whether an answer is of the kind that was asked for; the run looks closely.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    schema = question.schema
+    wanted = schema.get("type")
+    target = f"run {question.run}, {question.place}"
+    kinds = _TYPES.get(wanted, ()) if isinstance(wanted, str) else ()
+    wrong_bool = isinstance(answer, bool) and bool not in kinds
+    if kinds and (not isinstance(answer, kinds) or wrong_bool):
+        raise SchemaError(
+            f"{question.question!r} wants a {wanted}, not {answer!r:.100}", target=target
+        )
+    allowed = schema.get("enum")
+    if isinstance(allowed, list) and answer not in allowed:
+        raise SchemaError(
+            f"{question.question!r} wants one of {allowed}, not {answer!r:.100}", target=target
+        )

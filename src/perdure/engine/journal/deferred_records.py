@@ -1,0 +1,39 @@
+"""What a run records with its next commit, whichever that is: nothing outside depends on it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from perdure.engine.journal.journal import UNORDERED
+
+
+class PutOff(Struct):
+    """Records, and the numbers of messages that they consumed."""
+
+    records: list[Mapping[str, Any]] = field(default_factory=list)
+    consumed: list[int] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.consumed)
+
+    def add(self, records: Sequence[Mapping[str, Any]], consumed: Sequence[int]) -> None:
+        self.records += records
+        self.consumed += consumed
+
+    def take(self) -> PutOff:
+        """All of it; it is the caller's now."""
+        taken = PutOff(self.records, self.consumed)
+        self.records, self.consumed = [], []
+        return taken
+
+    def put_back(self, taken: PutOff) -> None:
+        """What was taken for a commit that did not happen: it comes before what came since."""
+        self.records = taken.records + self.records
+        self.consumed = taken.consumed + self.consumed
+
+    def drop_unordered(self) -> None:
+        """Forget values that nothing was recorded behind."""
+        self.records = [record for record in self.records if record["t"] not in UNORDERED]

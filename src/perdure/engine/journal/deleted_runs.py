@@ -1,0 +1,127 @@
+"""Runs that others started, and that are there no more: their agents were deleted and purged; or
+they never came to this store, into which the logs of those that started them were imported. What
+has their ids there may be runs that somebody else started.
+
+What these recorded of such a run's end, when they waited for it, is all that is known of it. It
+counts also in a history that its run left: the end is none of that run's doing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from perdure.core import shell
+from perdure.core.values import Plain
+from perdure.engine.journal.run_log import reader_of
+from perdure.errors import NeedsAttention
+from perdure.model import RunInfo
+from perdure.state.family import CHILD, agent_of, incarnation_of, starter_of
+from perdure.state.kinship import Origin
+from perdure.state.projections import DELETED
+from perdure.storage.port import Backend
+from perdure.visible import visible
+
+
+class Trace(Struct):
+    """What is left of a run in the log of one that waits for it.
+
+    Attributes:
+        end: how it ended, as its row would say that; None: nobody knows.
+        place: of the call that started it; empty: of that nothing is left, either.
+        starters: the runs that asked for it: the one that waits, or those that it was forked from.
+        named: a person said that it is the one to wait for.
+    """
+
+    end: dict[str, Plain] | None = None
+    place: str = ""
+    starters: set[str] = field(default_factory=set)
+    named: bool = False
+
+
+def trace_of(backend: Backend, run: str, child: str) -> Trace:
+    """What the log of a run that executes has of one that it waits for, since its turn began."""
+    trace = Trace()
+    rows = backend.runs(run_id=run)
+    reader = reader_of(backend, rows[0]) if rows else None
+    if reader is None:
+        return trace
+    labels: dict[tuple[str, str], set[str]] = {}
+    for commit in reader.commits(rows[0].turn_at, damaged_too=True):
+        for record in commit.records:
+            place = str(record.get("run", "")), str(record.get("place", ""))
+            if record["t"] == "wait-began":
+                labels[place] = {
+                    str(branch["label"]) for branch in record["branches"]
+                    if branch["kind"] == "child" and branch["name"] == CHILD + child
+                }  # fmt: skip
+            elif record["t"] == "wait-ended" and record["label"] in labels.get(place, ()):
+                trace.end = dict(record["value"])
+            elif "child" in record and record["child"]["run"] == child:
+                trace.place = place[1]
+                if record.get("made") != child or not record["child"]["let_live"]:
+                    trace.starters.add(place[0])
+            elif record["t"] == "outcome" and record.get("by") == "person":
+                trace.named |= record.get("value") == child
+    if trace.end is None and trace.place and _never_began(backend, child):
+        trace.end = {"status": "cancelled", "value": None, "problem": DELETED}
+    return trace
+
+
+def _never_began(backend: Backend, child: str) -> bool:
+    """Whether a run that was asked for is not there because its agent was deleted before it began.
+    That was told once, to a run that may have left without hearing it."""
+    info = backend.agent(agent_of(child), incarnation_of(child))
+    deleted = info is not None and info.deleted and not info.purged
+    return deleted and not backend.runs(run_id=child)  # it may have come and gone meanwhile
+
+
+def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str | None:
+    """Who started the run, or asked for it, that is there under the id of one for which a run
+    waits, if that was somebody else: the id of another run, or nothing. None: it is the right one,
+    or none is there."""
+    starter = starter_of(backend, child)
+    if starter is None or starter == run:
+        return None
+    rows = backend.runs(run_id=child)
+    trace = trace or trace_of(backend, run, child)
+    if trace.named or starter in trace.starters or (rows and _asked_too(backend, run, rows[0])):
+        return None
+    return starter
+
+
+def _asked_too(backend: Backend, run: str, row: RunInfo) -> bool:
+    """Whether a run asked for the same, and that came when somebody else had begun it."""
+    orders: list[Any] = [message.value for message in backend.inbox(row.id, kind="start")]
+    asked = map(Origin.of, orders)
+    return any(one.parent == run and one.args == row.args for one in asked)
+
+
+def never_comes(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str:
+    """Why a run for which one waits cannot come any more, as one of a log can that is imported
+    later; empty: it can, or is there."""
+    info = backend.agent(agent_of(child), incarnation_of(child))
+    if info is not None and info.purged:
+        return "was purged with its agent"
+    stranger = find_stranger(backend, run, child, trace)
+    if stranger is None:
+        return ""
+    by = f"run {visible(stranger)}" if stranger else "somebody else"
+    return f"is not there: the run of that id was started by {by}"
+
+
+def unknown_end(run: str, child: str, place: str, why: str) -> NeedsAttention:
+    """For a run that waits for nothing but the ends of such as never come.
+
+    Args:
+        child: one of them; `place`: of the call that started it; `why`: as `never_comes` says it.
+    """
+    end = f"end this run: `{shell.perdure('cancel', run)}`"
+    again = shell.perdure("retry", run, **{"from": place})
+    return NeedsAttention(
+        f"run {visible(child)}, for which it waits, {why}; and nobody recorded how it ended",
+        target=f"run {run}",
+        hint=f"set this run back to where it started that one, `{again}`, and say that another one "
+        f"is to be started; or {end}" if place else end,
+    )  # fmt: skip

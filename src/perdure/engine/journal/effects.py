@@ -1,0 +1,229 @@
+"""What the logic of durable calls asks its driver to do, and the two drivers.
+
+The logic is written once, as generators that yield these effects and know no threads and no event
+loop. `drive` performs them on the calling thread, `drive_async` in a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from perdure.core.values import Plain
+from perdure.engine.journal.journal import Entry
+from perdure.engine.journal.left_history import Made
+from perdure.engine.journal.retries import NO_LIMITS, Limits
+from perdure.model import Message
+
+
+class Arrive(Struct, frozen=True):
+    """Effect: the function has come to a call. Gives the journal's `Arrived`, once it is this
+    call's turn: outcomes of calls that ran side by side are released in the order of the log, and
+    what is not recorded begins when everything recorded was released."""
+
+    name: str
+    kind: Literal["step", "tool", "wait", "edit"]
+    args: Mapping[str, str]
+    preview: Callable[[], str]
+    keyed: bool = True
+    """Whether a new call needs its idempotency key."""
+    outside: bool = False
+    """Whether it does something outside of the run, which is not done twice without a decision."""
+    before: Callable[[], Mapping[str, str]] | None = None
+    """Makes the digests that older versions wrote of its arguments, where those may differ."""
+
+
+class Arrived(Struct, frozen=True):
+    """Answer to `Arrive`.
+
+    Attributes:
+        entry: what is recorded there; None: nothing.
+        key: the call's idempotency key.
+        made: of a new call that does something outside: the same one as the run made it before it
+            was set back, or as the one did that it was forked from; `effects` says what to do.
+    """
+
+    place: str
+    entry: Entry | None
+    key: str
+    made: Made | None = None
+    effects: str = "ask"
+
+
+class Record(Struct, frozen=True):
+    """Effect: commit these records, durably if `sync`.
+
+    Attributes:
+        consumed: messages that the commit takes out of the inbox; `sends`: those that it puts into
+            others.
+        wait: False: they may wait for the run's next commit.
+        began: of the end of a wait, the record of its begin: the signal that it takes is given back
+            where the function does not see that.
+    """
+
+    records: tuple[Mapping[str, Any], ...]
+    sync: bool = False
+    consumed: tuple[int, ...] = ()
+    sends: tuple[Message, ...] = ()
+    wait: bool = True
+    began: Mapping[str, Any] | None = None
+
+
+class Invoke(Struct, frozen=True):
+    """Effect: call the user's function; its exception is thrown back in."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    inside: Literal["step", "tool"]
+    key: str | None = None
+    limits: Limits = NO_LIMITS
+    attempt: Attempt | None = None
+
+
+class Attempt(Struct):
+    """One attempt of a call, as the code inside it sees it.
+
+    Attributes:
+        call: its `Call`, of whose records those of its progress are.
+        number: from 1.
+        saved: what the attempt before saved of its work; MISSING if nothing.
+        total_left_s: seconds that are left of the call's total timeout; None: it has none.
+        beat: by the monotonic clock, when it last showed that it lives.
+        over: nobody waits for it any more: what it still does on its thread does not count.
+        posted: the `Item` of what it saved last.
+    """
+
+    call: Any
+    number: int
+    saved: Plain
+    total_left_s: float | None = None
+    beat: float = 0.0
+    over: bool = False
+    posted: Any = None
+
+
+class Pause(Struct, frozen=True):
+    """Effect: go on at this moment of the store's clock, in microseconds since 1970."""
+
+    until: int
+    why: str
+
+
+class Branch(Struct, frozen=True):
+    """One of the things that a wait waits for.
+
+    Attributes:
+        kind, name: a ``signal`` and its name; an ``ask`` and the name of its question; a
+            ``child`` and the id of its run; a ``timer`` and nothing.
+        until: of a timer: when it is due, in microseconds since 1970 by the store's clock.
+    """
+
+    label: str
+    kind: Literal["signal", "ask", "child", "timer"]
+    name: str = ""
+    until: int = 0
+
+
+class Await(Struct, frozen=True):
+    """Effect: wait for the first of several things. Gives what came, as `Came`."""
+
+    place: str
+    branches: Sequence[Branch]
+    words: str
+
+
+class Now(Struct, frozen=True):
+    """Effect: the store's clock, in microseconds since 1970."""
+
+
+Effect = Arrive | Record | Invoke | Pause | Await | Now
+Effects = Generator[Effect, Any, Any]
+
+
+class Came(Struct, frozen=True):
+    """What ended a wait.
+
+    Attributes:
+        label: which of its branches.
+        value: of a message; None for a timer.
+        no: the message's number; 0: there was none.
+    """
+
+    label: str
+    value: Plain = None
+    no: int = 0
+    key: str = ""
+    who: str = ""
+    at: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Carried(Exception):
+    """What the user's code raised, `original`, on its way into the logic of a call and out of it.
+
+    All else that is raised there comes from outside, between any two instructions, if it is no
+    `PerdureError`: that is no outcome of the call, and its function may not go on from it.
+    """
+
+    def __init__(self, original: Exception) -> None:
+        super().__init__()
+        self.original = original
+
+
+class CancelledInside(BaseException):
+    """Thrown in by a driver: the call's task, not the run, was cancelled. `original` is raised
+    again once that is recorded."""
+
+    def __init__(
+        self, original: BaseException, after_s: float = 0.0, *, several: bool = False
+    ) -> None:
+        super().__init__()
+        self.original = original
+        self.after_s = after_s
+        """How long it had been made."""
+        self.several = several
+        """It was more than once: which of them came through it says by what it raised."""
+
+
+def uncarried(error: Exception) -> Exception:
+    """The user's own error."""
+    return error.original if type(error) is Carried else error
+
+
+def drive(effects: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> Any:
+    """Perform effects one after the other on this thread; returns what the generator returns."""
+    try:
+        effect = next(effects)
+        while True:
+            try:
+                result = perform(effect)
+            except BaseException as error:
+                effect = effects.throw(error)
+            else:
+                effect = effects.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+async def drive_async(effects: Effects, perform: Callable[[Effect], Awaitable[Any]]) -> Any:
+    """Perform effects one after the other in this task; returns what the generator returns."""
+    try:
+        effect = next(effects)
+        while True:
+            try:
+                result = await perform(effect)
+            except BaseException as error:
+                effect = effects.throw(error)
+            else:
+                effect = effects.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+def first_timer(branches: Sequence[Branch]) -> Branch | None:
+    """The timer of a wait that is due first."""
+    timers = [branch for branch in branches if branch.kind == "timer"]
+    return min(timers, key=lambda branch: branch.until) if timers else None

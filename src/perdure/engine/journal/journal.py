@@ -1,0 +1,500 @@
+"""The journal of one run: what its commits recorded, by place, and what of it was consumed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from hashlib import sha256
+from itertools import count
+from typing import Any
+
+from msgspec import Struct, field
+
+from perdure.engine.journal.call_identity import QUESTION, SCHEMA, differing
+from perdure.engine.journal.failures import words
+from perdure.engine.journal.lacking import lacking, lacks
+from perdure.engine.journal.question_digest import with_digests
+from perdure.engine.journal.scopes import scope_of
+from perdure.engine.journal.unreached import Leftover, first_left
+from perdure.errors import NeedsAttention
+from perdure.model import Commit
+from perdure.visible import visible
+
+UNORDERED = ("value", "patch")
+"""Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
+
+TIMER = "timer"
+"""The kind of an entry that no call belongs to; see `execution.run_timers`."""
+
+UNBOUND = "patch"
+"""The kind that nothing has to come to: a patch leaves the code when no old run is left."""
+
+
+class Entry(Struct):
+    """What is recorded at one place of a run.
+
+    Attributes:
+        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer``, of one
+            that went off.
+        seq: of the commit that settled it; of the one that began it while it is open.
+        outcome: the record with its value or error; None while it is open: a tool call in doubt,
+            a wait that goes on, a step that failed and is to be tried again.
+        attempts: how many intents a tool call has, or failed attempts a step.
+        in_doubt: the last attempt of a tool call has an intent, and nothing says what became of it.
+        failures: the records of failed attempts.
+        progress: what the last attempt saved of its work; None if nothing.
+        order: which of the run's settled entries this is, by the log; -1 while it is open.
+        cancelled_after_s: its task was cancelled there after so long, so that the function never
+            saw what it came to; None: it was not.
+        told: the record that says what the function heard then, if anything does.
+        cut: it was open, or settled as not done, where the run was set back or forked: what became
+            of it since is in the history that was left.
+    """
+
+    place: str
+    kind: str
+    seq: int
+    call: Mapping[str, Any]
+    outcome: Mapping[str, Any] | None = None
+    attempts: int = 0
+    in_doubt: bool = False
+    failures: Sequence[Mapping[str, Any]] = ()
+    progress: Mapping[str, Any] | None = None
+    order: int = -1
+    scope: str = ""
+    consumed: bool = False
+    cancelled_after_s: float | None = None
+    told: Mapping[str, Any] = {}
+    cut: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its place without the occurrence."""
+        return self.place.rpartition("#")[0]
+
+    @property
+    def asked(self) -> bool:
+        """Whether it was made in a history that the run left, and not since: somebody is to decide
+        whether it is made again."""
+        return "made_at" in self.call and not self.attempts
+
+    @property
+    def shows(self) -> int:
+        """Seq of the commit whose state the function sees behind it: of the one before its own, but
+        behind an edit of this one. What an edit's commit has besides it, as the end of a wait, was
+        met before the edit."""
+        return self.seq if self.kind == "edit" and "error" not in self.call else self.seq - 1
+
+    @property
+    def hands(self) -> str:
+        """Its place, if the function hears of an outcome there, or of being cancelled. One that is
+        not done is made again, and what it comes to then has its place behind what happened
+        meanwhile."""
+        again = self.outcome is None or (self.outcome.get("not_done") and not self.cancelled)
+        return "" if again else self.place
+
+    @property
+    def left(self) -> bool:
+        """Whether the function has to come to it still."""
+        return not self.consumed and self.kind != UNBOUND
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether its task was cancelled there, so that the function never saw the outcome."""
+        return self.cancelled_after_s is not None
+
+    @property
+    def kept_on(self) -> bool:
+        """Whether its task was cancelled there, and the call caught that: the function went on."""
+        outcome = self.outcome
+        return outcome is not None and not self.cancelled and bool(outcome.get("kept_on"))
+
+    @property
+    def unbegun(self) -> bool:
+        """Whether it was cancelled before there was anything that could have an outcome."""
+        return self.outcome is not None and self.outcome["t"] == "cancelled"
+
+
+class OthersFirstError(Exception):
+    """A call can be placed only once others of its scope have come to what they recorded."""
+
+
+class Journal(Struct):
+    """See the module.
+
+    Attributes:
+        origin: seq and id of the commit that began the run, or its turn, or set it back since.
+        order: the settled entries, in the order of the log, and the timers that went off.
+        timers: these, by their names.
+        clock: times that the function was told, in units since the turn's begin: by the place of
+            the last outcome that it had heard of, and how often it had asked since.
+        began_at: when the run, or its current turn, began, in microseconds since 1970; 0: unknown.
+        unpatched: names of patches that the run is without: it was past one when it was asked.
+        older: an older version began it, and may have recorded calls with digests of its own.
+    """
+
+    run: str
+    origin: tuple[int, bytes] = (0, b"")
+    entries: dict[str, Entry] = field(default_factory=dict)
+    commits: list[Commit] = field(default_factory=list)
+    order: list[Entry] = field(default_factory=list)
+    timers: dict[str, Entry] = field(default_factory=dict)
+    clock: dict[str, dict[int, int]] = field(default_factory=dict)
+    began_at: int = 0
+    unpatched: set[str] = field(default_factory=set)
+    older: bool = False
+    _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
+        default_factory=dict
+    )
+    _numbers: dict[str, count[int]] = field(default_factory=dict)
+    _left: Leftover = field(default_factory=Leftover)
+    _settled: dict[str, Entry] = field(default_factory=dict)
+    _unsure: dict[str, Entry] = field(default_factory=dict)
+    _fired: dict[str, list[Entry]] = field(default_factory=dict)
+    _timers_in: dict[str, list[Entry]] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls, run: str, commits: Iterable[Commit], origin: tuple[int, bytes] = (0, b""),
+        aliases: Container[str] = (), began_at: int = 0,
+    ) -> Journal:  # fmt: skip
+        """From the branch's commits since the run, or its turn, began, oldest first.
+
+        Args:
+            aliases: ids of runs whose records there are this one's, too: it was forked from them.
+        """
+        journal = cls(run, origin, commits=list(commits), began_at=began_at)
+        for commit in journal.commits:
+            for record in commit.records:
+                whose = record.get("run")
+                if whose != run and whose not in aliases:
+                    continue
+                if "place" in record:
+                    journal._note(record, commit.seq)
+                elif record["t"] == "timers":
+                    journal._note_fired(record, commit.seq)
+                if "again" in record:
+                    journal._cut()
+        journal.order = journal._in_order()
+        for number, entry in enumerate(journal.order):
+            entry.order = number
+        journal._left.sealed()
+        for named in journal._by_name.values():
+            named.reverse()
+        return journal
+
+    def _note(self, record: Mapping[str, Any], seq: int) -> None:
+        entry = self._add(record, seq)
+        if entry is None:
+            return
+        if not entry.hands:
+            self._unsure[entry.place] = entry
+        elif self._unsure:
+            self._unsure.pop(entry.place, None)
+
+    def _note_fired(self, record: Mapping[str, Any], seq: int) -> None:
+        for place in record["fired"]:
+            entry = Entry(place, TIMER, seq, record, record, scope=scope_of(place))
+            if self.timers.setdefault(place, entry) is entry:
+                self._fired.setdefault(str(record["after"]), []).append(entry)
+        if "clock" in record:
+            self.clock.setdefault(str(record["after"]), {}).update(record["clock"])
+
+    def timers_in(self, scope: str) -> list[Entry]:
+        """Those that went off and that this scope had set."""
+        if self.timers and not self._timers_in:
+            for entry in self.timers.values():
+                self._timers_in.setdefault(entry.scope, []).append(entry)
+        return self._timers_in.get(scope, [])
+
+    def _in_order(self) -> list[Entry]:
+        """What is settled, by the log, and behind each what went off before the next."""
+        if not self._fired:
+            return list(self._settled.values())
+        order = [*self._fired.get("", ())]
+        for place, entry in self._settled.items():
+            order += [entry, *self._fired.get(place, ())]
+        return order
+
+    def _add(self, record: Mapping[str, Any], seq: int) -> Entry | None:
+        place = str(record["place"])
+        entry = self.entries.get(place)
+        match record["t"]:
+            case "step" | "edit" | "value" | "patch" as kind:
+                entry = entry or self._open(Entry(place, kind, seq, record))
+                entry.call, entry.outcome = record, record
+                entry.cancelled_after_s = _cancelled_after_s(record)
+                entry.told = record
+                self._settle(entry, seq)
+                if kind == "patch" and not record["value"]:
+                    self.unpatched.add(entry.name[len(entry.scope) :])
+            case "intent":
+                kind = str(record.get("kind", "tool"))
+                entry = entry or self._open(Entry(place, kind, seq, record))
+                if entry.cut:  # it is another call, with a key of its own
+                    entry.call, entry.attempts, entry.cut = record, 0, False
+                    entry.failures, entry.progress = (), None
+                entry.attempts += "made_at" not in record
+                entry.outcome, entry.in_doubt = None, True
+                self._unsettle(entry)
+            case "outcome" if entry is not None:
+                if record.get("key", entry.call.get("key")) != entry.call.get("key"):
+                    return None  # said of another call, which was made there before
+                entry.outcome, entry.in_doubt = record, False
+                entry.cancelled_after_s = _cancelled_after_s(record)
+                entry.told = record
+                self._settle(entry, seq)
+            case "wait-began":
+                record = with_digests(record)
+                entry = entry or self._open(Entry(place, "wait", seq, record))
+                entry.seq, entry.call, entry.outcome, entry.cut = seq, record, None, False
+                self._unsettle(entry)
+            case "wait-ended" if entry is not None:
+                entry.outcome = record
+                self._settle(entry, seq)
+            case "attempt-failed":
+                entry = entry or self._open(Entry(place, "step", seq, record))
+                entry.failures = (*entry.failures, record)
+                entry.in_doubt = False
+            case "progress":
+                entry = entry or self._open(Entry(place, "step", seq, record))
+                entry.progress = record
+            case "cancelled":
+                kind = str(record["kind"])
+                entry = entry or self._open(Entry(place, kind, seq, record))
+                if not entry.cancelled:  # else it was once more, before the function heard of it
+                    entry.cancelled_after_s = float(record["after"])
+                entry.told = record
+                if entry.outcome is None:
+                    entry.outcome, entry.in_doubt = {**record, "cancelled": True}, False
+                    self._settle(entry, seq)
+        return entry
+
+    def _cut(self) -> None:
+        """The run was set back to here, or forked: what was going on then came to its end in the
+        history that was left. An open question is asked anew: its answer may be there."""
+        for entry in self._unsure.values():
+            entry.cut = entry.kind == "tool" or entry.asked or "question" in entry.call
+
+    def _open(self, entry: Entry) -> Entry:
+        entry.scope = scope_of(entry.place)
+        self.entries[entry.place] = entry
+        if entry.kind != UNBOUND:
+            self._left.add(entry)
+        self._by_name[entry.name].append(entry)
+        return entry
+
+    def _settle(self, entry: Entry, seq: int) -> None:
+        entry.seq = seq
+        self._settled.pop(entry.place, None)
+        if entry.kind not in UNORDERED:
+            self._settled[entry.place] = entry
+
+    def _unsettle(self, entry: Entry) -> None:
+        """It is tried, or settled, anew: by a person, before the run went on with it."""
+        self._settled.pop(entry.place, None)
+
+    # -- what the function comes to ----------------------------------------------------------
+
+    def find(self, name: str, args: Mapping[str, str] | None = None) -> Entry | None:
+        """The entry that a call of this name belongs to: the first that was not come to with the
+        same arguments, else the first. Calls that run side by side may come in another order.
+
+        Args:
+            name: with its scope, without the occurrence.
+        """
+        first = first_left(self._by_name.get(name))
+        if first is None or args is None or first.call.get("args", {}) == args:
+            return first
+        same = first_left(self._with_args().get((name, frozenset(args.items()))))
+        return same if same is not None else first
+
+    def _with_args(self) -> dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]]:
+        """The entries by name and arguments; made when calls first come in another order."""
+        if not self._by_args:
+            for entry in reversed(self.entries.values()):
+                key = entry.name, frozenset(entry.call.get("args", {}).items())
+                self._by_args.setdefault(key, []).append(entry)
+        return self._by_args
+
+    def take(self, entry: Entry) -> None:
+        """The function has come to it."""
+        entry.consumed = True
+        if entry.kind != UNBOUND:
+            self._left.took(entry)
+
+    def take_values(self, scope: str, before: int | None) -> None:
+        """Of an edit whose task is cancelled ahead of its block: what was drawn in that, and is
+        recorded with a commit `before` that of its end, is not come to. None: it has not ended."""
+        while (left := self.left_in(scope)) is not None and left.kind == "value":
+            if before is not None and left.seq >= before:
+                break
+            self.take(left)
+
+    def patched(self, named: str, scope: str) -> tuple[bool, dict[str, Any] | None]:
+        """Whether the run takes the new way at a patch, and what is to be recorded of that.
+
+        Once it took the old way it stays on it: a loop must not change its way in the middle.
+
+        Args:
+            named: the patch's name with its scope.
+        """
+        entry = self.find(named)
+        if entry is not None:
+            self.take(entry)
+            return bool(entry.call["value"]), None
+        name = named[len(scope) :]
+        if name in self.unpatched:
+            return False, None
+        new = self.left_in(scope) is None
+        if not new:  # it was here before there was a patch
+            self.unpatched.add(name)
+        place = self.new_place(named)
+        return new, {"t": "patch", "run": self.run, "place": place, "value": new}
+
+    def new_place(self, name: str) -> str:
+        """The place of a call that is not recorded: the next occurrence that is free. Of calls that
+        ran side by side, a later one may be recorded and an earlier one not."""
+        # Threads may share a scope: no two of them draw the same number, and that needs no lock.
+        numbers = self._numbers.get(name) or self._numbers.setdefault(name, count(1))
+        while (place := f"{name}#{next(numbers)}") in self.entries:
+            pass
+        return place
+
+    def key(self, place: str, args: Mapping[str, str]) -> str:
+        """The idempotency key of a call."""
+        # From the commit that began the turn, not from its name: in a store made anew the same
+        # name would give the same keys, and receivers would ignore what they had not seen. From
+        # the arguments, too: another request must not be taken for the same one.
+        said = "".join(f"\0{name}\0{args[name]}" for name in sorted(args))
+        return sha256(self.origin[1] + (place + said).encode()).hexdigest()[:32]
+
+    @property
+    def replaying(self) -> bool:
+        """Whether anything recorded is left to come to."""
+        return self._left.number > 0
+
+    def left_in(self, scope: str) -> Entry | None:
+        """The first recorded entry of a scope that the function has not come to."""
+        return self._left.first_in(scope)
+
+    def all_left_in(self, scope: str) -> Sequence[Entry]:
+        """All that a scope recorded and did not come to."""
+        return self._left.all_in(scope)
+
+    def left_below(self, scope: str) -> int:
+        """How much a scope and those below it recorded and did not come to."""
+        return self._left.number_below(scope)
+
+    def next_left(self) -> Entry | None:
+        """The first recorded entry of any scope that the function has not come to."""
+        return self._left.first()
+
+    def check_new(self, name: str, scope: str, kind: str = "") -> None:
+        """A call that is not recorded: its scope must have come to all that it had recorded; of an
+        edit, but for values that were drawn in its block, and recorded with another commit.
+
+        Raises:
+            NeedsAttention: the function does something else than it did before.
+        """
+        left = self.left_in(scope)
+        if left is not None and kind == "edit" and left.kind in UNORDERED:
+            others = [one for one in self.all_left_in(scope) if one.kind not in UNORDERED]
+            left = others[0] if others else None
+        if left is not None:
+            raise changed(
+                f"the function now calls {self.new_place(name)}, where it had "
+                f"recorded {describe(left)}",
+                self.run,
+            )
+
+    def check_finished(self, error: Exception | None = None) -> None:
+        """The function returned, or raised: all that was recorded must have been come to.
+
+        Raises:
+            NeedsAttention: it was not.
+            MemoryError, RecursionError: it was not, for want of room.
+        """
+        left = self.next_left()
+        if left is not None:
+            if isinstance(error, MemoryError | RecursionError):
+                raise error  # no word of what the code is
+            raise came_short("", left, error, self.run)
+
+    def check_call(
+        self, entry: Entry, kind: str, args: Mapping[str, str], preview: Callable[[], str],
+        before: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:  # fmt: skip
+        """The call at a place must be the one that was recorded there.
+
+        Raises:
+            NeedsAttention: naming the arguments that differ.
+        """
+        recorded = entry.call.get("args", {})
+        if entry.kind != kind:
+            raise changed(
+                f"{entry.place} is a {kind} now and was recorded as a {entry.kind}", self.run
+            )
+        if recorded == args:
+            return
+        # A question may have been recorded before it was given a key, or in an older version.
+        names = differing(recorded, args, before if self.older or kind == "wait" else None)
+        if QUESTION in names or SCHEMA in names:
+            raise NeedsAttention(
+                f"{visible(entry.place)} asks something else now: recorded "
+                f"{entry.call.get('preview', '')!r}, now {preview()!r}",
+                target=f"run {self.run}", hint=ASKS_HINT + (TASKS_HINT if entry.scope else ""),
+            )  # fmt: skip
+        if names:
+            raise NeedsAttention(
+                f"{visible(entry.place)} is called with other arguments ({', '.join(names)}): "
+                f"recorded {entry.call.get('preview', '')!r}, now {preview()!r}",
+                target=f"run {self.run}",
+                hint="what a function passes on must come from its arguments, its state and "
+                "recorded calls; use run.now(), run.random() and run.uuid()"
+                + (TASKS_HINT if entry.scope else ""),
+            )
+
+
+def _cancelled_after_s(record: Mapping[str, Any]) -> float | None:
+    return float(record.get("after", 0.0)) if record.get("cancelled") else None
+
+
+TASKS_HINT = (
+    "; and make tasks in the same order each time: asyncio.as_completed makes those of coroutines "
+    "in any order, so give it tasks that asyncio.create_task has made"
+)
+
+ASKS_HINT = (
+    "an answer counts for what was asked, and nothing else; put that back and run it again, or let "
+    "runs that asked it do so still, with run.patched(…). What must not stop a run that asks later "
+    "is named by its key: run.ask(…, key=…)"
+)
+
+CHANGED_HINT = (
+    "the function's code changed under the run; put the old code back and run it again, "
+    "or cancel the run and start another with a new key"
+)
+
+
+def changed(problem: str, run: str) -> NeedsAttention:
+    return NeedsAttention(problem, target=f"run {run}", hint=CHANGED_HINT)
+
+
+def came_short(
+    scope: str, left: Entry, error: BaseException | None, run: str, *, cancelled: bool = False
+) -> NeedsAttention:  # fmt: skip
+    """Why the function, or a task of it, came to its end without coming to what it had recorded."""
+    if scope and isinstance(error, NeedsAttention):
+        return error
+    if scope and (lacked := lacking(error)) is not None:
+        return lacks(lacked, run, f"run {run}")
+    ended = "ended" if error is None else f"raised {type(error).__name__}: {words(error):.300}"
+    ended = "was cancelled" if cancelled else ended
+    who = scope.rstrip("/") or "the function"
+    return changed(f"{who} {ended}, where it had recorded {describe(left)}", run)
+
+
+def describe(entry: Entry) -> str:
+    return f"{entry.kind} {entry.place}({entry.call.get('preview', '')})"

@@ -1,0 +1,276 @@
+"""Why an execution stops before its function has come to its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from inspect import CO_VARARGS
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+from perdure.core.raised import of_code
+from perdure.engine.journal.effects import CancelledInside, Carried
+from perdure.engine.journal.failures import words
+from perdure.engine.journal.journal import OthersFirstError
+from perdure.errors import NeedsAttention, PerdureError, RunFailed, RunInterrupted, SchemaError
+
+Interrupt = Callable[[PerdureError], RunInterrupted]
+
+
+class LeftError(PerdureError):
+    """Something left a call without an outcome: `left`. `went_on`: who had called caught it, and
+    has made another call since."""
+
+    def __init__(self, left: BaseException, what: str, target: str) -> None:
+        super().__init__(
+            f"{type(left).__name__} left {what} without an outcome, and the function went on",
+            target=target,
+            hint="where the function caught it, let it through; run it again to go on",
+        )
+        self.left = left
+        self.__cause__ = left
+        self.went_on = False
+        self._thread = None if _in_loop() else get_ident()
+
+    def hears(self) -> None:
+        """Somebody makes another call: who did not catch it may not even know of it, as a thread
+        beside that one, or a task that its loop cancels now; or he cleans up behind it."""
+        if self._thread == get_ident() and not _in_loop() and not _is_on_its_way(self.left):
+            self.went_on = True
+
+
+def _ending(error: BaseException, handled: BaseException | None) -> BaseException | None:
+    """What the calling code is on its way out with, by what it handles: that itself, or what went
+    wrong while it cleaned up, or closed a generator. One that was made into an error on purpose,
+    `raise … from`, is dealt with; not Ctrl-C, which comes from outside.
+
+    Args:
+        handled: by whoever called the function.
+    """
+    dealt_with = False
+    for one in _contexts(error):
+        if one is handled:
+            break
+        if isinstance(one, KeyboardInterrupt) or not (dealt_with or _may_go_on(one)):
+            return one
+        dealt_with = dealt_with or one.__suppress_context__
+    if type(one) is GeneratorExit and (closed_for := _closed_for()) is not None:
+        return _ending(closed_for, handled)
+    return None
+
+
+def _closed_for() -> BaseException | None:
+    """What a block ended with that closes an asynchronous generator now, as `contextlib.aclosing`
+    does: Python gives the exception in there no context, as it does in a plain one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("asyncio."):
+        code = frame.f_code
+        if code.co_name in ("__aexit__", "__exit__"):
+            named = code.co_varnames[: code.co_argcount + bool(code.co_flags & CO_VARARGS)]
+            given = [frame.f_locals.get(name) for name in named]
+            given += [one for many in given if isinstance(many, tuple) for one in many]
+            left = next((one for one in given if isinstance(one, BaseException)), None)
+            if left is not None:
+                return left
+        frame = frame.f_back
+    return None
+
+
+def _contexts(error: BaseException) -> Iterator[BaseException]:
+    """It, and what was handled when it was raised, and so on: once each, as that may be a circle
+    where an exception was raised again."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__context__
+
+
+def _may_go_on(error: BaseException) -> bool:
+    """Whether code may deal with it, or is told it by the library."""
+    # The third: its task was cancelled once more while the first time was being recorded.
+    kinds = (*of_code(), GeneratorExit, CancelledInside, RunInterrupted)
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(kinds)[1] is None
+    return isinstance(error, kinds)
+
+
+def _is_on_its_way(error: BaseException) -> bool:
+    """Whether the calling code is where that is handled, as in a `finally`, or what came behind
+    it."""
+    handled = sys.exception()
+    return handled is not None and any(one is error for one in _contexts(handled))
+
+
+def _in_loop() -> bool:
+    events = sys.modules.get("asyncio.events")  # not imported for those who do without
+    return events is not None and events._get_running_loop() is not None
+
+
+class Cancelled(PerdureError):
+    """The run was asked to end; `problem` says why."""
+
+
+class Drained(PerdureError):
+    """This executor is ending; the run goes on elsewhere."""
+
+
+class DeadlinePassed(PerdureError):
+    """The run took longer than its deadline allows; it ends as failed."""
+
+
+class TornError(PerdureError):
+    """What came from outside ended something that an execution does in two parts, between them;
+    and what that was could not be told, as another came where it was being seen to."""
+
+    retry = True
+
+    def __init__(self, what: str, run: str | None) -> None:
+        super().__init__(
+            f"an exception from outside ended {what}, and another the telling of it",
+            target=f"run {run}", hint="run it again to go on",
+        )  # fmt: skip
+
+
+def is_drained(interrupted: RunInterrupted | None) -> bool:
+    """Whether a run is left for its executor's end, which calls that are under way come before."""
+    return interrupted is not None and isinstance(interrupted.reason, Drained)
+
+
+def is_told_of_others(error: BaseException) -> bool:
+    """Whether a TaskGroup packed up what ended its tasks: errors, and what interrupted the run."""
+    passed_on = (Exception, RunInterrupted, *of_code())
+    return isinstance(error, BaseExceptionGroup) and error.split(passed_on)[1] is None
+
+
+def turned_back(reason: BaseException | None) -> BaseException | None:
+    """What came from outside and interrupted a run, where the run's caller is to have that itself:
+    nobody went on from it."""
+    return reason.left if isinstance(reason, LeftError) and not reason.went_on else None
+
+
+def end_of(
+    raised: BaseException, run: str, function: Callable[..., Any] | None = None
+) -> BaseException:
+    """What a function has come to that was left by this.
+
+    Args:
+        function: whose call raised it; None: it is known that it came in there.
+
+    Raises:
+        BaseException: the same, which is no end: the run is left as after a crash.
+    """
+    reason = raised.reason if isinstance(raised, RunInterrupted) else None
+    if (left := turned_back(reason)) is not None:
+        raise left  # siblings, and who waited for them, have heard of it first
+    if function is not None and not _came_in(function, raised):
+        raise raised  # as it was called, or behind its end
+    if isinstance(raised, Exception | RunInterrupted):
+        return raised
+    if isinstance(raised, of_code()):
+        return cancelled_itself(raised, run)
+    raise raised
+
+
+def _came_in(function: Callable[..., Any], raised: BaseException) -> bool:
+    """Whether it was raised in a function whose caller caught it, and not in the caller: that its
+    arguments do not fit is its own."""
+    code, trace = getattr(function, "__code__", None), raised.__traceback__
+    if code is None or trace is None or isinstance(raised, TypeError | RunInterrupted):
+        return True  # the last of these may leave any call, and says itself why
+    return trace.tb_next is not None and trace.tb_next.tb_frame.f_code is code
+
+
+def cancelled_itself(error: BaseException, run: str) -> RunFailed:
+    """The end of a run whose function is left by a `CancelledError` though nobody cancelled it: it
+    would be so each time. To its caller that error would say that he is cancelled."""
+    failed = RunFailed(
+        f"CancelledError left its function, and nobody had cancelled that: {words(error)}",
+        target=f"run {run}", hint="catch it there: something that it awaited was cancelled",
+    )  # fmt: skip
+    failed.__cause__ = error
+    return failed
+
+
+class Leaving:
+    """What leaves the engine's work for a function, and what its function is to hear of that."""
+
+    def __init__(self, interrupt: Interrupt, run: str) -> None:
+        self._interrupt = interrupt
+        self._run = run
+        self._handled: BaseException | None = None
+        self._heard: BaseException | None = None
+        """What came from outside last: where telling of it is ended, a `TornError` does."""
+
+    def begins(self) -> None:
+        """The function is about to be called: its caller may be handling something himself."""
+        self._handled = sys.exception()
+
+    def behind(self, error: BaseException) -> None:
+        """Something is begun where the function's code handles that. Where it ends the function,
+        what is begun cleans up behind it, and is refused. When the run is gone on with, nothing
+        ends there, and nobody would come to what was recorded: it is left as by a crash."""
+        if (left := _ending(error, self._handled)) is not None:
+            self._interrupt(LeftError(left, "its own code", f"run {self._run}"))
+
+    def look_behind(self) -> None:
+        """As `behind`, for what the calling code handles, if it does."""
+        if (error := sys.exception()) is not None:
+            self.behind(error)
+
+    def left(self, error: BaseException, what: str) -> None:
+        """It went out of a call without an outcome: a function that catches it may not go on, for
+        a replay would find the call in doubt, and not behind itself."""
+        if isinstance(error, RunInterrupted):
+            self._interrupt(error.reason)
+            return
+        self._interrupt(LeftError(error, what, f"run {self._run}"))
+
+    def lets_record(self, kind: str, interrupted: RunInterrupted | None) -> bool:
+        """Whether a record is made even where the run is interrupted: what is known to have taken
+        effect must not be left in doubt, nor be done again what an ending worker let come to its
+        end."""
+        ends = kind in ("step", "attempt-failed")
+        return kind == "outcome" or (ends and is_drained(interrupted))
+
+    def passed_on(self, raised: BaseException) -> BaseException:
+        """What the function hears of something that was raised in the work for it.
+
+        That is what its own code raised, or a `PerdureError` that says what it did wrong. All else
+        is no outcome that a replay would find again: it interrupts the run. So does what comes
+        while that is being seen to.
+        """
+        try:
+            return self._passed_on(raised)
+        except BaseException as again:
+            return self._passed_on(again)
+
+    def _passed_on(self, raised: BaseException) -> BaseException:
+        if type(raised) is Carried:
+            return raised.original
+        if isinstance(raised, NeedsAttention):
+            return self._interrupt(raised)
+        own = isinstance(raised, PerdureError | OthersFirstError)
+        return raised if own and not isinstance(raised, TornError) else self.failed(raised)
+
+    def failed(self, error: BaseException) -> BaseException:
+        """As `passed_on`, of what went wrong while something was recorded."""
+        if isinstance(error, SchemaError | RunInterrupted):
+            return error
+        if isinstance(error, PerdureError):
+            if isinstance(error, TornError):
+                error.__cause__ = self._heard
+            return self._interrupt(error)
+        self._heard = error
+        if not isinstance(error, Exception):
+            self.left(error, "recording")
+            return error
+        # Nobody knows what of it is in the log: the function must not go on as if it knew.
+        reason = PerdureError(
+            f"what it did could not be recorded: {type(error).__name__}: {words(error)}",
+            target=f"run {self._run}", hint="run it again to go on, once that is put right",
+        )  # fmt: skip
+        reason.__cause__ = error
+        return self._interrupt(reason)

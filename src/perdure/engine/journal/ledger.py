@@ -1,0 +1,82 @@
+"""The effect ledger: a run's tool calls, and what became of them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from perdure.core.values import Plain
+from perdure.engine.journal.journal import Entry, Journal
+
+_CALLS = ("intent", "outcome", "settle")
+"""Why commits were made that tell of a tool call; their headers stay where retention was."""
+
+
+class EffectInfo(Struct, frozen=True):
+    """One tool call of a run, as the effect ledger has it.
+
+    Attributes:
+        place: its id in the run, e.g. ``refund#1``.
+        state: ``done``, ``failed``, ``in doubt``, ``made before`` (before the run was set back, or
+            by the one that it was forked from; not again, as long as nobody decides about it),
+            ``to be tried again`` (it failed, and has attempts left), ``cancelled`` (its task was,
+            in the middle: whether it took effect, nobody knows), ``not done`` (settled so), or
+            ``removed`` (it was made; retention removed with what, and what became of it).
+        attempts: how often it was called, by its intents.
+        by: whose word the outcome is: ``call``, ``probe``, ``crash``, ``person``, ``reuse`` (that
+            of the same call, made before); empty while there is none.
+        seq: of the commit that settled it, or else began it.
+        made_at: of the commit in which the same call was made before; 0: it was not.
+    """
+
+    run: str
+    place: str
+    preview: str
+    state: str
+    attempts: int
+    policy: str
+    key: str
+    seq: int
+    result: Plain = None
+    by: str = ""
+    made_at: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether a person may say what became of it, by `RunHandle.settle`."""
+        return self.state in ("in doubt", "made before")
+
+
+def effects_of(run: str, journal: Journal) -> list[EffectInfo]:
+    """Of one turn of a run, in order."""
+    found = [
+        _effect_of(run, entry) for entry in journal.entries.values()
+        if entry.kind == "tool" or entry.asked
+    ]  # fmt: skip
+    removed: dict[str, EffectInfo] = {}
+    for commit in journal.commits:
+        cause = commit.cause
+        if commit.trimmed and cause.run == run and cause.step and cause.kind in _CALLS:
+            removed[cause.step] = EffectInfo(run, cause.step, "", "removed", 0, "", "", commit.seq)
+    known = {effect.place for effect in found}
+    return [*(one for place, one in removed.items() if place not in known), *found]
+
+
+def _effect_of(run: str, entry: Entry) -> EffectInfo:
+    outcome = entry.outcome
+    if outcome is None:
+        state = "in doubt" if entry.in_doubt else "to be tried again"
+        state = "made before" if entry.asked else state
+    elif outcome.get("cancelled"):
+        state = "cancelled"
+    elif "error" in outcome:
+        state = "failed"
+    else:
+        state = "not done" if outcome.get("not_done") else "done"
+    call = entry.call
+    return EffectInfo(
+        run, entry.place, str(call.get("preview", "")), state, entry.attempts,
+        str(call.get("policy", "")), str(call.get("key", "")), entry.seq,
+        outcome.get("value") if outcome else None,
+        str(outcome.get("by", "call")) if outcome else "",
+        int(call.get("made_at", 0)),
+    )  # fmt: skip

@@ -1,0 +1,275 @@
+"""What a run did to the world in a history that it left: before it was set back, or was forked.
+
+A tool call that was made there, and a run that was started there, has happened. When the run comes
+to the same call again, somebody decides what becomes of it; see `control.rerun`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from perdure.core.identity import is_known
+from perdure.engine.journal.journal import Entry, Journal
+from perdure.engine.journal.scopes import scope_of
+from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.model import Commit, RunInfo
+from perdure.storage.reader import LogReader
+
+Again = Literal["ask", "reuse", "live"]
+"""What to do before a tool call that was made before already: ask a person; take the outcome that
+it had; make it again, under another idempotency key."""
+
+
+class Made(Struct):
+    """A tool call that was made, or a run that was started.
+
+    Attributes:
+        name: of what was called, without the task that called it; `scope`: that task's path.
+        key: what it is known by, for ever: its idempotency key; of a run its id. Empty: it may have
+            been made, by a commit that cannot be read.
+        seq: of the commit that recorded it first.
+        outcome: the last record that says what became of it; None: none does.
+        real: it was called; not only recorded that somebody is to decide about it.
+        instead: the key of the call in whose place it was made, or was to be made.
+    """
+
+    name: str
+    scope: str
+    key: str
+    seq: int
+    args: Mapping[str, str]
+    preview: str
+    outcome: Mapping[str, Any] | None = None
+    real: bool = False
+    instead: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it may have done something: it was called, and nobody says that it did not."""
+        return self.real and not (self.outcome or {}).get("not_done")
+
+    def had(self, args: Mapping[str, str]) -> bool:
+        """Whether it is known to have had these arguments. What is unknown is equal to nothing, and
+        an older version did not see everything that is in a value."""
+        return dict(self.args) == dict(args) and all(map(is_known, args.values()))
+
+    def gave(self, args: Mapping[str, str]) -> Mapping[str, Any] | None:
+        """The outcome that can be taken over for a call of the same name with these arguments;
+        None: nobody knows it, or whether it is the same call."""
+        outcome = self.outcome
+        if outcome is None or outcome.get("cancelled") or outcome.get("not_done"):
+            return None
+        if not self.had(args):
+            return None
+        return {key: outcome[key] for key in ("value", "error") if key in outcome}
+
+
+class Before:
+    """What a run finds made before: each call is found once, also when a crash came in between.
+
+    Args:
+        unread: a commit of a history that it left which cannot be read, and may say that a call was
+            made: so any may have been that is not known. 0: there is none.
+    """
+
+    def __init__(
+        self, effects: Again, calls: Mapping[str, Made], journal: Journal, unread: int = 0
+    ) -> None:
+        self.effects = effects
+        self._calls = calls
+        self._unread = unread
+        settled = _on_the_path(journal)
+        instead = {one.instead for one in calls.values() if one.stands}
+        self._left: dict[tuple[str, frozenset[tuple[str, str]]], list[Made]] = {}
+        for one in calls.values():
+            if one.stands and one.key not in settled and one.key not in instead:
+                self._left.setdefault(_same(one.name, one.args), []).append(one)
+
+    def made(
+        self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None,
+        before: Callable[[], Mapping[str, str]] | None = None,
+    ) -> Made | None:  # fmt: skip
+        """The call of this name and these arguments that was made, in this task or else in another:
+        what is called on a thread now may have been called without.
+
+        Args:
+            entry: of one that was under way where the history was left, or decided on there.
+            before: makes the digests that older versions wrote: what one of those recorded must
+                not be taken for something that was not done.
+        """
+        if entry is not None and entry.asked and not entry.call.get("made"):
+            return self._unknown(name, scope, args)
+        if entry is not None:
+            found = self._calls.get(str(entry.call.get("made" if entry.asked else "key", "")))
+            return found if found is not None and found.stands else None
+        same = self._left.get(_same(name, args))
+        if not same and before is not None:
+            same = self._left.get(_same(name, before()))
+        if not same:
+            return self._unknown(name, scope, args) if self._unread else None
+        found = next((one for one in same if one.scope == scope), same[0])
+        same.remove(found)
+        return found
+
+    def _unknown(self, name: str, scope: str, args: Mapping[str, str]) -> Made:
+        """A call that may have been made: nobody knows its key, nor what came of it."""
+        return Made(name, scope, "", self._unread, args, "", real=True)
+
+
+def _same(name: str, args: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(args.items())
+
+
+def _on_the_path(journal: Journal) -> set[str]:
+    """The keys of what the run's own history has, and of what that is in the place of."""
+    keys: set[str] = set()
+    for entry in journal.entries.values():
+        for record in (entry.call, entry.outcome or {}):
+            keys.update(str(record[name]) for name in ("key", "made") if record.get(name))
+            if "child" in record:
+                keys.add(str(record["child"]["run"]))
+    return keys
+
+
+# -- reading it from the log ----------------------------------------------------------------
+
+
+class Origins(Struct):
+    """Whose history a run goes on with, from the commits on the path of its branch since its turn
+    began.
+
+    Attributes:
+        effects: what was chosen when it was set back last, or forked.
+        untils: by the ids of the runs whose records there are its own, itself included: up to
+            which commit it shares what they did.
+        back: the commit that set it back last, or began it as a fork.
+        agains: what the commits say that did so, the last first.
+    """
+
+    effects: Again = "ask"
+    untils: dict[str, int] = field(default_factory=dict)
+    back: Commit | None = None
+    agains: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, info: RunInfo, newest_first: Iterable[Commit]) -> Origins:
+        origins = cls(untils={info.id: 0})
+        for commit in newest_first:
+            for record in commit.records:
+                if "again" in record and record.get("run") in origins.untils:
+                    origins._add(record["again"], commit)
+        return origins
+
+    def _add(self, again: Mapping[str, Any], commit: Commit) -> None:
+        if self.back is None:
+            self.back, self.effects = commit, again["effects"]
+        for run, until in zip(again["runs"], again["untils"], strict=True):
+            self.untils[run] = max(self.untils.get(run, 0), int(until))
+        self.agains.append(again)
+
+    @property
+    def runs(self) -> frozenset[str]:
+        return frozenset(self.untils)
+
+
+def made_before(
+    reader: LogReader, info: RunInfo, origins: Origins, journal: Journal
+) -> Before | None:
+    """What the run made in the histories that it left; None: it left none."""
+    if origins.back is None:
+        return None
+    commits = reader.commits(info.turn_at + 1, max(origins.untils.values()), damaged_too=True)
+    calls, unread = _calls(commits, origins.untils)
+    for commit in journal.commits:  # what a person said since
+        for record in commit.records:
+            if record["t"] == "outcome" and record.get("key") in calls:
+                calls[record["key"]].outcome = record
+    return Before(origins.effects, calls, journal, unread)
+
+
+def _may_call(commit: Commit, runs: Collection[str]) -> bool:
+    """Whether a commit may say that one of these runs made a call, and it cannot be read that it
+    does. Its header may tell whose it is."""
+    if not commit.damaged or commit.records:
+        return False
+    return commit.cause.run is None or commit.cause.run in runs
+
+
+def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[str, Made], int]:
+    """What these runs called, by its key; and the first commit that may say so and cannot be
+    read."""
+    calls: dict[str, Made] = {}
+    at: dict[tuple[str, str], Made] = {}
+    unread = 0
+    for commit in commits:
+        if not unread and _may_call(commit, untils):
+            unread = commit.seq
+        for record in commit.records:
+            run, place = str(record.get("run", "")), str(record.get("place", ""))
+            if not place or commit.seq > untils.get(run, -1):
+                continue
+            key = _key(record)
+            if key:
+                made = at[run, place] = calls.setdefault(key, _made(place, key, record, commit.seq))
+                made.real |= "made_at" not in record
+                made.outcome = record if record["t"] == "step" else None
+            call = at.get((run, place))
+            if record["t"] == "outcome" and "key" in record:  # of one that was left before
+                call = calls.get(str(record["key"]))
+            if call is not None and record["t"] == "outcome":
+                call.outcome = record
+            elif call is not None and record["t"] == "cancelled" and call.outcome is None:
+                call.outcome = {**record, "cancelled": True}
+    return calls, unread
+
+
+def _key(record: Mapping[str, Any]) -> str:
+    """Of a record that something was called; else empty."""
+    if record["t"] == "intent":
+        return str(record["key"])
+    return str(record["child"]["run"]) if "child" in record else ""
+
+
+def _made(place: str, key: str, record: Mapping[str, Any], seq: int) -> Made:
+    scope = scope_of(place)
+    instead = str(record.get("made", ""))
+    return Made(
+        place[len(scope) :].rpartition("#")[0], scope, key, seq, record.get("args", {}),
+        str(record.get("preview", "")), instead="" if instead == key else instead,
+    )  # fmt: skip
+
+
+def path_back(reader: LogReader, branch: str, turn_at: int) -> list[Commit]:
+    """As `path_of`, from the branch's head; where a commit on the way cannot be read, from the last
+    one before it that can be gone back to."""
+    try:
+        return path_of(reader, reader.ref(branch).seq, turn_at)
+    except (Corrupt, UnsupportedFormat) as error:
+        if error.before <= turn_at:
+            raise
+        return path_of(reader, error.before, turn_at)
+
+
+def path_of(reader: LogReader, head: int, turn_at: int) -> list[Commit]:
+    """The commits of a run's turn that lead to a head, the last first. Of those that retention
+    removed, nothing but that they were there (`Commit.trimmed`)."""
+    path: list[Commit] = []
+    if head == turn_at:
+        return path
+    for commit in reader.ancestors(head):
+        if commit.seq <= turn_at:
+            break
+        path.append(commit)
+    return path
+
+
+def cut_off(info: RunInfo) -> Corrupt:
+    """I5: a run whose history its branch does not have any more would do all of it again."""
+    return Corrupt(
+        f"the history of its turn, from commit {info.turn_at} on, is not on branch {info.branch!r} "
+        "any more", target=f"run {info.id}",
+        hint="that was moved beneath it: cancel the run, and start it anew, under another key",
+    )  # fmt: skip

@@ -1,0 +1,105 @@
+"""What makes a question the same on replay: its words, and what may be answered to it.
+
+An answer is approval of just what was asked. A question that has a key is the same by that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from perdure.core.identity import shorten
+from perdure.core.raised import check_own
+from perdure.core.values import Plain, take
+from perdure.engine.journal.call_identity import QUESTION, SCHEMA
+
+SHOWN = 200
+"""How much of a type is shown along with a question."""
+
+
+def digests_of(question: str, schema: Plain) -> dict[str, str]:
+    """What of a question must be the same on replay: its words, and what may be answered."""
+    return {QUESTION: shorten(question), SCHEMA: shorten(_meaning(schema))}
+
+
+def with_digests(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record of a wait, with what older versions left out: what they asked is in it."""
+    args = record.get("args", {})
+    if "question" not in record or QUESTION in args:
+        return record
+    question, schema = str(record["question"]), record.get("schema", {})
+    preview = str(record.get("preview", ""))
+    return {
+        **record, "args": {**args, **digests_of(question, schema)},
+        "preview": preview.replace(in_short(question), in_full(question, schema), 1),
+    }  # fmt: skip
+
+
+def in_short(question: str) -> str:
+    return f"an answer to {question!r}"
+
+
+def in_full(question: str, schema: Plain) -> str:
+    """With its type, but where that is the usual yes or no."""
+    meaning = _meaning(schema)
+    if meaning == {"type": "boolean"}:
+        return in_short(question)
+    said = json.dumps(meaning, ensure_ascii=False, default=str)
+    return f"{in_short(question)} of type {said:.{SHOWN}}"
+
+
+def json_schema(kind: Any) -> Plain:
+    """The JSON schema of a type, for those who have to answer; {} where it has none."""
+    if kind is bool:  # most are, and each replay comes by
+        return {"type": "boolean"}
+    for made in (_kept_schema, _json_schema):  # not all are keys of a dict
+        try:
+            return made(kind)
+        except Exception as error:  # also what its own code raises; that is not kept
+            check_own(error, partial(made, kind))
+    return {}
+
+
+def _json_schema(kind: Any) -> Plain:
+    from pydantic import TypeAdapter
+
+    return take(TypeAdapter(kind).json_schema())
+
+
+_kept_schema = lru_cache(256)(_json_schema)
+
+_NESTED = ("items", "additionalProperties", "propertyNames", "not")
+_SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
+
+
+def _meaning(schema: Plain) -> Plain:
+    """What of a JSON schema changes what an answer says: kinds, names and choices. Titles and the
+    names of classes do not, nor what bounds and patterns allow: what was answered is checked
+    against the type of now all the same."""
+    return _meant(schema, schema.get("$defs", {}) if isinstance(schema, dict) else {}, ())
+
+
+def _meant(schema: Plain, known: Any, inside: Sequence[str]) -> Plain:
+    if not isinstance(schema, dict):
+        return schema
+    ref = str(schema.get("$ref", "")).rpartition("/")[2]
+    if ref in inside:
+        return {"again": len(inside) - list(inside).index(ref)}
+    if ref and isinstance(known, dict) and ref in known:
+        return _meant(known[ref], known, (*inside, ref))
+    meant: dict[Any, Plain] = {key: schema[key] for key in ("type", "format") if key in schema}
+    choices = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(choices, list):  # one of one is both, by the version of pydantic
+        meant["enum"] = sorted(choices, key=repr)
+    for key in _NESTED:
+        if key in schema:
+            meant[key] = _meant(schema[key], known, inside)
+    for key in _SEVERAL:
+        if isinstance(schema.get(key), list):
+            meant[key] = [_meant(one, known, inside) for one in schema[key]]
+    fields = schema.get("properties")
+    if isinstance(fields, dict):
+        meant["properties"] = {name: _meant(one, known, inside) for name, one in fields.items()}
+    return meant

@@ -1,0 +1,233 @@
+"""The questions of a run, and which of them an answer is for.
+
+An answer is sent under a name that no other question ever has. A place is none: each turn counts
+its calls anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from perdure.core.names import check_words
+from perdure.engine.journal.left_history import Origins, path_of
+from perdure.errors import Conflict, PerdureError
+from perdure.model import Commit, Message, RunInfo
+from perdure.storage.reader import SEQ_END, LogReader
+from perdure.visible import visible
+
+
+class Question(Struct, frozen=True):
+    """One that a run waits with for a person.
+
+    Attributes:
+        schema: the JSON schema of its answer.
+        name: of this question alone: another turn's, or a fork's, at the same place has another.
+        refused: how many answers were, because they did not fit.
+    """
+
+    run: str
+    place: str
+    question: str
+    schema: Mapping[str, Any]
+    since: datetime
+    name: str = ""
+    refused: int = 0
+
+    @property
+    def key(self) -> str:
+        """The first answer counts, and after one that was refused, the first again."""
+        return str(self.refused or "")
+
+
+# -- which of them an answer is for --------------------------------------------------------------
+
+
+class Asked(Struct):
+    """What a run asks, and nobody has answered, by the question's place.
+
+    Attributes:
+        answered: those whose answer the run has not taken yet.
+        anew: its places come anew: it is in a later turn, or was set back or forked.
+        head: seq of the last commit that was read.
+    """
+
+    info: RunInfo
+    reader: Callable[[], LogReader]
+    open: dict[str, Question] = field(default_factory=dict)
+    answered: dict[str, Question] = field(default_factory=dict)
+    anew: bool = False
+    head: int = 0
+
+    @classmethod
+    def read(
+        cls, info: RunInfo, reader: Callable[[], LogReader], answers: Container[tuple[str, str]]
+    ) -> Asked:
+        """From the run's current turn.
+
+        Args:
+            answers: those in its inbox, by name and key.
+        """
+        log = reader()
+        head = log.ref(info.branch).seq
+        path = path_of(log, head, info.turn_at)
+        origins = Origins.of(info, path)
+        found: dict[str, Question] = {}
+        for commit in reversed(path):
+            for record in commit.records:
+                if record.get("run") in origins.runs:
+                    _note(found, record, commit)
+            if any("again" in record for record in commit.records):
+                found.clear()  # they are asked anew
+        asked = cls(info, reader, anew=info.turn > 1 or origins.back is not None, head=head)
+        for place, one in found.items():
+            (asked.answered if (one.name, one.key) in answers else asked.open)[place] = one
+        return asked
+
+    def meant(self, question: Question | str | None) -> Question:
+        """The one that an answer is for.
+
+        Raises:
+            Conflict: it is not asked, or any more; or it is not clear which one is meant.
+        """
+        if isinstance(question, Question):
+            if str(question.run) != self.info.id:
+                raise self._refused(f"was not asked that: {visible(str(question.run))} was")
+            question = question.name or question.place
+        if question is not None:
+            return self._named(check_words(question, "question="))
+        if not self.open:
+            raise self._refused(f"is {self.info.status}, and asks nothing", NOTHING_HINT)
+        if len(self.open) > 1:
+            names = ", ".join(one.name for one in self.open.values())
+            raise self._refused(f"asks several things: {names}", "say question=…")
+        return next(iter(self.open.values()))
+
+    def _named(self, said: str) -> Question:
+        for one in self.open.values():
+            if said == one.name:
+                return one
+        at = self.open.get(said)
+        if at is not None and not self.anew:
+            return at
+        if at is not None:
+            raise self._refused(
+                f"may have asked something else at {visible(said)} before",
+                f"now it asks {at.question!r}: if that is what the answer is for, give that "
+                f"question's name, {at.name!r}",
+            )
+        answered = next((o for o in self.answered.values() if said in (o.name, o.place)), None)
+        if answered is not None:
+            raise self._refused(f"was answered already: {answered.question!r}")
+        past = self._past(said)
+        if past is not None:
+            raise self._refused(
+                f"asks that no more, the question is over: {past!r}",
+                "it was answered, its time was up, or the run went on without it; see what it "
+                "asks now",
+            )
+        raise self._refused(
+            f"is {self.info.status}, and asks nothing at {visible(said)}", NOTHING_HINT
+        )
+
+    def check_heard(self, question: Question, answer: Message) -> None:
+        """That the run has gone on since this was read, and not without an answer that was sent to
+        it: who sent that is to hear of it.
+
+        Raises:
+            Conflict: the question was over before the answer came, or its task was cancelled just
+                then.
+        """
+        heard = over = False
+        said = answer.key, answer.at, answer.who
+        for commit in self.reader().commits(self.head + 1, SEQ_END, damaged_too=True):
+            for record in commit.records:
+                kind, here = record["t"], record.get("place") == question.place
+                if record.get("run") != self.info.id:
+                    continue
+                if here and kind == "wait-ended":
+                    heard = (record["key"], record["at"], record["who"]) == said
+                    over = not heard
+                elif (here and kind == "cancelled") or (kind in _ENDS and not heard):
+                    over = True
+        if over:
+            raise self._refused(
+                f"went on without this answer, the question was over: {question.question!r}",
+                "its time was up, its task was cancelled, or the run has ended; see what it asks "
+                "now",
+            )
+
+    def _past(self, name: str) -> str | None:
+        """The words of a question that the run asked once; None: of that name there is none."""
+        with suppress(PerdureError):  # it is refused in any case
+            for commit in self.reader().commits(self.info.started, SEQ_END, damaged_too=True):
+                for record in commit.records:
+                    if record.get("run") == self.info.id and name_of(record) == name:
+                        return str(record["question"])
+        return None
+
+    def _refused(self, problem: str, hint: str = "") -> Conflict:
+        return Conflict(problem, target=f"run {self.info.id}", hint=hint)
+
+
+_ENDS = ("run-finished", "run-cancelled", "run-turn", "run-retried")
+"""Behind these nothing is asked any more that was asked before."""
+
+NOTHING_HINT = "it may have been answered already, or not have come so far"
+
+
+def name_of(record: Mapping[str, Any]) -> str | None:
+    """The name of the question that a record asks; None: it asks none."""
+    if record["t"] != "wait-began" or "question" not in record:
+        return None
+    return next((str(one["name"]) for one in record["branches"] if one["kind"] == "ask"), None)
+
+
+def left_open(
+    began: Mapping[str, Any] | None, ended: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """The record with which a wait began, where that asks, and has come to its end without the
+    answer; None: it does not, or has it.
+
+    Args:
+        ended: with which the wait ended; None: it was given up.
+    """
+    if began is None or name_of(began) is None:
+        return None
+    answered = ended is not None and any(
+        one["kind"] == "ask" and one["label"] == ended["label"] for one in began["branches"]
+    )
+    return None if answered else began
+
+
+def too_late(run: str, began: Mapping[str, Any], answer: Message) -> dict[str, Any]:
+    """The record of an answer that had come when its question was over without it.
+
+    Args:
+        began: the record that asked.
+    """
+    label = next(str(one["label"]) for one in began["branches"] if one["kind"] == "ask")
+    return {
+        "t": "message-refused", "run": run, "place": began["place"], "label": label, "kind": "ask",
+        "key": answer.key, "who": answer.who, "at": answer.at, "value": answer.value,
+        "problem": f"the run had gone on without it: {began['question']!r}",
+    }  # fmt: skip
+
+
+def _note(found: dict[str, Question], record: Mapping[str, Any], commit: Commit) -> None:
+    """What a record says of the questions of a run, by their places."""
+    place = str(record.get("place", ""))
+    name = name_of(record)
+    if name is not None:
+        found[place] = Question(
+            str(record["run"]), place, str(record["question"]), record["schema"], commit.at, name
+        )
+    elif record["t"] in ("wait-ended", "cancelled"):
+        found.pop(place, None)
+    elif record["t"] == "message-refused" and place in found and record["kind"] == "ask":
+        found[place] = replace(found[place], refused=found[place].refused + 1)

@@ -1,0 +1,475 @@
+"""The logic of recorded calls, written once: generators of effects; see `effects`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from perdure.core import shell
+from perdure.core.arguments import seconds
+from perdure.core.raised import of_code
+from perdure.core.values import Plain
+from perdure.engine.journal.call_identity import Captured, Unsaid, digests_before
+from perdure.engine.journal.cancellations import told_of
+from perdure.engine.journal.effects import (
+    Arrive,
+    Arrived,
+    Attempt,
+    CancelledInside,
+    Carried,
+    Effect,
+    Effects,
+    Invoke,
+    Now,
+    Pause,
+    Record,
+    uncarried,
+)
+from perdure.engine.journal.failures import CallCancelled, error_record, rebuild_error, words
+from perdure.engine.journal.journal import Entry
+from perdure.engine.journal.left_history import Made
+from perdure.engine.journal.outcomes import error_of, handed, taken
+from perdure.engine.journal.retries import NO_LIMITS, Limits
+from perdure.engine.journal.values import Results, preview
+from perdure.errors import (
+    CallFailed,
+    InDoubt,
+    NeedsAttention,
+    PerdureError,
+    SchemaError,
+    TimedOut,
+    Unstorable,
+)
+from perdure.model import MISSING
+
+CrashPolicy = Literal["retry", "probe", "ask", "fail"]
+"""What to do with a tool call in doubt: call again with the same key; ask the outside world;
+ask a person; raise InDoubt in the function."""
+
+
+class NotDone:
+    """The type of NOT_DONE, which a probe returns for a call that did not take effect."""
+
+    def __repr__(self) -> str:
+        return "NOT_DONE"
+
+
+NOT_DONE = NotDone()
+
+
+class AttemptTimedOut(TimedOut):
+    """An attempt took longer than it may. Whether it still does something, nobody knows."""
+
+
+class Call(Struct):
+    """One call of a recorded function. `place` and `key` are known once the run has come to it."""
+
+    run: str
+    name: str
+    kind: Literal["step", "tool"]
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    digests: Mapping[str, str]
+    arguments: Mapping[str, Any]
+    results: Results
+    policy: CrashPolicy = "ask"
+    probe: Callable[..., Any] | None = None
+    limits: Limits = NO_LIMITS
+    place: str = ""
+    key: str = ""
+    instead: str = ""
+    """The key of the call that was made before, and in whose place this one is made again."""
+    unsaid: Unsaid | None = None
+    """That there are objects in its arguments which say nothing of themselves."""
+    captured: Captured | None = None
+    """That its function closes over something."""
+
+    @property
+    def target(self) -> str:
+        return f"run {self.run}, call {self.place}"
+
+    def preview(self) -> str:
+        """Its arguments as a person reads them."""
+        return preview(self.arguments)
+
+    def before(self) -> Mapping[str, str]:
+        """The digests that older versions wrote of its arguments."""
+        return digests_before(self.arguments)
+
+    def record(self, kind: str, **more: Any) -> dict[str, Any]:
+        return {"t": kind, "run": self.run, "place": self.place, **more}
+
+    def full_record(self, kind: str, **more: Any) -> dict[str, Any]:
+        """One that may be the first at its place, so that it says what was called."""
+        return {
+            "t": kind, "run": self.run, "place": self.place, "args": dict(self.digests),
+            "preview": preview(self.arguments), **more,
+        }  # fmt: skip
+
+    def invoke(self, inside: Literal["step", "tool"], tries: _Tries) -> Effects:
+        """One attempt; gives what the function returned."""
+        attempt = Attempt(self, tries.number, tries.saved, tries.total_left_s)
+        try:
+            return (
+                yield Invoke(
+                    self.function, self.args, self.kwargs, inside, self.key or None, self.limits,
+                    attempt,
+                )
+            )  # fmt: skip
+        finally:
+            attempt.over = True
+            tries.saved = attempt.saved
+
+
+def is_settled_as(call: Call, entry: Entry) -> bool:
+    """Whether a call is just what is recorded there, with an outcome that the function saw."""
+    outcome = entry.outcome
+    return (
+        outcome is not None and entry.kind == call.kind
+        and entry.call.get("args") == call.digests
+        and entry.cancelled_after_s is None and not outcome.get("not_done")
+        and call.unsaid is None and call.captured is None
+    )  # fmt: skip
+
+
+def recorded_call(call: Call) -> Effects:
+    """A call of a step or tool, from where the function comes to it to its result."""
+    arrived = yield arrival(call)
+    return (yield from from_there(call, arrived))
+
+
+def arrival(call: Call) -> Arrive:
+    """That the function has come to a call."""
+    outside = call.kind == "tool"
+    return Arrive(call.name, call.kind, call.digests, call.preview, outside, outside, call.before)
+
+
+def from_there(call: Call, arrived: Arrived) -> Effects:
+    """The rest of a call: what `arrival` gave is known."""
+    call.place, call.key = arrived.place, arrived.key
+    if call.unsaid is not None:
+        call.unsaid.check(call.target, recorded=arrived.entry is not None)
+    if call.captured is not None:
+        call.captured.check(call.target, recorded=arrived.entry is not None)
+    return (_step if call.kind == "step" else _tool_call)(call, arrived)
+
+
+def _tool_call(call: Call, arrived: Arrived) -> Effects:
+    if arrived.made is not None:
+        outcome = yield from _decide_again(call, arrived.made, arrived.effects)
+        if outcome is not None:
+            return _outcome(call, outcome)
+    return (yield from _tool(call, arrived.entry))
+
+
+def _decide_again(
+    call: Call, made: Made, effects: str
+) -> Generator[Effect, Any, Mapping[str, Any] | None]:
+    """A tool call that was made before the run was set back: never again without a decision.
+
+    Returns:
+        The outcome to take; None: it is to be made again.
+    """
+    call.instead = made.key
+    if effects == "live":
+        return None
+    asked = call.full_record(
+        "intent", key=call.key, policy=call.policy, attempt=0, made=made.key, made_at=made.seq
+    )
+    gave = made.gave(call.digests) if effects == "reuse" else None
+    if gave is not None:
+        outcome = call.record("outcome", by="reuse", **gave)
+        yield Record((asked, outcome), sync=True)
+        return outcome
+    yield Record((asked,), sync=True)
+    raise _made_before(call, made.seq)
+
+
+def _made_before(call: Call, seq: int) -> NeedsAttention:
+    made = f"it was made before, at commit {seq}"
+    if not call.instead:
+        made = f"it may have been made before, as commit {seq} cannot be read"
+    return NeedsAttention(
+        f"{made}, and the run was set back since: {call.preview()}",
+        target=call.target, hint=settle_hint(call),
+    )  # fmt: skip
+
+
+def _step(call: Call, arrived: Arrived) -> Effects:
+    """A function without outside effects: recorded once it is done, repeated freely before."""
+    entry = arrived.entry
+    if entry is not None and entry.outcome is not None:
+        return _outcome(call, entry.outcome)
+    tries = _Tries(call, call.limits.total_timeout is not None)
+    if entry is not None:
+        tries.go_on_from(entry)
+    while True:
+        try:
+            if tries.wait_first:
+                yield from tries.wait()
+            value = yield from call.invoke("step", tries)
+            plain, between = taken(call, value)
+            if between is not None:
+                raise between
+        except CancelledInside as cancelled:
+            yield Record((_cancelled(call.full_record("step"), cancelled),))
+            raise cancelled.original from None
+        except (Carried, PerdureError) as raised:  # a result that cannot be stored, too
+            error = error_of(call, raised)
+            failure = error_record(error)
+            again_at = yield from tries.again_at(error)
+            if again_at is not None:
+                yield Record((tries.failed(failure, again_at),))
+                continue
+            yield Record((call.full_record("step", error=failure),))
+            raise handed(call, error, failure) from None
+        try:
+            yield Record((call.full_record("step", value=plain),))
+        except Unstorable as too_big:
+            named = Unstorable(too_big.problem, target=f"{call.name}()", hint=too_big.hint)
+            yield Record((call.full_record("step", error=error_record(named)),))
+            raise named from None
+        # I5, and the same the first time as on replay: the caller gets what was stored.
+        return call.results.build(plain)
+
+
+def _tool(call: Call, entry: Entry | None) -> Effects:
+    """A function with outside effects: its intent is durable before it is called (I5)."""
+    tries = _Tries(call, call.limits.total_timeout is not None)
+    if entry is not None:
+        tries.go_on_from(entry)
+        outcome = entry.outcome
+        if entry.in_doubt and entry.asked:
+            call.instead = str(entry.call.get("made", ""))
+            raise _made_before(call, int(entry.call["made_at"]))
+        if entry.in_doubt:
+            outcome = yield from _settle_doubt(call, "the process ended, or it stopped,")
+        if outcome is not None and not outcome.get("not_done"):
+            return _outcome(call, outcome)
+    while True:
+        try:
+            if tries.wait_first:
+                yield from tries.wait()
+            yield Record((tries.intent(),), sync=True)
+            value = yield from call.invoke("tool", tries)
+        except CancelledInside as cancelled:
+            yield Record((_cancelled(call.record("outcome", by="cancel"), cancelled),), sync=True)
+            raise cancelled.original from None
+        except AttemptTimedOut as late:
+            # It may still take effect, or have done so: as after a crash.
+            outcome = yield from _settle_doubt(call, "it took too long")
+            if outcome is not None:
+                return _outcome(call, outcome)
+            error: Exception = late
+        except (Carried, PerdureError) as raised:
+            error = error_of(call, raised)
+        else:
+            return (yield from _record_value(call, value, by="call"))
+        failure = error_record(error)
+        again_at = yield from tries.again_at(error)
+        if again_at is None:
+            yield Record((call.record("outcome", error=failure),), sync=True)
+            raise handed(call, error, failure)
+        yield Record((tries.failed(failure, again_at),), sync=True)
+
+
+def _cancelled(record: dict[str, Any], cancelled: CancelledInside) -> dict[str, Any]:
+    gone = CallCancelled("its task was cancelled while it was made", target=str(record["place"]))
+    return {
+        **record, "cancelled": True, "after": cancelled.after_s, "error": error_record(gone),
+        **told_of(cancelled.original, several=cancelled.several),
+    }  # fmt: skip
+
+
+class _Tries(Struct):
+    """The attempts of one call: which is next, and whether there is another one after a failure.
+
+    Attributes:
+        wait_first: whether there may be anything to `wait` for.
+    """
+
+    _call: Call
+    wait_first: bool
+    number: int = 1
+    saved: Plain = MISSING
+    total_left_s: float | None = None
+    _until: int = 0
+    _first: int = 0
+
+    def go_on_from(self, entry: Entry) -> None:
+        """Behind the attempts that are recorded."""
+        failures: Sequence[Mapping[str, Any]] = entry.failures
+        last = failures[-1] if failures else None
+        self.number = max(entry.attempts, len(failures)) + 1
+        if last is not None:
+            self._until = int(last["again_at"])
+            self.wait_first = self.wait_first or self._until > 0
+        self._first = int((last if last is not None else entry.call).get("first_at", 0))
+        if entry.progress is not None:
+            self.saved = entry.progress["value"]
+
+    def wait(self) -> Effects:
+        """Until it is time for the attempt.
+
+        Raises:
+            TimedOut: all of the call's time has passed meanwhile.
+        """
+        limits = self._call.limits
+        if self._until:
+            now = yield Now()
+            # A clock that was set back must not make more of a pause than the longest there is.
+            until = min(self._until, now + round(seconds(limits.retry.longest) * 1e6))
+            yield Pause(until, f"attempt {self.number} of {self._call.name}")
+        total = limits.total_timeout
+        if total is None:
+            return
+        now = yield Now()
+        self._first = self._first or now
+        left_s = total - (now - self._first) / 1e6
+        if left_s <= 0:
+            raise TimedOut(
+                f"took longer than {total:g} s, with {self.number - 1} attempts",
+                target=self._call.target,
+            )
+        self.total_left_s = min(left_s, total)
+
+    def intent(self) -> dict[str, Any]:
+        """The record without which a tool is not called."""
+        call = self._call
+        since = {"first_at": self._first} if self._first else {}
+        instead = {"made": call.instead} if call.instead else {}
+        return call.full_record(
+            "intent", key=call.key, policy=call.policy, attempt=self.number, **since, **instead
+        )  # fmt: skip
+
+    def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
+        """When there is to be another attempt, by the store's clock; None: there is none."""
+        limits = self._call.limits
+        retry = limits.retry
+        if self.number >= retry.attempts or issubclass(type(error), SchemaError):
+            return None
+        if not retry.worth_it(error):
+            return None
+        now = yield Now()
+        self._first = self._first or now
+        at = int(now + retry.pause_s(self.number) * 1e6)
+        total = limits.total_timeout
+        if total is not None and at > self._first + total * 1e6:
+            return None
+        return at
+
+    def failed(self, failure: Mapping[str, Any], again_at: int) -> dict[str, Any]:
+        """The record of a failed attempt that another one follows."""
+        record = self._call.full_record(
+            "attempt-failed", attempt=self.number, error=failure, again_at=again_at,
+            first_at=self._first,
+        )  # fmt: skip
+        self._until, self.wait_first = again_at, True
+        self.number += 1
+        return record
+
+
+def _record_value(call: Call, value: Any, *, by: str) -> Effects:
+    try:
+        plain, between = taken(call, value)
+        yield Record((call.record("outcome", value=plain, by=by),), sync=True)
+    except (Carried, PerdureError) as raised:
+        # It took effect: that must be known, even where its result cannot be kept.
+        error = uncarried(raised)
+        lost = CallFailed(f"took effect, but its result cannot be stored: {words(error)}")
+        yield Record((call.record("outcome", error=error_record(lost), by=by),), sync=True)
+        raise lost from error
+    if between is not None:
+        raise between
+    return call.results.build(plain)
+
+
+def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, Any] | None]:
+    """An intent without an outcome: the declared policy decides, never chance.
+
+    Returns:
+        The outcome; None: it is to be called again.
+    """
+    if call.policy == "retry":
+        return None
+    if call.policy == "probe":
+        assert call.probe is not None
+        try:
+            found = yield Invoke(call.probe, call.args, call.kwargs, "step", call.key)
+        except (Carried, PerdureError) as raised:
+            error = uncarried(raised)
+            raise NeedsAttention(
+                f"it is in doubt, and its probe failed: {type(error).__name__}: {words(error)}",
+                target=call.target, hint=settle_hint(call),
+            ) from error  # fmt: skip
+        if found is NOT_DONE:
+            return None
+        outcome = call.record("outcome", value=_take_found(call, found), by="probe")
+        yield Record((outcome,), sync=True)
+        return outcome
+    if call.policy == "fail":
+        doubt = InDoubt(
+            f"{why} between the call's intent and its outcome",
+            target=call.target, hint="find out whether it took effect before calling it again",
+        )  # fmt: skip
+        outcome = call.record("outcome", error=error_record(doubt), by="crash")
+        yield Record((outcome,), sync=True)
+        return outcome
+    raise NeedsAttention(
+        f"nobody knows whether it took effect, as {why} meanwhile: {call.preview()}",
+        target=call.target,
+        hint=settle_hint(call),
+    )
+
+
+def _take_found(call: Call, found: Any) -> Any:
+    try:
+        return call.results.take(found)
+    except of_code() as error:
+        raise NeedsAttention(
+            f"it is in doubt, and its probe returned neither NOT_DONE nor a result of the call: "
+            f"{found!r:.100} ({error})",
+            target=call.target, hint=settle_hint(call),
+        ) from error  # fmt: skip
+
+
+def settle_hint(call: Call) -> str:
+    return (
+        f"find out, then say so: `{_settle(call, done='JSON')}` with its result (text is "
+        f"'\"like this\"'), or `{_settle(call, not_done=True)}`; then run it again"
+    )
+
+
+def _settle(call: Call, **said: str | bool) -> str:
+    return shell.perdure("settle", unquote(call.run.split("/")[0]), call.place, **said)
+
+
+def outcome_of(call: Call, entry: Entry) -> Any:
+    """What a call gave that is recorded there, and settled; an error is raised carried."""
+    assert entry.outcome is not None
+    call.place = entry.place
+    return _outcome(call, entry.outcome)
+
+
+def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
+    """What a recorded call gave: its value, rebuilt, or its error, raised again."""
+    if "error" in outcome:
+        raise Carried(rebuild_error(outcome["error"], call.target))
+    try:
+        return call.results.build(outcome.get("value"))
+    except PerdureError as error:
+        problem = "its recorded result no longer fits its declared type"
+        hint = "let the type read the old form too, then run it again"
+        if outcome.get("by") == "person":  # whoever settled it may have mistyped it
+            problem = "the result that it was settled with does not fit its declared type"
+            hint = (
+                f"settle it again with a value that fits: `{_settle(call, done='JSON')}` "
+                "(text is '\"like this\"'); then run it again"
+            )
+        raise NeedsAttention(
+            f"{problem}: {error.problem}", target=call.target, hint=hint
+        ) from error

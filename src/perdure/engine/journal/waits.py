@@ -1,0 +1,340 @@
+"""Waiting without a process: for a signal, an answer, a time, another run, or the first of several.
+
+Each of them is the same thing, a wait with branches; which branch came is recorded. How a driver
+waits, in place or by unloading the run, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.core.arguments import Seconds, seconds
+from perdure.core.bounds import index_key
+from perdure.core.identity import shorten
+from perdure.core.names import check_key, check_name, check_words, shown
+from perdure.core.schema import Schema
+from perdure.core.values import Plain
+from perdure.engine.journal.call_identity import QUESTION, SCHEMA
+from perdure.engine.journal.effects import (
+    Arrive,
+    Await,
+    Branch,
+    Came,
+    Carried,
+    Effects,
+    Now,
+    Record,
+)
+from perdure.engine.journal.failures import rebuild_error
+from perdure.engine.journal.question_digest import digests_of, in_full, in_short, json_schema
+from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
+from perdure.model import MISSING, UNTIL, from_micros
+from perdure.state.family import CHILD
+from perdure.visible import visible
+
+
+class Suspended(PerdureError):
+    """Not a failure: the run waits, and is unloaded.
+
+    Attributes:
+        wake_at: micros by the store's clock at which it is to be woken at the latest; 0: never.
+        runs: those that it waits for, if it waits for nothing else.
+    """
+
+    def __init__(self, waits: str, wake_at: int, runs: Sequence[str] = ()) -> None:
+        super().__init__(f"waits for {waits}")
+        self.waits = waits
+        self.wake_at = wake_at
+        self.runs = runs
+
+
+class Signal(Struct, frozen=True):
+    """A message to the run, sent by `RunHandle.signal`, as something to `select` on.
+
+    Attributes:
+        name: the signal's name.
+        schema: the type of its value; one that does not fit is refused, and the wait goes on.
+    """
+
+    name: str
+    schema: Any = None
+
+
+def check_signal(name: str) -> str:
+    """A signal's name as a plain str.
+
+    Raises:
+        TypeError: it is no str. ValueError: it is empty, overlong, no text, or the library's own.
+    """
+    name = check_name(name, "a signal")
+    if name.startswith(CHILD):
+        raise ValueError(f"{name!r}: names that begin with {CHILD!r} tell of the ends of runs")
+    return name
+
+
+class Timer(Struct, frozen=True):
+    """A time from now, seconds or a timedelta, as something to `select` on."""
+
+    after: Seconds
+
+
+class Ask(Struct, frozen=True):
+    """A question to a person, answered by `RunHandle.answer`, as something to `select` on.
+
+    Attributes:
+        schema: the type of the answer; one that does not fit is refused, and the wait goes on.
+        key: see `Run.ask`.
+    """
+
+    question: str
+    schema: Any = bool
+    key: str | None = None
+
+
+class ChildEnd(Struct, frozen=True):
+    """The end of a run that this one started, as something to `select` on."""
+
+    run: str
+    build: Callable[[Plain], Any]
+
+
+Awaitable = Signal | Timer | Ask | ChildEnd
+
+
+def only_runs(branches: Sequence[Branch]) -> Sequence[str]:
+    """The runs of whose ends one is waited for; empty: something else may come, too."""
+    if any(branch.kind != "child" for branch in branches):
+        return ()
+    return [branch.name.removeprefix(CHILD) for branch in branches]
+
+
+class Selected(Struct, frozen=True):
+    """What `select` waited for: the name of the first that came, and its value."""
+
+    name: str
+    value: Any = None
+
+
+class Wait:
+    """One wait of a run, by its branches."""
+
+    def __init__(self, run: str, name: str, branches: Mapping[str, Awaitable]) -> None:
+        self._run = run
+        self._name = name
+        self._specs = {str.__str__(label): spec for label, spec in branches.items()}
+        self._check()
+        self._schemas: dict[str, Schema[Any]] = {}
+        for label, spec in self._specs.items():
+            if (
+                isinstance(spec, Signal | Ask)
+                and spec.schema is not None
+                and spec.schema is not Any
+            ):
+                self._schemas[label] = Schema(spec.schema, id=label)
+
+    def _check(self) -> None:
+        if not self._specs:
+            raise ValueError("select() waits for nothing, and would do so for ever")
+        if sum(isinstance(spec, Ask) for spec in self._specs.values()) > 1:
+            raise ValueError("select() can ask one question at a time: ask the others in tasks")
+        for label, spec in self._specs.items():
+            if not issubclass(type(spec), Awaitable):
+                raise TypeError(
+                    f"{label}={shown(spec)} is nothing to wait for: give a Signal, a Timer, an Ask "
+                    "or a run that this one started"
+                )
+            assert check_words(label, "the name of a wait") is label
+            match spec:
+                case Timer():
+                    self._specs[label] = Timer(seconds(spec.after, "the time of a wait"))
+                case Signal():
+                    self._specs[label] = Signal(check_signal(spec.name), spec.schema)
+                case Ask():
+                    question = check_words(spec.question, "a question")
+                    key = None if spec.key is None else check_key(spec.key, "a question's key")
+                    self._specs[label] = Ask(question, spec.schema, key)
+
+    def effects(self) -> Effects:
+        """From where the function comes to it to what came; gives a `Selected`."""
+        arrived = yield Arrive(
+            self._name, "wait", self._args(), self._preview, before=self._args_without_key
+        )
+        entry = arrived.entry
+        if entry is not None and entry.outcome is not None:
+            return self._result(entry.outcome)
+        if entry is None:
+            now = yield Now()
+            began = self._began(arrived.place, arrived.key, now)
+            yield Record((began,), wait=False)
+        else:
+            began = dict(entry.call)
+        branches = [Branch(**branch) for branch in began["branches"]]
+        while True:
+            came = yield Await(arrived.place, branches, str(began["words"]))
+            record = {
+                "run": self._run, "place": arrived.place, "label": came.label, "key": came.key,
+                "who": came.who, "at": came.at,
+            }  # fmt: skip
+            consumed = (came.no,) if came.no else ()
+            try:
+                value = self._checked(came)
+            except PerdureError as wrong:
+                if not came.no:
+                    raise  # of a test's own answers there is no better one to wait for
+                kind = next(one.kind for one in branches if one.label == came.label)
+                refused = {**record, "t": "message-refused", "kind": kind, "problem": str(wrong)}
+                yield Record((refused,), consumed=consumed)
+                continue
+            ended = {**record, "t": "wait-ended", "value": value}
+            # It joins the run's next commit: until that is in, the message stays in the inbox.
+            yield Record((ended,), consumed=consumed, wait=False, began=began)
+            return self._result(ended)
+
+    def _args(self) -> dict[str, str]:
+        """What of it must be the same on replay: not for how long it waits at most, nor the words
+        of a question that has a key."""
+        args = self._args_without_key()
+        for spec in self._specs.values():
+            if isinstance(spec, Ask) and spec.key is not None:
+                args = {name: one for name, one in args.items() if name != SCHEMA}
+                args[QUESTION] = f"key {shorten(spec.key)}"
+        return args
+
+    def _args_without_key(self) -> dict[str, str]:
+        """The same, as it was recorded before the question was given a key."""
+        several = self._name == "select"
+        args: dict[str, str] = {}
+        for label, spec in self._specs.items():
+            match spec:
+                case Signal():
+                    args[label] = f"signal {spec.name}"
+                case Ask():
+                    args[label] = "ask"
+                    args |= digests_of(spec.question, json_schema(spec.schema))
+                case ChildEnd():
+                    args[label] = f"child {spec.run}"
+                case Timer() if several:
+                    args[label] = "timer"
+        return args
+
+    def _began(self, place: str, key: str, now: int) -> dict[str, Any]:
+        branches: list[dict[str, Any]] = []
+        questions: dict[str, Any] = {}
+        for label, spec in self._specs.items():
+            branch = Branch(label, "timer")
+            match spec:
+                case Signal():
+                    branch = Branch(label, "signal", spec.name)
+                case Ask():
+                    # An answer to a question of an earlier turn, at the same place, is none to it.
+                    branch = Branch(label, "ask", index_key(f"{place} {key[:12]}"))
+                    questions = {"question": spec.question, "schema": json_schema(spec.schema)}
+                case ChildEnd():
+                    branch = Branch(label, "child", CHILD + spec.run)
+                case Timer():
+                    # What has passed already is due at once.
+                    after_us = max(round(seconds(spec.after) * 1e6), 0)
+                    branch = Branch(label, "timer", until=now + after_us)
+            branches.append(
+                {"label": label, "kind": branch.kind, "name": branch.name, "until": branch.until}
+            )
+        return {
+            "t": "wait-began", "run": self._run, "place": place, "branches": branches,
+            "words": self._words(branches), "args": self._args(), "preview": self._preview(),
+            **questions,
+        }  # fmt: skip
+
+    def _preview(self) -> str:
+        return ", ".join(
+            in_full(spec.question, json_schema(spec.schema)) if isinstance(spec, Ask)
+            else _short(spec) for spec in self._specs.values()
+        )  # fmt: skip
+
+    def _words(self, branches: Sequence[Mapping[str, Any]]) -> str:
+        """What it waits for, as people read it in ``perdure runs``."""
+        parts = []
+        for branch, spec in zip(branches, self._specs.values(), strict=True):
+            if isinstance(spec, Timer):
+                when = from_micros(int(branch["until"]))
+                parts.append(f"{UNTIL}{when.isoformat(sep=' ', timespec='seconds')}")
+            else:
+                parts.append(_short(spec))
+        return " or ".join(parts)
+
+    def _checked(self, came: Came) -> Plain:
+        """The value as it is recorded.
+
+        Raises:
+            SchemaError: it is not of the declared type.
+        """
+        schema = self._schemas.get(came.label)
+        if schema is None:
+            return came.value
+        return schema.take(schema.build(came.value), (), aliases_refused=False)
+
+    def _result(self, ended: Mapping[str, Any]) -> Selected:
+        label = str(ended["label"])
+        spec, value = self._specs.get(label), ended.get("value")
+        schema = self._schemas.get(label)
+        build: Callable[[Plain], Any] = schema.build if schema is not None else _as_it_is
+        if isinstance(spec, ChildEnd):
+            build, value = spec.build, _child_value(spec, value)
+        try:
+            return Selected(label, build(value))
+        except SchemaError as error:
+            raise NeedsAttention(
+                f"what came no longer fits its declared type: {error.problem}",
+                target=f"run {self._run}, {ended['place']}",
+                hint="let the type read the old form too, then run it again",
+            ) from error  # fmt: skip
+
+
+def _as_it_is(value: Plain) -> Any:
+    return value
+
+
+def _child_value(child: ChildEnd, end: Any) -> Plain:
+    if end["status"] == "done":
+        return end["value"]
+    if end["status"] == "failed":
+        raise Carried(rebuild_error(end["value"], f"run {child.run}"))
+    raise RunFailed(f"was cancelled: {end.get('problem', '')}", target=f"run {child.run}")
+
+
+def _short(spec: Awaitable) -> str:
+    match spec:
+        case Signal():
+            return f"signal {spec.name!r}"
+        case Ask():
+            return in_short(spec.question)
+        case ChildEnd():
+            return f"run {spec.run}"
+        case Timer():
+            return f"{timedelta(seconds=seconds(spec.after))}"
+
+
+def with_timeout(spec: Awaitable, timeout: Seconds | None) -> dict[str, Awaitable]:
+    """A wait for one thing, for so long at most."""
+    branches: dict[str, Awaitable] = {"it": spec}
+    if timeout is not None:
+        branches["timeout"] = Timer(timeout)
+    return branches
+
+
+def only(selected: Selected, what: str, default: Any) -> Any:
+    """The value of a wait made by `with_timeout`.
+
+    Raises:
+        TimedOut: its time was up, and there is no default.
+    """
+    if selected.name == "it":
+        return selected.value
+    if default is MISSING:
+        raise TimedOut(
+            f"waited for {visible(what)} in vain", hint="pass default= to go on without it"
+        )
+    return default
