@@ -56,7 +56,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Restored(Struct, frozen=True):
-    """What a store was filled with: all up to a moment, but for what is `incomplete`."""
+    """What a store was filled with: all up to a moment, but for what is `incomplete`.
+
+    Attributes:
+        messages: those that are unread in it.
+    """
 
     commits: int
     messages: int

@@ -75,6 +75,24 @@ def test_what_was_taken_later_can_be_sent_again(urls: tuple[str, str]) -> None:
             store.agent(name).verify()
 
 
+def test_what_it_says_that_came_is_there(urls: tuple[str, str]) -> None:
+    """A restore said that four messages had come, which was what the source had ever been sent; one
+    of them was in the inboxes of the new store, as the others were taken by then, or came later."""
+    with perdure.open(urls[0]) as store:
+        run = run_until_waiting(store, waits, "a")
+        run.signal("paid", 1)
+        run_until_waiting(store, waits, "a")
+        run.signal("paid", 2)
+        seq = store.agent("a").seq
+        moment = now(store)
+        run.answer(True)
+        run.signal("late", 3)
+    done = replication.restore(*urls, moment)
+    with perdure.open(urls[1]) as store:
+        assert done == replication.Restored(seq, 1)
+        assert [one.value for one in store.runner.context.backend.inbox()] == [2]
+
+
 def test_what_had_been_taken_stays_known(urls: tuple[str, str]) -> None:
     """Also where the run had ended by then, and was set back."""
     with perdure.open(urls[0]) as store:

@@ -286,7 +286,7 @@ def restore(
             "incomplete": aside_json(done.incomplete),
         })  # fmt: skip
         return
-    words = f"{count(done.commits, 'commit')}, {count(done.messages, 'message')} as of {at}"
+    words = f"{count(done.commits, 'commit')}, {count(done.messages, 'unread message')} as of {at}"
     stdout_console().print(text(("✓ ", "bold green"), (target, "bold"), f"  {words}"))
     for one in done.incomplete:
         console = stdout_console()

@@ -13,8 +13,8 @@ from itertools import islice
 
 from perdure.core import chain
 from perdure.errors import Conflict, Corrupt, PerdureError
-from perdure.model import UNFINISHED, AgentInfo, Cause, from_micros
-from perdure.state.arriving import PAGE, taken_by_then
+from perdure.model import MISSING, UNFINISHED, AgentInfo, Cause, from_micros
+from perdure.state.arriving import PAGE, all_mail, taken_by_then
 from perdure.state.fits import check_able, misfits
 from perdure.state.projections import RunRows
 from perdure.state.replication import Follower, unfit
@@ -41,7 +41,8 @@ def restore(
             something, and take those that are damaged as far as they go.
 
     Returns:
-        Commits and messages that came; and the agents that are left out, or incomplete.
+        How many commits and unread messages the target has then; and the agents that are left out,
+        or incomplete.
 
     Raises:
         Conflict: of the states of that moment, retention removed some.
@@ -69,7 +70,7 @@ def restore(
             raise unfit(unable)
     follower.shipper.left_out = {one.agent for one in left_out}
     follower.begin()
-    found = follower.drain()
+    follower.drain()
     if not take_incomplete:
         follower.check_complete("the target does not open yet")
     for info in living(target):
@@ -79,8 +80,11 @@ def restore(
         target.ship(Shipment(messages=part))
     raise_tokens(target, None)
     retell(source, target, until)
+    came = (target.agent(info.name, info.incarnation) for info in logs)
+    commits = sum(info.seq for info in came if info is not None and not info.purged)
+    unread = sum(message.value is not MISSING for message in all_mail(target))
     target.stand(None)
-    return *found, (*left_out, *follower.aside)
+    return commits, unread, (*left_out, *follower.aside)
 
 
 def _logs(source: Backend) -> Iterator[AgentInfo]:
