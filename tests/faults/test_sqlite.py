@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import perdure
@@ -48,6 +49,40 @@ def test_readers_that_are_interrupted_take_no_place_with_them(store: Store) -> N
     for _ in _at_each(lambda: backend.read(1, 0, 9), 1):
         pass
     helper.call(lambda: [backend.read(1, 0, 9) for _ in range(2 * AT_ONCE)])
+
+
+@pytest.mark.parametrize("who", ["reader", "housekeeper", "tidier"])
+def test_a_look_that_is_interrupted_twice_leaves_no_transaction(store: Store, who: str) -> None:
+    """Ctrl-C came in the middle of a look at an agent and a run, which is a transaction, and once
+    more where its connection was to be closed. Nobody closed it any more while the store was open:
+    who had it was noted until eight were left so. As long, no writer could begin the WAL anew. It
+    grew, and each commit waited for the housekeeper, who waited for that look."""
+    backend = _backend(store)
+    store.agent("a", State, initial=State()).update(_grow)
+
+    def look() -> object:
+        return backend.look("a", "a/f/main")
+
+    meet = {
+        "reader": lambda: backend.refs(1),
+        "housekeeper": lambda: backend._writer._housekeeper._checkpoint(),
+        "tidier": lambda: backend.maintain("clean"),
+    }[who]
+    left = 0
+    look()
+    for at in range(1, count(look), 5):
+        backend.refs(1)  # there is a connection for the next one
+        kept = inject(look, at, KINDS[at % len(KINDS)], 1)
+        left += _in_transaction(backend)
+        meet()
+        assert not _in_transaction(backend), kept.where
+    assert left, "no look was left in the middle"
+
+
+def _in_transaction(backend: SqliteBackend) -> int:
+    """How many connections to the file are in one."""
+    mine = [one for one in apsw.connections() if one.filename == backend.path]
+    return sum(one.txn_state("main") > 0 for one in mine)
 
 
 def test_i2_a_transaction_that_is_interrupted_is_over(store: Store) -> None:

@@ -44,7 +44,7 @@ from perdure.storage.sqlite.files import exists
 from perdure.storage.sqlite.forks import quiet_at_forks
 from perdure.storage.sqlite.looking import find_agent, info_of, look
 from perdure.storage.sqlite.proofs import check_list
-from perdure.storage.sqlite.readers import Readers
+from perdure.storage.sqlite.readers import Readers, Taker
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
     behind,
@@ -467,7 +467,7 @@ class SqliteBackend:
         self._sockets.forget_after_fork()
 
 
-class _Reading:
+class _Reading(Taker):
     """Context manager: a connection to read with. One that something went wrong on is not used
     again."""
 
@@ -476,18 +476,12 @@ class _Reading:
         self._writer = writer
 
     def __enter__(self) -> apsw.Connection:
-        self._connection = self._readers.take(self, _getframe(1))
-        return self._connection
+        connection = self.connection = self._readers.take(self, _getframe(1))
+        return connection
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self._readers.give_back(self, self._connection)
-            return
-        found = unmasked(error, self._connection)
-        try:
-            self._connection.close(True)
-        finally:
-            self._readers.give_back(self, None)
+        found = unmasked(error, self.connection) if error is not None else None
+        self._readers.give_back(self, whole=error is None)
         if isinstance(found, FAILED):
             raise self._writer.translate(found) from error
 

@@ -32,7 +32,12 @@ _log = logs.logger("perdure.sqlite")
 
 
 class Housekeeper:
-    """Started at its first task; `close` ends it. Failures are logged: the WAL still has it all."""
+    """Started at its first task; `close` ends it. Failures are logged: the WAL still has it all.
+
+    Attributes:
+        close_left: closes the connections that calls left in a transaction. As long as those have
+            one, no writer begins the WAL anew.
+    """
 
     def __init__(
         self,
@@ -47,6 +52,7 @@ class Housekeeper:
         self._flush_every_s = flush_every_s
         self._sync_failed = sync_failed
         self._no_writer = no_writer
+        self.close_left: Callable[[], None] = lambda: None
         self._closing = False
         self._checkpoint_due = False
         self._moved = 0
@@ -128,6 +134,7 @@ class Housekeeper:
         the file grew without end, and each commit paid for making it longer. The writers of other
         processes are kept out only where they made it long: they look for the lock again and again.
         """
+        self.close_left()
         self._connection = connection = self._connection or self._connect()
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         with self._no_writer():

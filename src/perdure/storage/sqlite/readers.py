@@ -18,12 +18,23 @@ AT_ONCE = 8
 connection a hundred times as long."""
 
 
+class Taker:
+    """Who uses a connection.
+
+    Attributes:
+        connection: None: it has none, or gave it back.
+    """
+
+    connection: apsw.Connection | None = None
+
+
 class Readers:
     """A pool that can be stopped: no connection may be open when the process forks.
 
     Who has a connection is noted with the call that uses it. An exception may come between that
     call's taking and its giving back; once it is over, its place is free all the same. The
-    connection itself is not used again: nobody knows what it was doing.
+    connection itself is not used again: nobody knows what it was doing. It may be in a transaction,
+    and until that ends no writer can begin the WAL anew.
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
@@ -33,35 +44,42 @@ class Readers:
 
     def renew(self) -> None:
         """In a forked child: the threads that used the pool are not there."""
-        self._taken: dict[object, FrameType] = {}
+        self._taken: dict[Taker, FrameType] = {}
         self._waiting: deque[threading.Lock] = deque()
         self._stopped = False
 
-    def take(self, taker: object, frame: FrameType) -> apsw.Connection:
+    def take(self, taker: Taker, frame: FrameType) -> apsw.Connection:
         """A connection for this taker alone, until it gives it back or the call of that frame
         is over."""
         pause_s = LOOK_FIRST_S
         while not self._enter(taker, frame):
-            self._free_what_was_left()
+            self.close_left()
             self._wait(lambda: self._enter(taker, frame), pause_s)
             pause_s = min(2 * pause_s, LOOK_MAX_S)
         try:
             return self._idle.pop()
         except IndexError:
-            pass
+            self.close_left()  # one that was left is missing here
         try:
             return self._connect()
         except BaseException:
-            self.give_back(taker, None)
+            self.give_back(taker)
             raise
 
-    def give_back(self, taker: object, connection: apsw.Connection | None) -> None:
-        """Give a connection back, or None for one that was closed."""
-        if connection is not None:
+    def give_back(self, taker: Taker, *, whole: bool = True) -> None:
+        """End a use.
+
+        Args:
+            whole: False: something went wrong on the connection, and nobody uses it again.
+        """
+        if not whole and taker.connection is not None:
+            taker.connection.close(True)
+        connection, taker.connection = taker.connection, None  # or `close_left` would close it
+        if whole and connection is not None:
             self._idle.append(connection)
         self._leave(taker)
 
-    def _enter(self, taker: object, frame: FrameType) -> bool:
+    def _enter(self, taker: Taker, frame: FrameType) -> bool:
         # Noted before the look: so `stop` sees it, or it sees that all are to stop.
         self._taken[taker] = frame
         if not self._stopped and len(self._taken) <= AT_ONCE:
@@ -69,7 +87,7 @@ class Readers:
         self._taken.pop(taker, None)
         return False
 
-    def _leave(self, taker: object) -> None:
+    def _leave(self, taker: Taker) -> None:
         self._taken.pop(taker, None)
         if self._waiting:  # one who waits to read; all, where one of them waits for quiet
             self._wake(len(self._waiting) if self._stopped else 1)
@@ -92,16 +110,20 @@ class Readers:
             with suppress(ValueError):
                 self._waiting.remove(gate)
 
-    def _free_what_was_left(self) -> None:
+    def close_left(self) -> None:
+        """Close the connections of calls that are over, and free their places."""
         for taker, frame in list(self._taken.items()):
             if is_over(frame):
+                with suppress(apsw.Error):  # another thread is doing it
+                    if taker.connection is not None:
+                        taker.connection.close(True)
                 self._leave(taker)
 
     def stop(self) -> None:
         """Wait until nobody reads, close all, and let nobody begin until `go_on`."""
         self._stopped = True
         while self._taken:
-            self._free_what_was_left()
+            self.close_left()
             self._wait(lambda: not self._taken, LOOK_FIRST_S)
         self.close()
 
@@ -129,5 +151,6 @@ class Readers:
 
     def close(self) -> None:
         """Close those that nobody uses."""
+        self.close_left()
         while (connection := self.spare()) is not None:
             connection.close(True)

@@ -65,11 +65,9 @@ class Writer:
         self._path = path
         self._clock = clock
         self._durability = durability
-        self._vfs = vfs
-        self._checked = checked
+        self._vfs, self._checked = vfs, checked
         self._trees = Trees(path)
-        self._unsynced = 0
-        self._marked = durability == "sync"
+        self._unsynced, self._marked = 0, durability == "sync"
         self._suspect, self._lacked_room = is_in_doubt(path), False
         self._final: PerdureError | None = None
         self._only_looks: bool | None = None
@@ -126,6 +124,7 @@ class Writer:
         assert connection is not None
         connection.set_wal_hook(None)
         self._lent = connection, readers
+        self._housekeeper.close_left = readers.close_left
         readers.lend(connection)
 
     def _take_back(self) -> apsw.Connection | None:
@@ -308,6 +307,7 @@ class Writer:
         if self._connection is not None:
             self._connection.close(True)
             self._connection = None
+        self._housekeeper.close_left()
         connection = self.connect()
         try:
             write_wal_again(connection, self._path)
@@ -371,6 +371,7 @@ class Writer:
 
     def tidy(self) -> None:
         """Move all of the WAL into the main file, and empty it."""
+        self._housekeeper.close_left()
         try:
             self.ready().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except FAILED as error:
