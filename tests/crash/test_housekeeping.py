@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
+import pytest
 
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.connection import connect
@@ -59,3 +62,70 @@ def test_the_log_of_a_file_with_several_writers_does_not_grow_without_end(tmp_pa
     assert beaten, "nobody was ever kept out"
     housekeeper._let_go()
     other.close()
+
+
+class Counting:
+    """A connection that notes for how long each try to begin the WAL anew may wait."""
+
+    def __init__(self, path: str) -> None:
+        self.waits_ms: list[int] = []
+        self._connection = connect(path, synchronous="OFF", create=False)
+        self._busy_ms = 0
+        self.close = self._connection.close
+
+    def set_busy_timeout(self, milliseconds: int) -> None:
+        self._busy_ms = milliseconds
+        self._connection.set_busy_timeout(milliseconds)
+
+    def wal_checkpoint(self, mode: int) -> tuple[int, int]:
+        if mode == apsw.SQLITE_CHECKPOINT_RESTART:
+            self.waits_ms.append(self._busy_ms)
+        return self._connection.wal_checkpoint(mode=mode)
+
+
+def test_commits_do_not_each_wait_for_somebody_who_reads_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look was left in its transaction by an exception that somebody kept; it may as well be a
+    long look of another process. The housekeeper could not begin the WAL anew, gave up after a
+    fifth of a second with the writers' lock in hand, and tried it again at the next commit: so it
+    was at each."""
+    path = str(tmp_path / "store.db")
+    SqliteBackend(path).close()
+    writer, reader = (connect(path, synchronous="OFF", create=False) for _ in range(2))
+    made: Any = Counting(path)
+    waits_ms = made.waits_ms
+    housekeeper = Housekeeper(path, lambda: made, None, pytest.fail, threading.Lock)
+    monkeypatch.setattr(housekeeper, "_kick", lambda: True)  # the test does its work
+    kicks, pages = 0, 0
+
+    def told(_: apsw.Connection, __: str, number: int) -> int:
+        nonlocal pages
+        pages = number
+        housekeeper.wal_grew(number)
+        return apsw.SQLITE_OK
+
+    writer.set_wal_hook(told)
+
+    def commit_until(is_enough: Callable[[], bool]) -> None:
+        nonlocal kicks
+        while not is_enough():
+            write(writer, CHECKPOINT_PAGES // 10)
+            kicks += housekeeper._checkpoint_due
+            housekeeper._do_what_is_due()
+
+    reader.execute("BEGIN; SELECT count(*) FROM marks").fetchall()
+    commit_until(lambda: pages >= 5 * LONG_PAGES)
+    tried = [ms > 0 for ms in waits_ms]
+    assert kicks <= 5 * LONG_PAGES / CHECKPOINT_PAGES
+    assert sum(tried) == 3 < len(tried) <= kicks  # from 4, 8 and 16 thousand pages on
+
+    reader.execute("COMMIT")
+    commit_until(lambda: pages < CHECKPOINT_PAGES)  # at the next try, which does not wait
+    assert len(waits_ms) == len(tried) + 1 and waits_ms[-1] == 0
+    reader.execute("BEGIN; SELECT count(*) FROM marks").fetchall()
+    commit_until(lambda: pages >= LONG_PAGES + CHECKPOINT_PAGES)
+    assert waits_ms[len(tried) + 1] > 0, "the next one is not waited for"
+    housekeeper._let_go()
+    writer.close()
+    reader.close()

@@ -26,7 +26,8 @@ LONG_PAGES = 4 * CHECKPOINT_PAGES
 """Pages in the WAL from which on the writers of other processes have to wait while it is moved."""
 
 KEPT_OUT_MAX_MS = 200
-"""How long it is tried to keep them out; and our own, too, where somebody reads for long."""
+"""How long it is tried to keep them out. Where somebody reads for long, our own writers wait as
+long: once, and again when the WAL has grown to twice its length."""
 
 _log = logs.logger("perdure.sqlite")
 
@@ -56,6 +57,7 @@ class Housekeeper:
         self._closing = False
         self._checkpoint_due = False
         self._moved = 0
+        self._wait_from_pages = LONG_PAGES
         self._flush_due = False
         self._connection: apsw.Connection | None = None
         self.renew()
@@ -73,7 +75,7 @@ class Housekeeper:
         one is due when it has grown as much again, or has begun anew and grown.
         """
         if pages < self._moved:
-            self._moved = 0
+            self._moved, self._wait_from_pages = 0, LONG_PAGES
         if pages - self._moved >= CHECKPOINT_PAGES:
             self._checkpoint_due = True
             if self._kick():
@@ -122,7 +124,7 @@ class Housekeeper:
                 self._checkpoint_due = False
                 self._checkpoint()
         except apsw.BusyError:
-            self._moved = 0  # a commit came between; the next one says again that it is due
+            pass  # somebody reads, or moves it: it is due again when it has grown as much again
         except Exception as error:
             self._sync_failed()
             _log.warning("housekeeping of %s: %s", self._path, error)
@@ -140,8 +142,12 @@ class Housekeeper:
         with self._no_writer():
             pages, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             if pages >= LONG_PAGES:  # what others add meanwhile is not in these
-                connection.set_busy_timeout(KEPT_OUT_MAX_MS)
+                waits = pages >= self._wait_from_pages
+                if waits:
+                    self._wait_from_pages = 2 * pages
+                connection.set_busy_timeout(KEPT_OUT_MAX_MS if waits else 0)
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+                self._wait_from_pages = LONG_PAGES
 
     def stop(self) -> None:
         """Before a fork: finish what is under way, close the connection, and wait for `go_on`."""
