@@ -99,9 +99,9 @@ class ForeignLogs:
             yield from found
             after = found[-1].name
 
-    def purge(self, seconds: float, first: AgentInfo | None = None) -> Purged:
-        """Remove what was deleted to be purged, `first` before all else, for about so long."""
-        return sweep(self.context.backend, seconds, first)
+    def purge(self, seconds: float, of: AgentInfo | None = None) -> Purged:
+        """Remove what was deleted to be purged, for about so long; `of`: see `sweep`."""
+        return sweep(self.context.backend, seconds, of)
 
     def create(
         self, name: str, state: Plain, cause: Cause, *, records: Sequence[Mapping[str, Any]] = (),

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from perdure.core import chain, logs
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
-from perdure.model import AgentInfo, Verified, id_text
+from perdure.model import AgentInfo, Commit, Verified, id_text
 from perdure.storage.port import Backend
 from perdure.storage.reader import LogReader
 from perdure.storage.retention import COPIES
@@ -47,18 +47,19 @@ class Purged(Struct, frozen=True):
     more: bool = False
 
 
-def sweep(backend: Backend, seconds: float | None = None, first: AgentInfo | None = None) -> Purged:
+def sweep(backend: Backend, seconds: float | None = None, of: AgentInfo | None = None) -> Purged:
     """Purge what was deleted to be purged.
 
     Args:
         seconds: about as long it may take; None: until all is done.
-        first: one to begin with.
+        of: that agent alone, with those whose copy it is: no others are read for its sake.
     """
     until = time.monotonic() + seconds if seconds is not None else float("inf")
     done: list[AgentInfo] = []
     kept: list[AgentInfo] = []
-    for info in _in_turn(backend, first):
-        if _is_needed(backend, info):
+    known: dict[int, str | None] = {}
+    for info in _in_turn(backend) if of is None else _with_origins(backend, of):
+        if _is_needed(backend, info, known):
             kept.append(info)
         else:
             while backend.purge(info.no):
@@ -67,27 +68,41 @@ def sweep(backend: Backend, seconds: float | None = None, first: AgentInfo | Non
             done.append(info)
         if time.monotonic() > until:
             return Purged(done, kept, True)
+        if of is not None and kept:  # what it is a copy of is read by the same one
+            break
     return Purged(done, kept)
 
 
-def _is_needed(backend: Backend, info: AgentInfo) -> bool:
+def _is_needed(backend: Backend, info: AgentInfo, known: dict[int, str | None]) -> bool:
     """Also where it cannot be told who reads it: that keeps this one, and none of the others."""
     try:
-        return needed_by(backend, info) is not None
+        return needed_by(backend, info, known) is not None
     except (Corrupt, UnsupportedFormat) as error:
         _log.warning("agent %r is not purged: %s", info.name, error)
         return True
 
 
-def _in_turn(backend: Backend, first: AgentInfo | None) -> Iterator[AgentInfo]:
+def _in_turn(backend: Backend) -> Iterator[AgentInfo]:
     """In any order, so that those that are kept are not in the way of all others."""
-    if first is not None:
-        yield first
     after = 0
     while page := backend.to_purge(after, PAGE):
         after = page[-1].no
         random.shuffle(page)
-        yield from (info for info in page if first is None or info.no != first.no)
+        yield from page
+
+
+def _with_origins(backend: Backend, info: AgentInfo | None) -> Iterator[AgentInfo]:
+    """An agent that was deleted to be purged, then the one whose copy it is, if that was, too, and
+    so on. Of each is read whose copy it is before it is given: it may be gone then."""
+    while info is not None and not info.purged and _is_to_go(backend, info):
+        copied = _copied_from(LogReader(backend, info).peek(1))
+        yield info
+        info = backend.agent(*copied) if copied is not None else None
+
+
+def _is_to_go(backend: Backend, info: AgentInfo) -> bool:
+    last = LogReader(backend, info).peek(info.seq)
+    return any(deletes(record) and record.get("purge") for record in last.records)
 
 
 def purge_name(backend: Backend, name: str) -> Purged:
@@ -118,23 +133,46 @@ def purge_name(backend: Backend, name: str) -> Purged:
     return Purged(done, kept)
 
 
-def needed_by(backend: Backend, info: AgentInfo) -> str | None:
-    """The name of a living agent that reads the log of a deleted one, be it as a copy of a copy."""
-    if info.purged:
-        return None  # it was found out before
-    ref = backend.ref(info.no, COPIES)
-    if ref is None or ref.kind != "branch":
-        return None
-    copies = LogReader(backend, info).fold(ref.seq).state
-    for name, said in copies.items():
-        found = list(_copies_called(backend, name, info))
-        for copy in found:
-            user = name if not copy.deleted else needed_by(backend, copy)
-            if user is not None:
-                return user
-        if not found and backend.now() - said < ANNOUNCED_US:
-            return str(name)
+def needed_by(
+    backend: Backend, info: AgentInfo, known: dict[int, str | None] | None = None
+) -> str | None:
+    """The name of a living agent that reads the log of a deleted one, be it as a copy of a copy.
+
+    Args:
+        known: what was found before, by the agents' numbers; what is found now is noted there.
+    """
+    known = {} if known is None else known
+    ahead, origins = [info], {info.no: 0}
+    while ahead:
+        one = ahead.pop()
+        user, copies = (known[one.no], []) if one.no in known else _read_by(backend, one)
+        if user is not None:
+            no = one.no
+            while no:  # and so of those by which it was come to
+                known[no], no = user, origins[no]
+            return user
+        for copy in copies:
+            if origins.setdefault(copy.no, one.no) == one.no:
+                ahead.append(copy)
+    known.update(dict.fromkeys(origins))
     return None
+
+
+def _read_by(backend: Backend, info: AgentInfo) -> tuple[str | None, list[AgentInfo]]:
+    """The name of a living copy of it, or of one that is being made. None: then its copies, which
+    are all deleted, and may have living ones."""
+    ref = backend.ref(info.no, COPIES) if not info.purged else None  # which was found out before
+    if ref is None or ref.kind != "branch":
+        return None, []
+    copies: list[AgentInfo] = []
+    for name, said in LogReader(backend, info).fold(ref.seq).state.items():
+        found = list(_copies_called(backend, name, info))
+        if any(not copy.deleted for copy in found):
+            return str(name), []
+        if not found and backend.now() - said < ANNOUNCED_US:
+            return str(name), []
+        copies += found
+    return None, copies
 
 
 def _copies_called(backend: Backend, name: str, origin: AgentInfo) -> Iterator[AgentInfo]:
@@ -143,14 +181,18 @@ def _copies_called(backend: Backend, name: str, origin: AgentInfo) -> Iterator[A
         info = backend.agent(name, number)
         if info is None:
             continue
-        if info.purged:  # nobody reads it: so nobody reads by it
+        # Of one that is purged it is known that nobody reads it: so nobody reads by it.
+        copied = None if info.purged else _copied_from(LogReader(backend, info).commit(1))
+        if info.purged or copied == (origin.name, origin.incarnation):
             yield info
-            continue
-        for record in LogReader(backend, info).commit(1).records:
-            if (record.get("t"), record.get("agent"), record.get("incarnation")) == (
-                COPIED, origin.name, origin.incarnation
-            ):  # fmt: skip
-                yield info
+
+
+def _copied_from(first: Commit) -> tuple[str, int] | None:
+    """Name and incarnation of the agent whose copy one is, from its first commit."""
+    for record in first.records:
+        if record.get("t") == COPIED:
+            return str(record["agent"]), int(record["incarnation"])
+    return None
 
 
 def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Verified:

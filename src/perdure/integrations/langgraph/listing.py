@@ -7,7 +7,7 @@ Each log is read once, from its end, and what is read tells the writes of the ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from heapq import heappop, heappush, merge
 from math import inf
 from typing import Any
@@ -62,6 +62,15 @@ class Seen(Struct):
     thread: str
     views: Sequence[View]
     windows: Sequence[Window]
+
+    def having(self, places: Set[str]) -> Seen:
+        """The same without the logs that have nothing of any of these checkpoints: of the many of a
+        copy of a copy, and so on, each has some."""
+        kept = [
+            (view, window) for view, window in zip(self.views, self.windows, strict=True)
+            if not window.lacks(places)
+        ]  # fmt: skip
+        return Seen(self.thread, [view for view, _ in kept], [window for _, window in kept])
 
 
 class Spot(Struct):
@@ -189,6 +198,7 @@ class Teller:
         self._coder = coder
         self._built = Built()
         self._states: dict[tuple[int, int], Plain] = {}
+        self._having: dict[int, Seen] = {}
 
     def tell(self, page: list[Entry]) -> list[CheckpointTuple]:
         """The page's tuples, in its order."""
@@ -200,19 +210,23 @@ class Teller:
         return [told[id(entry)] for entry in page]
 
     def _find_early(self, page: list[Entry]) -> None:
-        """Look for the writes that came before their checkpoints in one go."""
+        """Look for the writes that came before their checkpoints in one go; and, of each thread,
+        for the logs that have something of the page at all."""
         places: dict[int, tuple[Window, list[str]]] = {}
+        asked: dict[int, tuple[Seen, set[str]]] = {}
         for entry in page:
             spot = entry.spot
             _, found = places.setdefault(id(spot.window), (spot.window, []))
             found.append(names.place_of(spot.namespace, spot.id))
+            asked.setdefault(id(spot.seen), (spot.seen, set()))[1].add(found[-1])
         for window, found in places.values():
             window.find_early(found)
+        self._having = {key: seen.having(ids) for key, (seen, ids) in asked.items()}
 
     def _tuple(self, entry: Entry, state: Plain) -> CheckpointTuple:
         spot = entry.spot
         checkpoint = checkpoint_of(self._coder, spot.id, state, entry.record["rest"], self._built)
-        seen = spot.seen
+        seen = self._having[id(spot.seen)]
         writes = writes_seen(seen.views, seen.windows, spot.namespace, spot.id)
         return tuple_of(
             seen.thread, spot.namespace, checkpoint, entry.metadata,

@@ -75,7 +75,7 @@ class Thread:
             self.forget()
             own = View(self._logs.log(info))
             own.read_short(info.seq)
-            self._check_schema(own.commit(1).schema_id)
+            self.check_schema(own.commit(1).schema_id)
             self._views = views_of(self._logs, own)
         elif info.seq != self._end:
             self._views[0].forget()  # somebody else was here
@@ -100,7 +100,7 @@ class Thread:
                     return self._views
         return self.views()
 
-    def _check_schema(self, found: str) -> None:
+    def check_schema(self, found: str) -> None:
         if found != names.SCHEMA_ID:
             raise SchemaError(
                 f"it is no thread: its state was written under schema {found!r}",

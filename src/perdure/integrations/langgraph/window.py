@@ -6,7 +6,7 @@ its keys would be eight look-ups; in the log they are neighbours, and one read h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from math import inf
 
 from perdure.adapters import ForeignLog, Held
@@ -63,7 +63,7 @@ class Window:
         self._along: dict[int, list[int]] = {}
         self._complete: set[str] = set()
         self._spent: set[int] = set()
-        self._straight = True
+        self._straight = self._readable = True
         self._written: dict[int, tuple[Commit, int | None, list[Write]]] = {}
         self.trails = Trails()
         self.past = NEVER
@@ -101,7 +101,12 @@ class Window:
         """Whether the log is in from its first commit on, and consists of checkpoints and writes on
         one branch. Each other branch begins with a commit of its own: so there is none, and nothing
         was removed."""
-        return self.low == 1 and self._straight and not self._torn
+        return self._straight and self._is_whole
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the log is in from its first commit on, and of each it is known what it is."""
+        return self.low == 1 and self._readable and not self._torn
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
         """One commit, with those above it where it is not further than `reach` below them.
@@ -190,6 +195,8 @@ class Window:
     def _note(self, commit: Commit) -> bool:
         """Whether it is a checkpoint, or writes."""
         self._commits[commit.seq] = commit
+        if commit.damaged:
+            self._readable = False
         found = names.read_key(commit.cause.key)
         if found is None or commit.branch != MAIN or commit.damaged or commit.trimmed:
             self._straight = False
@@ -214,6 +221,8 @@ class Window:
     def writes(self, place: str) -> tuple[list[Write], int] | None:
         """As `View.writes`; None: the checkpoint, or a part of what was put, is not in."""
         puts = self._puts.get(place)
+        if not puts and self._is_whole and place not in self._alone:
+            return [], 0
         if not puts or max(puts) != len(puts):
             return None
         if place not in self._complete:
@@ -236,6 +245,14 @@ class Window:
         if known is None or known[0] is not commit or known[1] != on:
             known = self._written[seq] = commit, on, read_writes(commit, on)
         return known[2]
+
+    def lacks(self, places: Set[str]) -> bool:
+        """Whether the log is known to have nothing of any of these checkpoints. It is read to its
+        begin where that takes no more than to look for each of them, and for writes for it."""
+        if self.low <= 2 * len(places):
+            self._reach(1)
+        nothing = places.isdisjoint(self._puts) and places.isdisjoint(self._alone)
+        return nothing and self._is_whole
 
     def find_early(self, places: Iterable[str]) -> None:
         """What `writes` would look for of one checkpoint, of many in one go."""
