@@ -51,6 +51,12 @@ def check_label(name: str) -> str:
     return name
 
 
+def incarnation_of(run: str) -> int:
+    """The number of the agent's incarnation that a run is of, from its id."""
+    said = run.rpartition("~")[2]  # which names have escaped
+    return int(said) if "~" in run and said.isdecimal() else 1
+
+
 def is_seq(word: str) -> bool:
     """Whether it reads as the number of a commit."""
     return word.isascii() and word.isdecimal() and len(word) <= SEQ_DIGITS

@@ -23,12 +23,6 @@ def agent_of(run: str) -> str:
     return unquote(run.split("/")[0])
 
 
-def incarnation_of(run: str) -> int:
-    """The number of the agent's incarnation that a run is of, from its id."""
-    said = run.rpartition("~")[2]  # which names have escaped
-    return int(said) if "~" in run and said.isdecimal() else 1
-
-
 def begin_of(commit: Commit, run: str) -> Mapping[str, Any] | None:
     """The record with which a run began, if it did with this commit."""
     for record in commit.records:

@@ -12,9 +12,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.core.names import incarnation_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import RunInfo
-from perdure.state.family import agent_of, begin_of, incarnation_of
+from perdure.state.family import agent_of, begin_of
 from perdure.state.projections import args_digest
 from perdure.storage.port import Backend
 from perdure.storage.reader import LogReader

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.bounds import index_key
+from perdure.core.names import incarnation_of
 from perdure.core.values import Plain
 from perdure.model import FINISHED, UNFINISHED, Commit, Message, RunInfo
 from perdure.state.arriving import PAGE
@@ -25,7 +26,6 @@ from perdure.state.family import (
     agent_of,
     begin_of,
     end_told,
-    incarnation_of,
     to_end_with,
 )
 from perdure.state.kinship import Origin, args_of_start

@@ -155,7 +155,7 @@ class MemoryBackend:
         for run in item.runs:
             self._runs.put(replace(run, agent_no=agent.no))
         for sent in item.sends:
-            self._runs.send(sent, self.now())
+            self._runs.send(sent, self.now(), Agent.following(self._latest.get(sent.agent)))
         if item.epoch_min:
             ref = agent.refs[item.branch]
             agent.refs[item.branch] = replace(ref, epoch=max(ref.epoch, item.epoch_min))
@@ -286,7 +286,7 @@ class MemoryBackend:
             own = self._standings.get(agent.no) if agent else None
             if own is None or own.closed:
                 self._check_closed(0, "")
-            return self._undo.kept(self._runs.send(message, self.now()))
+            return self._undo.kept(self._runs.send(message, self.now(), Agent.following(agent)))
 
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,

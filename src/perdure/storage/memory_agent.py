@@ -30,6 +30,11 @@ class Agent(Struct):
     keys: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)
 
+    @staticmethod
+    def following(latest: Agent | None) -> int:
+        """The number of the first incarnation that is not deleted, behind the latest one."""
+        return 1 if latest is None else latest.incarnation + latest.deleted
+
     def info(self) -> AgentInfo:
         return AgentInfo(
             self.name, self.no, self.incarnation, self.deleted, len(self.commits), self.purged

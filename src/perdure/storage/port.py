@@ -91,8 +91,7 @@ class Append(Struct):
         read_to: by run that it ends: the number of the last signal to it that its maker has read,
             or 0. A later one, and a "start" or a "cancel" that is not among `consumed`, refuse it:
             ``unread``.
-        sends: messages that are put into inboxes along with it, as by `send`; one that was put in
-            before, or whose run is finished or unknown, is left out.
+        sends: messages that are put into inboxes along with it, as by `send`, unless that refuses.
         purge: with `delete_agent`: from then on `to_purge` names it.
         trims: the head of the branch `@retention` as its maker knew it, 0: there is none. Where it
             is another one by now, what the commit builds on may be removed: ``trimmed``.
@@ -330,7 +329,8 @@ class Backend(Protocol):
 
         Returns:
             Refused ``gone``: the run is finished, or there is neither a run nor a message "start"
-            for one. Never for a "start", nor for a message that was put in before.
+            for one; or, for a "start", the incarnation of its agent (`incarnation_of` the run) is
+            deleted, be it at this very moment. Never for a message that was put in before.
 
         Raises:
             TypeError: the value is not plain data.

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core import codec
+from perdure.core.names import incarnation_of
 from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
 from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor, number_of
@@ -133,8 +134,12 @@ class RunTable:
 
     # -- the inbox ---------------------------------------------------------------------------
 
-    def send(self, message: Message, now: int) -> Sent | Refused:
-        """As `Backend.send`."""
+    def send(self, message: Message, now: int, next_incarnation: int) -> Sent | Refused:
+        """As `Backend.send`.
+
+        Args:
+            next_incarnation: the first one of its agent that is not deleted.
+        """
         value = codec.decode(codec.encode(message.value))  # what is not storable is refused here
         place = message.run, message.kind, message.name, message.key
         row = self.rows.all.get(message.run)
@@ -144,6 +149,8 @@ class RunTable:
         if message.kind == "start":
             if row is not None:
                 return Sent(begun(message, row), fresh=False)
+            if incarnation_of(message.run) < next_incarnation:
+                return Refused("gone")
         elif row.status in FINISHED if row else not self._starts(message.run):
             return Refused("gone")
         self.undo.field(self, "last_no")

@@ -331,14 +331,51 @@ class InboxContract(Contract):
         assert refused(backend.append([late])[0]) == "consumed"
         assert backend.send(signal()) == Refused("gone")
         assert backend.send(signal("unborn", key="2")) == Refused("gone")
-        again = put(backend, start("unborn"))
+        again = put(backend, start("unborn~2"))
         assert again.no > other.no
 
     def test_numbers_are_not_used_again(self, backend: Backend, pen: Pen) -> None:
         pen.write()
         last = put(backend, start())
         pen.write(delete_agent=True)
-        assert put(backend, start()).no > last.no
+        assert put(backend, start("r~2")).no > last.no
+
+    def test_i8_a_start_of_a_deleted_incarnation_is_refused(self, backend: Backend) -> None:
+        """Its agent was there when it was made, and was deleted before it came in. No inbox ended
+        with it any more, and no agent had its run: it waited to begin for good."""
+        other = Pen(backend, "other")
+        other.write()
+        for number in (1, 2):
+            end = f"~{number}" if number > 1 else ""
+            put(backend, start(f"a/f/early{end}"))
+            pen = Pen(backend, "a", number)
+            pen.write()
+            put(backend, start(f"a/f/beside{end}"))
+            pen.write(delete_agent=True, purge=True)
+            for _ in range(2):
+                late = start(f"a/f/late{end}")
+                assert backend.send(late) == Refused("gone")
+                assert backend.send(signal(late.run)) == Refused("gone")
+                other.write(sends=[late])
+                assert backend.inbox() == []
+                while backend.purge(pen.number()):
+                    pass
+        assert backend.send(start("a/f/late")) == Refused("gone")
+        begin, told = put(backend, start("a/f/late~3")), put(backend, signal("a/f/late~3"))
+        assert backend.inbox() == [begin, told]
+
+    def test_i8_a_start_races_the_deletion_of_its_agent(self, backend: Backend) -> None:
+        """Either the start is refused, or the deletion ends it."""
+        for agent in map("a{}".format, range(20)):
+            pen, gate = Pen(backend, agent), threading.Barrier(2)
+            pen.write()
+            end, _ = pen.make(delete_agent=True)
+            with ThreadPoolExecutor() as sender:
+                late = start(f"{agent}/f/main", agent)
+                sending = sender.submit(_send_at, gate, backend, late)
+                gate.wait()
+                assert isinstance(backend.append([end])[0], Appended)
+            assert backend.inbox() == [], sending.result()
 
     # -- beside everything else --------------------------------------------------------------
 

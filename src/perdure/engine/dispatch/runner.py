@@ -22,7 +22,7 @@ from perdure.errors import Fenced, PerdureError
 from perdure.model import Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.projections import FINISHED
-from perdure.storage.port import Refused
+from perdure.storage.port import Sent
 from perdure.storage.refusals import HeldError
 from perdure.visible import visible
 
@@ -276,10 +276,12 @@ class Runner:
         Raises:
             Conflict: it was asked for with other arguments.
         """
-        run = order.run_id(self._context.backend)
-        message = Message(run, order.agent, "start", order.function, "", order.to_plain())
-        sent = self._context.send(message)
-        assert not isinstance(sent, Refused)
+        plain = order.to_plain()
+        while True:
+            run = order.run_id(self._context.backend)
+            sent = self._context.send(Message(run, order.agent, "start", order.function, "", plain))
+            if isinstance(sent, Sent):
+                break  # else its agent was deleted meanwhile: it is asked for of the next one
         self.wakeups.tell(run)
         return run
 

@@ -13,11 +13,12 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.core import shell
+from perdure.core.names import incarnation_of
 from perdure.core.values import Plain
 from perdure.engine.journal.run_log import reader_of
 from perdure.errors import NeedsAttention
 from perdure.model import RunInfo
-from perdure.state.family import CHILD, agent_of, incarnation_of, starter_of
+from perdure.state.family import CHILD, agent_of, starter_of
 from perdure.state.kinship import Origin
 from perdure.state.projections import DELETED
 from perdure.storage.port import Backend

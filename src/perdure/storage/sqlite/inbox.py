@@ -6,6 +6,7 @@ import apsw
 from msgspec.structs import replace
 
 from perdure.core import codec
+from perdure.core.names import incarnation_of
 from perdure.model import FINISHED, MISSING, Message
 from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor, number_of
@@ -37,6 +38,9 @@ class Put:
         if message.kind == "start":
             if row is not None:
                 return Sent(replace(message, value=MISSING, at=row.started_at), fresh=False)
+            agents = run(db, "find_agent", (message.agent, None))
+            if agents and agents[0][2] + bool(agents[0][3]) > incarnation_of(message.run):
+                return Refused("gone")
         elif row.status in FINISHED if row else not run(db, "find_start", (message.run,)):
             return Refused("gone")
         fields = (
