@@ -151,6 +151,17 @@ def rollback(place: Place, measure: Measure) -> None:
     often(measure, lambda _: agent.rollback(agent.seq - 10))
 
 
+@call("Agent.edit", "Agent.rollback", history="returns", what="Agent.edit, and back, as often")
+def return_again(place: Place, measure: Measure) -> None:
+    agent = place.agent()
+
+    def again(number: int) -> None:
+        slide(agent, 1 + number)
+        agent.rollback(agent.seq - 1)
+
+    often(measure, again, times=10)
+
+
 @call("Agent.rollback", history="log", growth="linear", what="Agent.rollback to the first commit")
 def rollback_all(place: Place, measure: Measure) -> None:
     agent = place.agent()

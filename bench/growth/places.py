@@ -146,6 +146,14 @@ def _tries(store: Store, length: int) -> None:
         agent.undo()
 
 
+def _returns(store: Store, length: int) -> None:
+    """Each is gone back from, to the commit before it, before the next one."""
+    agent = store.agent("a", initial={"n": 0, "window": [0] * WINDOW})
+    for number in range(length):
+        slide(agent, 1 + number)  # what changes nothing is no commit
+        agent.rollback(agent.seq - 1)
+
+
 def _group(store: Store, length: int) -> None:
     """As of an answer that came by the word, while others wrote beside it."""
     agent = store.agent("a", initial={"n": 0, "words": [], "by_key": {}})
@@ -232,6 +240,7 @@ def _backlog(store: Store, length: int) -> None:
 
 HISTORIES: dict[str, Callable[[Store, int], None]] = {
     "log": _log, "undos": _undos, "toggles": _toggles, "tries": _tries,
+    "returns": _returns,
     "group": _group, "names": _names, "agents": _agents, "runs": _runs, "orders": _orders,
     "steps": _steps, "going": _going, "turns": _turns, "inbox": _inbox, "taken": _taken,
     "backlog": _backlog,

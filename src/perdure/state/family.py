@@ -116,7 +116,7 @@ class Having:
 
 def to_children(
     backend: Backend, reader: LogReader, run: RunInfo, ended: Collection[str] = ()
-) -> list[Message]:  # fmt: skip
+) -> list[Message]:
     """What tells the runs that a run has to end with it, once nobody else of its log has them that
     goes on. Two that end at one moment leave what both have: neither sees the other's end. None of
     these are those of others, where the log was taken into a store that has such under their ids.

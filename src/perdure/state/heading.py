@@ -6,17 +6,24 @@ None of it needs the state of the branch's head: it is the way back from one tha
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.core import chain
 from perdure.core.names import check_cause
+from perdure.errors import NotFound
 from perdure.model import Cause, Commit
 from perdure.state import missing
 from perdure.state.flow import Flow, drive
+from perdure.state.policy import WEIGHT_LONG
+from perdure.state.snapshotting import SinceSnapshot
 from perdure.state.working import WorkingCopy
+from perdure.storage.commits import UNREADABLE
+from perdure.storage.port import StoredSnapshot
 from perdure.storage.proposals import NOTHING, Committed, Extras
+from perdure.storage.retention import MOVES
 
 
 def find_head(working: WorkingCopy[Any]) -> int:
@@ -62,8 +69,31 @@ def committing_move(
         parent.schema_version, working.context.executor, working.epoch or 0, cause,
         chain.pack_payload((), extras.records),
     )  # fmt: skip
-    expected = None if branch else head
-    committed: Committed = yield working.propose(draft, expected, extras)
+    proposal = working.propose(draft, None if branch else head, extras)
+    if parent.cause.kind in ("fork", *MOVES):
+        proposal.snapshot = yield partial(_snapshot, working, target)
+    committed: Committed = yield proposal
     if branch is None:
         working.forget()
     return committed
+
+
+def _snapshot(working: WorkingCopy[Any], target: int) -> StoredSnapshot | None:
+    """Returns the snapshot that a move behind a move is to carry; None: there is one near enough.
+
+    I9: edits carry snapshots, and those that are gone back from are on no path. So what came of
+    many moves, each to the one before, would be read over all of them. What cannot be read is no
+    reason not to move.
+    """
+    reader, policy = working.reader, working.context.snapshots
+    weight = max(policy.weight_min, WEIGHT_LONG) if policy.by_weight else inf
+    try:
+        if not reader.is_behind(target, weight, policy.every_commits or inf):
+            return None
+        folded = reader.fold(target)
+    except (NotFound, *UNREADABLE):
+        return None
+    since = SinceSnapshot()
+    since.begin(folded, migrated=False)
+    snapshot, _ = since.write(folded.state, reader.name, reader.incarnation, target)
+    return snapshot

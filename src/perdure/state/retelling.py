@@ -170,9 +170,7 @@ def _order_untold(
         return
 
 
-def _is_to_end(
-    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str
-) -> bool:  # fmt: skip
+def _is_to_end(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str) -> bool:
     """Whether one that another started is to end with it; see `to_children`.
 
     Args:

@@ -321,6 +321,18 @@ class LogReader(CommitReader):
         except UNREADABLE as error:
             return error.seq or seq
 
+    def is_behind(self, seq: int, weights: float, commits: float) -> bool:
+        """Whether there is so much weight, or so many commits, between a commit and the nearest
+        whole state on its path. Reads no further."""
+        weighed = count = 0
+        for commit, row in self._ancestor_rows(seq, "all", CHUNK_NEAR):
+            if row.snapshotted or row.payload.startswith(remains.MAGIC):
+                return False
+            weighed, count = weighed + weight(commit.delta, commit.size), count + 1
+            if weighed >= weights or count >= commits:
+                return True
+        return False
+
     def _fold(self, seq: int, snapshots_too: bool, known: Folded | None) -> Folded | None:
         """As `fold`; None where something on the way is gone: retention may be at work just now,
         and have put a state elsewhere meanwhile."""

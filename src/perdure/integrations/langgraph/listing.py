@@ -66,10 +66,8 @@ class Seen(Struct):
     def having(self, places: Set[str]) -> Seen:
         """The same without the logs that have nothing of any of these checkpoints: of the many of a
         copy of a copy, and so on, each has some."""
-        kept = [
-            (view, window) for view, window in zip(self.views, self.windows, strict=True)
-            if not window.lacks(places)
-        ]  # fmt: skip
+        pairs = zip(self.views, self.windows, strict=True)
+        kept = [pair for pair in pairs if not pair[1].lacks(places)]
         return Seen(self.thread, [view for view, _ in kept], [window for _, window in kept])
 
 
